@@ -1,0 +1,1 @@
+"""Reading and checking what users write: experiments, cluster profiles, quantities."""

@@ -1,0 +1,128 @@
+"""The cluster profile: hosts, network, and the measured price of every kind of work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from recsim_train.config.experiment import Positive, Section
+from recsim_train.config.units import Duration, Rate, Share, Size
+
+RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
+
+
+class Host(Section):
+    """One type of host."""
+
+    cores: Positive
+    """Cores that processes of this host share."""
+    memory: Size
+    """Memory in bytes."""
+    nic: Rate
+    """NIC rate in bytes per second and direction; on a shared machine, what one process can
+    send or receive over loopback."""
+
+
+class Network(Section):
+    """What lies between two processes."""
+
+    latency: Duration
+    """One way, from the sender's send to the first byte at the receiver, seconds."""
+    efficiency: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Payload's share of the NIC rate: 1448/1514 for TCP over Ethernet."""
+    connection_cap: Rate | None = None
+    """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
+
+
+class Price(Section):
+    """Seconds of one core for one unit of work."""
+
+    value: Duration
+    """Seconds per unit."""
+    uncertainty: Share = 0.0
+    """Relative standard error of the value."""
+
+
+class Costs(Section):
+    """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
+
+    call: Price
+    """One tensor operator call, without the interpreter lock."""
+    interpreter: Price
+    """The part of one tensor operator call that holds the interpreter lock."""
+    gemm_flop: Price
+    """One floating-point operation of a matrix product."""
+    stream_byte: Price
+    """One byte read or written in order (element-wise work, copies, optimizers)."""
+    gather_row: Price
+    """One embedding row read at random, without its bytes."""
+    gather_byte: Price
+    """One byte of such a row."""
+    scatter_row: Price
+    """One embedding row updated at random, optimizer state included, without its bytes."""
+    scatter_byte: Price
+    """One byte of such a row."""
+    unique_id: Price
+    """One id of a de-duplication."""
+    parse_row: Price
+    """One Criteo text row read, parsed, hashed and batched."""
+    synthesize_row: Price
+    """One row made by the generator."""
+    effect: Price
+    """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
+    request: Price
+    """One request served, the runtime's own overhead, holding the interpreter lock."""
+    message: Price
+    """One message, at each of its two ends."""
+    wire_byte: Price
+    """One byte through the transport, at each of its two ends."""
+    collective_step: Price
+    """Latency of one step of a ring collective, beyond its bytes."""
+
+
+class Calibration(Section):
+    """Where the numbers come from."""
+
+    date: str
+    """ISO date of the measurement."""
+    machine: str
+    """Processor and host."""
+    versions: dict[str, str] = {}
+    """Python, torch and tool versions."""
+    background_load: str = ""
+    """Other load while measuring."""
+    seconds: float = 0.0
+    """How long it took."""
+    command: str = ""
+    """The command that wrote the profile."""
+    residuals: dict[str, str] = {}
+    """Per group of micro-workloads: how well the fitted prices reproduce the measured times."""
+    valid_range: dict[str, tuple[float, float]] = {}
+    """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
+
+
+class Cluster(Section):
+    """A cluster profile."""
+
+    name: str
+    """Name printed in reports."""
+    description: str = ""
+    """What it stands for and where its numbers come from."""
+    colocate: bool = False
+    """Whether all roles are processes of one machine (of the type ``hosts.default``)."""
+    hosts: dict[Literal["default"] | RoleName, Host]
+    """Host types: "default", and others for roles that have their own."""
+    network: Network
+    contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
+    jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    """Relative standard deviation of a computation's time."""
+    costs: Costs
+    calibration: Calibration | None = None
+
+    def host(self, role: RoleName) -> Host:
+        """The host type of a role."""
+        if self.colocate or role not in self.hosts:
+            return self.hosts["default"]
+        return self.hosts[role]

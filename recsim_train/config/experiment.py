@@ -1,0 +1,192 @@
+"""The experiment: model, data, roles, training, strategy. Its fields are the YAML's keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recsim_train.config.units import Duration, Share, Size
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A mapping of the YAML: unknown keys are errors, values never change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Table(Section):
+    """One embedding table."""
+
+    rows: Positive
+    """Rows after the cap."""
+    ids: Positive = 1
+    """Ids per example: exactly this many, or at most where ``variable``."""
+    variable: bool = False
+    """Whether bags hold 1 to ``ids`` ids instead of exactly ``ids``."""
+
+
+class Model(Section):
+    """A DLRM (arXiv 1906.00091): bottom MLP, embedding bags, dot interaction, top MLP."""
+
+    name: str = "custom"
+    """Preset or own name, printed in reports."""
+    embedding_dim: Positive
+    """Width of every embedding and of the bottom MLP's output."""
+    dense_features: Positive = 13
+    """Dense inputs of the bottom MLP."""
+    bottom_mlp: tuple[Positive, ...]
+    """Layer widths after the input; the last equals embedding_dim."""
+    top_mlp: tuple[Positive, ...]
+    """Layer widths after the interaction; the last is 1."""
+    tables: tuple[Table, ...]
+    """The embedding tables, in the order of the data's categorical columns."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Type of parameters and activations."""
+
+
+class Synthetic(Section):
+    """The seeded generator: Zipf-skewed ids and labels from a planted teacher."""
+
+    rows: Positive = 200_000
+    """Examples in one pass; the stream repeats after them."""
+    seed: Count = 7
+    """Seed of ids and teacher, independent of the run's seed."""
+    zipf: Annotated[float, Field(ge=0.0, le=4.0)] = 1.05
+    """Exponent of the ids' popularity; 0 is uniform."""
+    click_rate: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
+    """Share of positive labels."""
+
+
+class Data(Section):
+    """Where examples come from: a Criteo-format file, or the generator directly."""
+
+    path: str | None = None
+    """Criteo text (train.txt, day_0, also .gz); none: the generator feeds directly. Relative to
+    the current directory."""
+    eval_path: str | None = None
+    """File of held-out rows; none: the first ``eval_rows`` rows of ``path`` are held out."""
+    eval_rows: Count = 10_000
+    """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
+    limit_rows: Positive | None = None
+    """Training examples read from the file before it starts again; none: all."""
+    synthetic: Synthetic = Synthetic()
+    """The generator's settings: it feeds directly where there is no path, and writes the
+    experiment's own path when that file does not exist yet and ``generate`` is set."""
+    generate: bool = False
+    """Write ``path`` with the generator if it does not exist. Only for a path in the YAML: a path
+    given with --set must exist."""
+    queue_batches: Positive = 4
+    """Capacity of each worker thread's reader queue, in batches."""
+
+
+class Roles(Section):
+    """How many instances of each role; 0 servers: their shards live in the trainers."""
+
+    trainers: Positive = 1
+    """Trainer processes."""
+    embedding_servers: Count = 0
+    """Embedding server processes; 0: table shards live in the trainers' processes."""
+    dense_servers: Count = 0
+    """Dense server processes; 0: dense shards live in the trainers' processes."""
+    readers: Count = 0
+    """Reader processes; 0: each trainer reads for itself in a background thread."""
+
+
+class Training(Section):
+    """The local side of training."""
+
+    batch_size: Positive = 256
+    """Examples per worker thread and iteration."""
+    threads: Positive = 1
+    """Hogwild worker threads per trainer; lock-step strategies use 1."""
+    steps: Positive = 100
+    """Counted iterations per worker thread, after the warm-up."""
+    warmup_steps: Count = 10
+    """Iterations per worker thread that are run but not counted."""
+    dense_optimizer: Literal["sgd", "adagrad"] = "sgd"
+    """Optimizer of the dense parameters, local and on dense servers."""
+    dense_lr: Annotated[float, Field(gt=0.0)] = 0.05
+    """Learning rate of the dense parameters."""
+    sparse_optimizer: Literal["sgd", "rowwise_adagrad"] = "rowwise_adagrad"
+    """Optimizer of the embedding rows; its state lives beside the rows."""
+    sparse_lr: Annotated[float, Field(gt=0.0)] = 0.05
+    """Learning rate of the embedding rows."""
+
+
+class Placement(Section):
+    """How tables are put on embedding shards."""
+
+    split_rows_above: Annotated[float, Field(gt=0.0)] = 1.0
+    """A table whose cost or bytes exceed this many times a shard's fair share (total / shards) is
+    split by rows over all shards."""
+    cost: Literal["modelled", "bytes"] = "modelled"
+    """What is balanced: the profile's modelled cost of lookups and updates, or bytes."""
+
+
+class Simulation(Section):
+    """How long the simulator runs."""
+
+    precision: Share = 0.005
+    """Stop once the 95 % interval is within this share of the estimate; 0 %: run every step."""
+    minimum_steps: Positive = 200
+    """Counted iterations per worker thread before an early stop is considered."""
+    stragglers: bool = True
+    """Whether compute times vary as the profile's ``jitter`` says."""
+
+
+class Execution(Section):
+    """How a real run is guarded and recorded."""
+
+    timeout: Duration = 60.0
+    """Longest wait for a peer before the run is given up."""
+    max_spans: Count = 200_000
+    """Spans kept per process; totals are always exact."""
+
+
+class Experiment(Section):
+    """One experiment: everything that a prediction and a measurement share."""
+
+    name: str
+    """Name of the experiment; part of every run directory."""
+    model: Model
+    data: Data = Data()
+    roles: Roles = Roles()
+    training: Training = Training()
+    strategies: tuple[StrategyChoice, ...]
+    """YAML key ``strategy``: a name, a mapping with ``kind`` and options, or a list of those."""
+    placement: Placement = Placement()
+    cluster: str = "local"
+    """A profile: a file, or a name under cluster_profiles/."""
+    seed: Count = 1
+    """Seed of initial weights and of everything random."""
+    simulation: Simulation = Simulation()
+    execution: Execution = Execution()
+
+
+class StrategyChoice(Section):
+    """A strategy by name with its options, already checked against the strategy's fields."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+
+Experiment.model_rebuild()
+
+__all__ = [
+    "Data",
+    "Execution",
+    "Experiment",
+    "Model",
+    "Placement",
+    "Roles",
+    "Simulation",
+    "Size",
+    "StrategyChoice",
+    "Synthetic",
+    "Table",
+    "Training",
+]

@@ -1,0 +1,1 @@
+"""Which state and which loop lives where."""

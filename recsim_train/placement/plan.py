@@ -1,0 +1,155 @@
+"""The plan: every process, shard, group and loop of one run, known before anything starts.
+
+Both worlds and ``--dry-run`` read the same plan; nothing in it is decided at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
+
+Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instance:
+    """One process of the job."""
+
+    role: Role
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LoopId:
+    """One loop of one trainer: a thread in the executor, a process in the simulator."""
+
+    trainer: int
+    loop: str
+    copy: int
+
+    @property
+    def name(self) -> str:
+        return f"trainer[{self.trainer}].{self.label}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.loop}[{self.copy}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSlice:
+    """Rows ``start`` to ``stop`` (exclusive) of one table."""
+
+    table: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingShard:
+    """A part of the embedding service, inside one process."""
+
+    index: int
+    host: Instance
+    slices: tuple[TableSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseShard:
+    """Elements ``start`` to ``stop`` (exclusive) of the flat dense parameters."""
+
+    index: int
+    host: Instance
+    start: int
+    stop: int
+
+    @property
+    def elements(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingPlan:
+    """The embedding service and its shards."""
+
+    service: EmbeddingService
+    shards: tuple[EmbeddingShard, ...]
+    split_tables: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DensePlan:
+    """The dense service and its shards."""
+
+    service: DenseService
+    shards: tuple[DenseShard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A collective group: one loop of each trainer, in trainer order."""
+
+    name: str
+    members: tuple[LoopId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of one strategy."""
+
+    experiment: Experiment
+    strategy: StrategyChoice
+    topology: Topology
+    instances: tuple[Instance, ...]
+    """In rank order: trainers, embedding servers, dense servers, readers."""
+    threads: int
+    """Worker threads per trainer after the strategy's own limit (1 where it is lock-step)."""
+    embedding: EmbeddingPlan | None
+    dense: DensePlan | None
+    groups: tuple[GroupPlan, ...]
+    notes: tuple[str, ...] = ()
+    """Settings that this strategy does not use as written, one sentence each."""
+
+    def rank(self, instance: Instance) -> int:
+        return self.instances.index(instance)
+
+    def of_role(self, role: Role) -> tuple[Instance, ...]:
+        return tuple(i for i in self.instances if i.role == role)
+
+    def loops(self, trainer: int) -> Iterator[LoopId]:
+        """Every loop of one trainer, in thread order."""
+        for loop in self.topology.loops:
+            for copy in range(loop.copies):
+                yield LoopId(trainer, loop.name, copy)
+
+    @property
+    def all_loops(self) -> tuple[LoopId, ...]:
+        """Every loop of the job, trainer by trainer."""
+        trainers = self.experiment.roles.trainers
+        return tuple(loop for trainer in range(trainers) for loop in self.loops(trainer))
+
+    @property
+    def feeding(self) -> tuple[LoopId, ...]:
+        """The loops that consume batches; the position is the loop's place in the stream.
+
+        Loop number p of P reads batches p, p + P, p + 2P ... of the stream.
+        """
+        names = {loop.name for loop in self.topology.loops if loop.consumes_batches}
+        return tuple(loop for loop in self.all_loops if loop.loop in names)
+
+    def reader_of(self, loop: LoopId) -> Instance | None:
+        """The reader process that feeds a loop; None: the trainer reads for itself."""
+        readers = self.of_role("reader")
+        return readers[loop.trainer % len(readers)] if readers else None

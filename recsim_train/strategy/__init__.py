@@ -1,0 +1,1 @@
+"""Strategies: distributed training algorithms written once, for every world."""

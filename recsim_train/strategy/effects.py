@@ -1,0 +1,138 @@
+"""Effects: everything a training program can ask of the world.
+
+Theory of operation
+-------------------
+A strategy is a set of ``async def`` loops that await the values defined here. An effect holds a
+request and nothing else. Whoever drives the loop (``coro.send``) decides what the request costs and
+what it returns: the simulator answers with modelled time and values without content, the executor
+with tensors. No event loop is involved.
+
+What this file must NOT know: SimPy, torch, processes, sockets, costs, the names of strategies.
+The vocabulary is closed: a new effect is a change to both worlds (see CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from recsim_train.strategy.operations import Operation
+from recsim_train.strategy.values import Batch, Dense, Ids, Rows
+
+T = TypeVar("T")
+
+
+class Effect(Generic[T]):
+    """A request to the runtime. Awaiting it suspends the loop until the answer is there."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Effect[T], T, T]:
+        return (yield self)
+
+
+@dataclass(slots=True, eq=False)
+class NextBatch(Effect["Batch | None"]):
+    """The next mini-batch of this loop from its bounded reader queue; ``None`` after the last."""
+
+
+class Compute(Effect[T]):
+    """Run one named operation on this host's cores; see `recsim_train.strategy.operations`."""
+
+    __slots__ = ("arguments", "operation")
+
+    def __init__(self, operation: Operation[T], *arguments: object) -> None:
+        self.operation = operation
+        self.arguments = arguments
+
+
+@dataclass(slots=True, eq=False)
+class Lookup(Effect[Rows]):
+    """Read embeddings of ``ids`` from every shard of ``service`` at once.
+
+    The answer holds pooled vectors [tables, batch, dim] where the service pools, else one row
+    [dim] for each unique id of each table.
+    """
+
+    service: str
+    ids: Ids
+
+
+@dataclass(slots=True, eq=False)
+class Update(Effect[None]):
+    """Send the gradient of a `Lookup`'s answer back to the shards.
+
+    A service that applies gradients on arrival lets the loop go on once they are delivered; one
+    that applies them together answers after all clients' gradients have been applied.
+    """
+
+    service: str
+    gradient: Rows
+
+
+@dataclass(slots=True, eq=False)
+class Pull(Effect[Dense]):
+    """Fetch the current central dense parameters from every shard of ``service``."""
+
+    service: str
+
+
+@dataclass(slots=True, eq=False)
+class Push(Effect[None]):
+    """Send a dense gradient; each shard applies it with its own optimizer on arrival."""
+
+    service: str
+    gradient: Dense
+
+
+@dataclass(slots=True, eq=False)
+class Exchange(Effect[Dense]):
+    """Elastic averaging with the central copy: send w, receive alpha * (w - w_central).
+
+    The shard moves its copy by the same difference, both computed from the old values
+    (EASGD: Zhang, Choromanska and LeCun 2015, eq. 5 and 6).
+    """
+
+    service: str
+    parameters: Dense
+    alpha: float
+
+
+@dataclass(slots=True, eq=False)
+class AllReduce(Effect[Dense]):
+    """Mean of ``value`` over the members of ``group``; every member receives it."""
+
+    value: Dense
+    group: str
+
+
+@dataclass(slots=True, eq=False)
+class Now(Effect[float]):
+    """Seconds since the run started, on the clock of this world."""
+
+
+EFFECTS: tuple[type[Effect[object]], ...] = (
+    NextBatch,
+    Compute,
+    Lookup,
+    Update,
+    Pull,
+    Push,
+    Exchange,
+    AllReduce,
+    Now,
+)
+
+
+class batches:  # noqa: N801 - reads as a word: `async for batch in batches()`
+    """``async for batch in batches()``: every mini-batch of this loop, in stream order."""
+
+    def __aiter__(self) -> batches:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await NextBatch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

@@ -1,0 +1,100 @@
+"""Flat parameter server: the asynchronous baseline that the later systems start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from recsim_train.strategy.base import (
+    DENSE,
+    EMBEDDING,
+    DenseService,
+    EmbeddingService,
+    Loop,
+    Strategy,
+    Topology,
+    option,
+)
+from recsim_train.strategy.effects import Compute, Exchange, Lookup, Pull, Push, Update, batches
+from recsim_train.strategy.operations import (
+    ACCUMULATE,
+    APPLY,
+    DEDUPLICATE,
+    DRAIN,
+    FORWARD_BACKWARD,
+    LOAD,
+    SNAPSHOT,
+    SUBTRACT,
+)
+from recsim_train.strategy.values import Batch, Dense, Ids
+
+
+@dataclass
+class FlatPS(Strategy):
+    """Hogwild trainers against embedding servers and dense servers; no trainer waits for another.
+
+    downpour (Dean et al. 2012): pull the central weights, compute, push the gradient; with
+    ``every`` = k the worker steps on its replica and pulls and pushes each k-th iteration.
+    easgd (Zhang et al. 2015; FR-EASGD-k in arXiv 2003.03477): the worker steps on its replica and
+    each k-th iteration stops to exchange an elastic difference with the central copy.
+    """
+
+    kind: ClassVar[str] = "flat_ps"
+    summary: ClassVar[str] = "asynchronous parameter server (Downpour or FR-EASGD-k)"
+    source: ClassVar[str] = "Downpour SGD (Dean et al. 2012); EASGD (Zhang et al. 2015)"
+
+    mode: Literal["downpour", "easgd"] = option(
+        "downpour", help="how the dense parameters are synchronised"
+    )
+    every: int = option(1, help="iterations of one worker between dense exchanges (k)", minimum=1)
+    alpha: float = option(
+        0.5, help="easgd: elastic step, share of the difference", minimum=0.0, maximum=1.0
+    )
+    pooling: Literal["server", "worker"] = option(
+        "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
+    )
+
+    def topology(self, threads: int) -> Topology:
+        return Topology(
+            loops=(Loop("worker", self.worker, copies=threads),),
+            services=(EmbeddingService(pooling=self.pooling), DenseService()),
+        )
+
+    async def worker(self) -> None:
+        step = self.downpour_step if self.mode == "downpour" else self.easgd_step
+        iteration = 0
+        async for batch in batches():
+            await step(batch, iteration)
+            iteration += 1
+
+    async def downpour_step(self, batch: Batch, iteration: int) -> None:
+        if iteration % self.every == 0:
+            await Compute(LOAD, await Pull(DENSE))
+        gradient = await self.learn(batch)
+        if self.every == 1:
+            await Push(DENSE, gradient)
+            return
+        await Compute(APPLY, gradient)
+        await Compute(ACCUMULATE, gradient)
+        if iteration % self.every == self.every - 1:
+            await Push(DENSE, await Compute(DRAIN))
+
+    async def easgd_step(self, batch: Batch, iteration: int) -> None:
+        await Compute(APPLY, await self.learn(batch))
+        if iteration % self.every == self.every - 1:
+            replica = await Compute(SNAPSHOT)
+            await Compute(SUBTRACT, await Exchange(DENSE, replica, self.alpha))
+
+    async def learn(self, batch: Batch) -> Dense:
+        rows = await Lookup(EMBEDDING, await self.keys(batch))
+        gradients = await Compute(FORWARD_BACKWARD, batch, rows)
+        await Update(EMBEDDING, gradients.rows)
+        return gradients.dense
+
+    async def keys(self, batch: Batch) -> Ids:
+        if self.pooling == "server":
+            return batch.ids
+        return await Compute(DEDUPLICATE, batch.ids)
+
+    async def finish(self) -> None:
+        await Compute(LOAD, await Pull(DENSE))

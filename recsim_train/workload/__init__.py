@@ -1,0 +1,1 @@
+"""Models as shapes: what each operation costs and how large its result is. No torch."""
