@@ -1,0 +1,11 @@
+"""The two ways in which a command may fail for a reason its user can act on."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """The input is wrong and that was known before anything started: exit code 2."""
+
+
+class RunFailed(Exception):
+    """Something went wrong in the middle; what was finished is kept: exit code 1."""

@@ -1,0 +1,1 @@
+"""What happened when: spans, the same in both worlds."""

@@ -1,0 +1,126 @@
+"""Spans, exact totals and iteration times of one process's loops; both worlds fill the same ones.
+
+A loop iteration is *counted* when ``warmup <= iteration < warmup + steps``. Totals cover counted
+iterations only and are exact; spans are kept for the timeline and are capped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """One finished effect, or one request served for a loop's effect."""
+
+    instance: str
+    """Process, such as "trainer[0]"."""
+    loop: str
+    """Loop or thread within it: "worker[1]"; at a server the client, "trainer[0].worker[1]"."""
+    iteration: int
+    """Iteration of the (client's) loop, from 0; -1 outside the loop."""
+    effect: str
+    """"compute", "lookup" ...; at a server "serve_lookup" ...; at a reader "serve_next_batch"."""
+    name: str
+    """Operation, service or group."""
+    start: float
+    """Seconds since the run's start."""
+    end: float
+    bytes: int
+    """Payload bytes that this side handed to the transport."""
+
+
+class TotalKey(NamedTuple):
+    """What totals are kept by."""
+
+    instance: str
+    loop: str
+    effect: str
+    name: str
+
+
+@dataclass(slots=True)
+class Total:
+    """Sums over counted iterations."""
+
+    count: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Iteration:
+    """Start and end of one iteration of one training loop (NextBatch asked .. next one asked)."""
+
+    loop: str
+    """Full name, "trainer[0].worker[1]"."""
+    iteration: int
+    start: float
+    end: float
+    loss: float | None = None
+    """Mean training loss of the batch; None in the simulator."""
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects one thread's spans (one recorder per thread: no locks)."""
+
+    warmup: int
+    steps: int
+    max_spans: int
+    spans: list[Span] = field(default_factory=list)
+    totals: dict[TotalKey, Total] = field(default_factory=dict)
+    iterations: list[Iteration] = field(default_factory=list)
+    dropped_spans: int = 0
+
+    def counted(self, iteration: int) -> bool:
+        """Whether an iteration lies in the counted window."""
+        return self.warmup <= iteration < self.warmup + self.steps
+
+    def add(self, span: Span) -> None:
+        """Record one finished effect."""
+        if self.counted(span.iteration):
+            key = TotalKey(span.instance, span.loop, span.effect, span.name)
+            total = self.totals.get(key)
+            if total is None:
+                total = self.totals[key] = Total()
+            total.count += 1
+            total.seconds += span.end - span.start
+            total.bytes += span.bytes
+        if len(self.spans) < self.max_spans:
+            self.spans.append(span)
+        else:
+            self.dropped_spans += 1
+
+
+@dataclass(slots=True)
+class Utilisation:
+    """Busy share of one resource over the counted window."""
+
+    resource: str
+    """Such as "machine.cores", "trainer[0].nic.tx", "trainer[0].interpreter"."""
+    busy: float
+    """Mean share of capacity in use, 0..1."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run of one strategy leaves, from either world."""
+
+    iterations: list[Iteration]
+    totals: dict[TotalKey, Total]
+    spans: list[Span]
+    dropped_spans: int
+    steps: int
+    """Counted iterations per training loop that were really done (an early stop does fewer)."""
+    utilisation: list[Utilisation] = field(default_factory=list)
+    bottleneck: str | None = None
+    """Simulator: the binding resource, in one phrase."""
+    bound_eps: float | None = None
+    """Simulator: examples per second that the binding resource can not exceed."""
+    loss: float | None = None
+    """Held-out log loss; None in the simulator."""
+    auc: float | None = None
+    normalized_entropy: float | None = None
+    facts: dict[str, object] = field(default_factory=dict)
+    """Further JSON figures of that world (malformed rows, epochs, stop reason, memory ...)."""
