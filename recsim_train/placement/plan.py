@@ -44,7 +44,7 @@ class LoopId:
         return f"{self.loop}[{self.copy}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TableSlice:
     """Rows ``start`` to ``stop`` (exclusive) of one table."""
 

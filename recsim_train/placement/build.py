@@ -1,0 +1,151 @@
+"""From an experiment and one of its strategies to a checked plan."""
+
+from __future__ import annotations
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.placement.binpack import pack_tables, row_cuts
+from recsim_train.placement.plan import (
+    DensePlan,
+    DenseShard,
+    EmbeddingPlan,
+    EmbeddingShard,
+    GroupPlan,
+    Instance,
+    LoopId,
+    Plan,
+    Role,
+)
+from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
+from recsim_train.strategy.registry import create
+from recsim_train.workload.shape import dense_parameters
+
+
+def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
+    """The plan of one run. Raises UserError where the settings can not work together."""
+    strategy = create(choice)
+    notes = []
+    threads = experiment.training.threads
+    if strategy.lock_step and threads > 1:
+        notes.append(
+            f"{choice.kind} advances in lock-step: training.threads={threads} is used as 1"
+        )
+        threads = 1
+    topology = strategy.topology(threads)
+    services = {service.name: service for service in topology.services}
+    instances = _instances(experiment, services)
+    for role, count in _unused(experiment, services):
+        notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
+    plan = Plan(
+        experiment=experiment,
+        strategy=choice,
+        topology=topology,
+        instances=instances,
+        threads=threads,
+        embedding=_embedding(experiment, topology, instances),
+        dense=_dense(experiment, topology, instances),
+        groups=_groups(experiment, topology),
+        notes=tuple(notes),
+    )
+    check(plan)
+    return plan
+
+
+def _unused(experiment: Experiment, services: dict[str, object]) -> list[tuple[str, int]]:
+    has_dense = any(isinstance(s, DenseService) for s in services.values())
+    has_embedding = any(isinstance(s, EmbeddingService) for s in services.values())
+    counts = [
+        ("dense_server", experiment.roles.dense_servers, has_dense),
+        ("embedding_server", experiment.roles.embedding_servers, has_embedding),
+    ]
+    return [(role, count) for role, count, used in counts if count and not used]
+
+
+def _instances(experiment: Experiment, services: dict[str, object]) -> tuple[Instance, ...]:
+    roles = experiment.roles
+    unused = {role for role, _ in _unused(experiment, services)}
+    counts: list[tuple[Role, int]] = [
+        ("trainer", roles.trainers),
+        ("embedding_server", roles.embedding_servers),
+        ("dense_server", roles.dense_servers),
+        ("reader", min(roles.readers, roles.trainers)),
+    ]
+    return tuple(
+        Instance(role, index)
+        for role, count in counts
+        if role not in unused
+        for index in range(count)
+    )
+
+
+def _hosts(instances: tuple[Instance, ...], role: Role) -> list[Instance]:
+    servers = [i for i in instances if i.role == role]
+    return servers or [i for i in instances if i.role == "trainer"]
+
+
+def _embedding(
+    experiment: Experiment, topology: Topology, instances: tuple[Instance, ...]
+) -> EmbeddingPlan | None:
+    services = [s for s in topology.services if isinstance(s, EmbeddingService)]
+    if not services:
+        return None
+    hosts = _hosts(instances, "embedding_server")
+    content = pack_tables(experiment, len(hosts))
+    shards = tuple(
+        EmbeddingShard(index, host, slices)
+        for index, (host, slices) in enumerate(zip(hosts, content, strict=True))
+    )
+    tables = experiment.model.tables
+    split = {s.table for shard in shards for s in shard.slices if s.rows < tables[s.table].rows}
+    return EmbeddingPlan(services[0], shards, frozenset(split))
+
+
+def _dense(
+    experiment: Experiment, topology: Topology, instances: tuple[Instance, ...]
+) -> DensePlan | None:
+    services = [s for s in topology.services if isinstance(s, DenseService)]
+    if not services:
+        return None
+    hosts = _hosts(instances, "dense_server")
+    cuts = row_cuts(dense_parameters(experiment.model), len(hosts))
+    shards = tuple(
+        DenseShard(index, host, start, stop)
+        for index, (host, (start, stop)) in enumerate(zip(hosts, cuts, strict=True))
+    )
+    return DensePlan(services[0], shards)
+
+
+def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]:
+    trainers = range(experiment.roles.trainers)
+    return tuple(
+        GroupPlan(group.name, tuple(LoopId(t, group.loop, 0) for t in trainers))
+        for group in topology.groups
+    )
+
+
+def check(plan: Plan) -> None:
+    """What must hold before anything starts: complete, disjoint placement; groups that exist.
+
+    Raises UserError for what the user can change; asserts what only our own code can break.
+    """
+    model = plan.experiment.model
+    loops = {loop.name for loop in plan.topology.loops}
+    for group in plan.topology.groups:
+        copies = [loop.copies for loop in plan.topology.loops if loop.name == group.loop]
+        assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} a host"
+    assert len(loops) == len(plan.topology.loops), "two loops have one name"
+    if plan.embedding is not None:
+        empty = [shard.host.name for shard in plan.embedding.shards if not shard.slices]
+        if empty:
+            raise UserError(
+                f"{len(plan.embedding.shards)} embedding shards are more than the model's tables "
+                f"can be cut into: {empty[0]} would hold nothing; use at most "
+                f"{len(plan.embedding.shards) - len(empty)}"
+            )
+        covered = [0] * len(model.tables)
+        for shard in plan.embedding.shards:
+            for part in shard.slices:
+                covered[part.table] += part.rows
+        assert covered == [table.rows for table in model.tables], "rows lost or held twice"
+    if plan.dense is not None and any(not shard.elements for shard in plan.dense.shards):
+        raise UserError("there are more dense servers than dense parameters")

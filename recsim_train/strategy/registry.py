@@ -1,0 +1,70 @@
+"""The strategies by name: our own, and those that installed packages offer.
+
+A third party adds one through the entry-point group ``recsim_train.strategies`` (name = kind,
+value = the class). Nothing else needs to know about it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.options import OptionSchema, option_schemas
+
+ENTRY_POINTS = "recsim_train.strategies"
+_BUILT_IN = {
+    "flat_ps": "recsim_train.strategy.flat_ps:FlatPS",
+    "allreduce": "recsim_train.strategy.allreduce:AllReduceSGD",
+}
+_registered: dict[str, type[Strategy]] = {}
+
+
+class Choice(Protocol):
+    """A strategy by name with options, as the experiment holds it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, object]: ...
+
+
+def register(strategy: type[Strategy]) -> type[Strategy]:
+    """Add a strategy class in this process (a notebook, a test); usable as a decorator.
+
+    Raises ValueError where the name is taken by another class.
+    """
+    known = strategies().get(strategy.kind)
+    if known is not None and known.__qualname__ != strategy.__qualname__:
+        raise ValueError(f"a strategy named {strategy.kind!r} exists already: {known.__qualname__}")
+    _registered[strategy.kind] = strategy
+    return strategy
+
+
+@functools.cache
+def _installed() -> dict[str, type[Strategy]]:
+    found: dict[str, type[Strategy]] = {}
+    for kind, target in _BUILT_IN.items():
+        module, name = target.split(":")
+        found[kind] = getattr(import_module(module), name)
+    for entry in entry_points(group=ENTRY_POINTS):
+        found.setdefault(entry.name, entry.load())
+    return found
+
+
+def strategies() -> dict[str, type[Strategy]]:
+    """Every known strategy class by its name."""
+    return {**_installed(), **_registered}
+
+
+def schemas() -> dict[str, dict[str, OptionSchema]]:
+    """The settings of every known strategy."""
+    return {kind: option_schemas(strategy) for kind, strategy in strategies().items()}
+
+
+def create(choice: Choice) -> Strategy:
+    """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
+    return strategies()[choice.kind](**choice.options)
