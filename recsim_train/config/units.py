@@ -6,7 +6,9 @@ never guessed: Gbit/s, GB/s and GiB/s are three different rates.
 
 from __future__ import annotations
 
+import difflib
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -22,13 +24,17 @@ DURATIONS = {
     "ps": 1e-12,
     "ns": 1e-9,
     "us": 1e-6,
-    "µs": 1e-6,
+    "\u00b5s": 1e-6,
+    "\u03bcs": 1e-6,
     "ms": 1e-3,
     "s": 1.0,
     "min": 60.0,
     "h": 3600.0,
 }
 SHARES = {"%": 0.01}
+
+_SPELLINGS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "percent": "%", "byte": "B"}
+_SPELLINGS |= {"bytes": "B", "minutes": "min", "mins": "min", "hours": "h", "pct": "%"}
 
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*$")
 
@@ -51,12 +57,97 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
     if not unit:
         raise ValueError(f"expected {what} with its unit, such as {example!r}: {text!r} has none")
     if unit not in units:
-        known = ", ".join(units)
-        raise ValueError(f"unknown unit {unit!r} for {what}; known: {known}")
+        guess = suggest_unit(unit, units)
+        hint = f"did you mean {guess!r}? Known" if guess else "known"
+        raise ValueError(f"unknown unit {unit!r} for {what}; {hint}: {', '.join(units)}")
     value = number * units[unit]
     if value < 0:
         raise ValueError(f"expected {what} that is not negative, got {text!r}")
     return value
+
+
+def suggest_unit(unit: str, units: dict[str, float]) -> str | None:
+    """The unit that a wrong one was probably meant to be: "Gbps" is "Gbit/s"."""
+    if _SPELLINGS.get(unit.lower()) in units:
+        return _SPELLINGS[unit.lower()]
+    spelled = re.sub(r"(?i)(bits?|b)ps$", lambda m: _bits_or_bytes(m[1]) + "/s", unit)
+    spelled = re.sub(r"b/s(ec)?$", "bit/s", spelled)
+    for candidate in (spelled, unit):
+        for known in units:
+            if candidate == known or candidate.lower() == known.lower():
+                return known
+    close = difflib.get_close_matches(unit, units, n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
+def _bits_or_bytes(letter: str) -> str:
+    return "B" if letter == "B" else "bit"
+
+
+def format_quantity(value: float, units: dict[str, float], digits: int = 6) -> str:
+    """Write a number in the base unit with the unit that fits best: 1.32e-8 is "13.2 ns".
+
+    ``units``: the ones to choose from.
+    """
+    fitting = [name for name, factor in units.items() if value >= factor * (1 - 1e-9)]
+    largest = max(fitting, key=units.__getitem__, default=min(units, key=units.__getitem__))
+    unit = "s" if value == 0 and "s" in units else largest
+    return f"{value / units[unit]:.{digits}g} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Marks a field as a quantity with a unit, for messages, schema and reference."""
+
+    what: str
+    """With its article: "a duration"."""
+    example: str
+    base: str
+    """Name of the base unit: "seconds"."""
+    units: tuple[str, ...]
+    """Every unit that is understood."""
+    written: tuple[tuple[str, float], ...]
+    """Units that the tool itself writes, with their factors."""
+
+    def json_schema(self) -> dict[str, object]:
+        """JSON Schema of the text."""
+        names = "|".join(re.escape(unit) for unit in self.units)
+        number = r"\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+        return {
+            "type": "string",
+            "pattern": rf"^\s*{number}\s*({names})\s*$",
+            "examples": [self.example],
+        }
+
+    def format(self, value: float, digits: int = 6) -> str:
+        """Text with a fitting unit, to ``digits`` significant digits."""
+        return format_quantity(value, dict(self.written), digits)
+
+    def format_exact(self, value: float) -> str:
+        """The shortest text that reads back as exactly ``value``, if there is one."""
+        text = ""
+        for digits in range(1, 18):
+            text = self.format(value, digits)
+            number, unit = text.split()
+            if float(number) * dict(self.written)[unit] == value:
+                return text
+        return f"{value!r} {unit}" if dict(self.written).get(unit) == 1.0 else text
+
+
+def _quantity(
+    what: str, example: str, base: str, units: dict[str, float], written: str
+) -> Quantity:
+    return Quantity(
+        what, example, base, tuple(units), tuple((u, units[u]) for u in written.split())
+    )
+
+
+SIZE = _quantity("a size", "4 MiB", "bytes", SIZES, "B KiB MiB GiB TiB")
+RATE = _quantity(
+    "a data rate", "25 Gbit/s", "bytes per second", RATES, "bit/s kbit/s Mbit/s Gbit/s Tbit/s"
+)
+DURATION = _quantity("a duration", "50 us", "seconds", DURATIONS, "ps ns us ms s")
+SHARE = _quantity("a share", "5 %", "fraction of one", SHARES, "%")
 
 
 def _size(value: object) -> float:
@@ -75,11 +166,19 @@ def _share(value: object) -> float:
     return parse_quantity(value, SHARES, "a share", "5 %")
 
 
-Size = Annotated[float, BeforeValidator(_size), WithJsonSchema({"type": "string"})]
+Size = Annotated[
+    float, SIZE, BeforeValidator(_size), WithJsonSchema(SIZE.json_schema())
+]
 """Bytes."""
-Rate = Annotated[float, BeforeValidator(_rate), WithJsonSchema({"type": "string"})]
+Rate = Annotated[
+    float, RATE, BeforeValidator(_rate), WithJsonSchema(RATE.json_schema())
+]
 """Bytes per second."""
-Duration = Annotated[float, BeforeValidator(_duration), WithJsonSchema({"type": "string"})]
+Duration = Annotated[
+    float, DURATION, BeforeValidator(_duration), WithJsonSchema(DURATION.json_schema())
+]
 """Seconds."""
-Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string"})]
+Share = Annotated[
+    float, SHARE, BeforeValidator(_share), WithJsonSchema(SHARE.json_schema())
+]
 """A fraction of one, written in per cent."""

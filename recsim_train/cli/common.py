@@ -1,0 +1,262 @@
+"""What all commands share: settings, exit codes, messages, progress."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec
+
+import typer
+
+if TYPE_CHECKING:
+    from recsim_train.config.cluster import Cluster
+    from recsim_train.config.experiment import Experiment
+    from recsim_train.config.load import Loaded
+    from recsim_train.placement.plan import Plan
+    from recsim_train.results.rundir import RunRecord
+
+P = ParamSpec("P")
+
+FAILED, BAD_INPUT, GATE_FAILED, INTERRUPTED = 1, 2, 3, 130
+
+ExperimentArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Experiment YAML.")]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="PROFILE", help="Cluster profile: a file or a name."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed; overrides the YAML.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run directories go.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document; all else goes to stderr.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Keep the runs that are complete, do the others.")
+]
+
+
+def say(text: str) -> None:
+    """A message to the person: standard error, so that --json stays one document."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn failures into one message and an exit code: never a traceback for the user's input."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from recsim_train.config.errors import RunFailed, UserError
+
+        try:
+            command(*args, **kwargs)
+        except UserError as error:
+            say(f"error: {error}")
+            raise typer.Exit(BAD_INPUT) from None
+        except RunFailed as error:
+            say(f"failed: {error}")
+            raise typer.Exit(FAILED) from None
+        except BrokenPipeError:
+            # The reader of our output has gone (`| head`): nobody is left to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            say(f"failed: {where}{error.strerror or error}")
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+    return run
+
+
+def load(path: Path, sets: Sequence[str] | None, seed: int | None) -> Loaded:
+    """The checked experiment with all overrides."""
+    from recsim_train.config.load import load_experiment
+    from recsim_train.strategy.registry import schemas
+
+    overrides = list(sets or [])
+    if seed is not None:
+        overrides.append(f"seed={seed}")
+    return load_experiment(path, overrides, schemas())
+
+
+def profile(loaded: Loaded, name: str | None) -> Cluster:
+    """The cluster profile of an experiment; this machine's is measured when it is missing."""
+    from recsim_train.config.load import find_cluster, load_cluster
+
+    wanted = name or loaded.experiment.cluster
+    if wanted == "local" and find_cluster(wanted, loaded.path) is None:
+        from recsim_train.cli.calibrate import calibrate_to
+
+        target = Path("cluster_profiles/local.yaml")
+        say(f"no profile of this machine at {target}: measuring it now, once, about two minutes")
+        calibrate_to(target)
+    return load_cluster(wanted, loaded.path)
+
+
+def plans(loaded: Loaded) -> list[Plan]:
+    """One checked plan per strategy of the experiment."""
+    from recsim_train.placement.build import build_plan
+
+    made = [build_plan(loaded.experiment, choice) for choice in loaded.experiment.strategies]
+    for plan in made:
+        for note in plan.notes:
+            say(f"note: {note}")
+    return made
+
+
+def print_json(document: object) -> None:
+    """One document on standard output."""
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress callback (done, total): a bar on a terminal, a line per tenth elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=None)
+
+            def draw(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            yield draw
+        return
+    tenths = 0
+
+    def line(done: int, total: int) -> None:
+        nonlocal tenths
+        if total and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            say(f"{title}: {tenths * 10} %")
+
+    yield line
+
+
+def command_line() -> list[str]:
+    """The command as the user may repeat it."""
+    return ["recsim-train", *sys.argv[1:]]
+
+
+def document(records: Sequence[RunRecord]) -> dict[str, object]:
+    """The JSON document of some finished runs."""
+    from recsim_train.results.rundir import run_document
+
+    return {"runs": [run_document(record) for record in records]}
+
+
+def needs_ids(plan: Plan) -> bool:
+    """Whether sizes of this plan depend on the data, so that predicting needs the file."""
+    embedding = plan.embedding
+    if embedding is None:
+        return False
+    variable = any(table.variable for table in plan.experiment.model.tables)
+    return variable or bool(embedding.split_tables) or embedding.service.pooling == "worker"
+
+
+def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
+    """Make the experiment's own data file if it asks for that, and check the file."""
+    from recsim_train.config.load import check_data_file
+
+    data = loaded.experiment.data
+    if data.path is None:
+        return
+    path = Path(data.path)
+    if data.generate and not path.exists():
+        if not only_if:
+            return
+        rows = data.synthetic.rows
+        say(f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator")
+        generate(loaded.experiment, path, rows)
+    check_data_file(data)
+
+
+def generate(experiment: Experiment, target: Path, rows: int) -> None:
+    """Write Criteo text with the generator."""
+    from recsim_train.data.synthetic import write_criteo
+
+    writable(target.parent)
+    with progress_bar(f"writing {target}") as progress:
+        write_criteo(target, experiment.model, experiment.data.synthetic, rows, progress=progress)
+
+
+def writable(folder: Path) -> None:
+    """Make a folder, or say in one sentence why it can not be used."""
+    from recsim_train.config.errors import UserError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: can not be used as a folder: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: no permission to write there")
+
+
+def check_local_memory(plan: Plan) -> None:
+    """Refuse a run whose tables can not fit into this machine."""
+    import psutil
+
+    from recsim_train.config.cluster import Host
+    from recsim_train.sim.memory import check_machine
+
+    memory = psutil.virtual_memory().total
+    check_machine(plan, Host(cores=os.cpu_count() or 1, memory=f"{memory} B", nic="1 GB/s"))
+
+
+def simulated_environment() -> dict[str, object]:
+    """Versions only: equal inputs give equal files."""
+    from recsim_train.results.environment import versions
+
+    return {"versions": versions()}
+
+
+def real_environment() -> dict[str, object]:
+    """Machine, versions, load, time and revision of a measurement."""
+    from recsim_train.results.environment import machine
+
+    return machine()
+
+
+def resume_command() -> list[str]:
+    """How to go on with what was interrupted."""
+    command = command_line()
+    return command if "--resume" in command else [*command, "--resume"]
+
+
+def show_plans(made: Sequence[Plan], json_wanted: bool) -> None:
+    """Print what would be started."""
+    from recsim_train.placement.describe import describe, plan_document
+
+    if json_wanted:
+        print_json({"plans": [plan_document(plan) for plan in made]})
+        return
+    for plan in made:
+        print(describe(plan))
+
+
+def show_records(records: Sequence[RunRecord], json_wanted: bool) -> None:
+    """Print finished runs: one JSON document, or a table."""
+    found = document(records)
+    if json_wanted:
+        print_json(found)
+        return
+    from recsim_train.report.terminal import print_runs
+
+    print_runs(found)

@@ -1,0 +1,63 @@
+"""``recsim-train data``: make Criteo-format input, examine a stream's ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recsim_train.cli import common
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("generate")
+@common.guarded
+def generate(
+    experiment: common.ExperimentArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: data.path.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Default: data.synthetic.rows.")
+    ] = None,
+    set_: common.SetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write Criteo text (.gz compresses) with the generator that the experiment describes."""
+    from recsim_train.config.errors import UserError
+
+    loaded = common.load(experiment, set_, None)
+    settings = loaded.experiment.data
+    target = out or (Path(settings.path) if settings.path else None)
+    if target is None:
+        raise UserError("the experiment names no data.path: say where to write with --out FILE")
+    if target.exists() and not force:
+        raise UserError(f"{target} exists already; --force overwrites it")
+    common.generate(loaded.experiment, target, rows or settings.synthetic.rows)
+
+
+@app.command("profile")
+@common.guarded
+def profile(
+    experiment: common.ExperimentArgument,
+    batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to read.")] = 50,
+    set_: common.SetOption = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Id statistics of an experiment's input: unique ids per batch, skew, reuse."""
+    from recsim_train.data.stream import profile_stream
+
+    loaded = common.load(experiment, set_, None)
+    common.ensure_data(loaded)
+    spec = loaded.experiment
+    found = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)
+    if json:
+        common.print_json(found)
+        return
+    for key, value in found.items():
+        if not isinstance(value, list | dict):
+            typer.echo(f"{key}: {value}")
+    for row in found.get("tables", []):
+        typer.echo("  " + ", ".join(f"{key} {value}" for key, value in row.items()))

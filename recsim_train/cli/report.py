@@ -1,0 +1,47 @@
+"""``recsim-train report``: predicted against measured, and why they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recsim_train.cli import common
+
+
+def _percent(text: str) -> float:
+    from recsim_train.config.units import SHARES, parse_quantity
+
+    number = text if text.strip().endswith("%") else f"{text} %"
+    try:
+        return parse_quantity(number, SHARES, "an error", "10%")
+    except ValueError:
+        raise typer.BadParameter(f"expected a percentage such as 10%, got {text!r}") from None
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path(
+        "report"
+    ),
+    json: common.JsonOption = False,
+    max_error: Annotated[
+        str | None,
+        typer.Option("--max-error", metavar="PCT", help="Exit 3 if the median error is above."),
+    ] = None,
+) -> None:
+    """Pair predictions with measurements: tables, figures, one HTML page."""
+    limit = _percent(max_error) if max_error is not None else None
+
+    from recsim_train.report.terminal import print_report
+    from recsim_train.report.write import write_report
+
+    result = write_report(runs, out)
+    if json:
+        common.print_json(result.document)
+    else:
+        print_report(result)
+    if limit is not None and not result.within(limit):
+        common.say(f"gate failed: {result.gate_sentence(limit)}")
+        raise typer.Exit(common.GATE_FAILED)

@@ -1,0 +1,58 @@
+"""``recsim-train show``: what can be written in an experiment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from recsim_train.cli import common
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("strategies")
+@common.guarded
+def strategies() -> None:
+    """Every strategy, where it comes from, and its options."""
+    from recsim_train.strategy.registry import schemas
+    from recsim_train.strategy.registry import strategies as known
+
+    options = schemas()
+    for kind, strategy in known().items():
+        typer.echo(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
+        for option in options[kind].values():
+            choices = f" ({' | '.join(option.choices)})" if option.choices else ""
+            typer.echo(f"  {option.name} = {option.default}{choices}: {option.help}")
+
+
+@app.command("presets")
+@common.guarded
+def presets() -> None:
+    """Every model preset and its shape."""
+    from recsim_train.config.presets import describe_presets
+
+    for line in describe_presets():
+        typer.echo(line)
+
+
+@app.command("settings")
+@common.guarded
+def settings() -> None:
+    """Every dotted name that --set takes, with type, default and meaning."""
+    from recsim_train.config.reference import settings_table
+
+    for row in settings_table():
+        typer.echo(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")
+
+
+@app.command("schema")
+@common.guarded
+def schema(
+    what: Annotated[Literal["experiment", "cluster"], typer.Argument(help="Which file.")],
+) -> None:
+    """The JSON Schema of experiments or cluster profiles, for editors."""
+    from recsim_train.config.schema import cluster_schema, experiment_schema
+    from recsim_train.strategy.registry import schemas
+
+    common.print_json(cluster_schema() if what == "cluster" else experiment_schema(schemas()))

@@ -1,0 +1,51 @@
+"""``recsim-train simulate``: predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recsim_train.cli import common
+
+
+def simulate(
+    experiment: common.ExperimentArgument,
+    cluster: common.ClusterOption = None,
+    set_: common.SetOption = None,
+    seed: common.SeedOption = None,
+    out: common.OutOption = Path("runs"),
+    json: common.JsonOption = False,
+    dry_run: common.DryRunOption = False,
+    resume: common.ResumeOption = False,
+) -> None:
+    """Predict the throughput of an experiment's strategies on a cluster profile."""
+    loaded = common.load(experiment, set_, seed)
+    plans = common.plans(loaded)
+    if dry_run:
+        common.show_plans(plans, json)
+        return
+    profile = common.profile(loaded, cluster)
+
+    from recsim_train.results.rundir import find_complete, write_run
+    from recsim_train.sim.memory import check_memory
+    from recsim_train.sim.run import simulate as predict
+
+    for plan in plans:
+        check_memory(plan, profile)
+    common.ensure_data(loaded, only_if=any(map(common.needs_ids, plans)))
+    records = []
+    for plan in plans:
+        record = find_complete(out, plan, "simulated", profile) if resume else None
+        if record is None:
+            with common.progress_bar(f"simulating {plan.strategy.kind}") as progress:
+                outcome = predict(plan, profile, progress=progress)
+            record = write_run(
+                out,
+                plan=plan,
+                world="simulated",
+                outcome=outcome,
+                cluster=profile,
+                environment=common.simulated_environment(),
+                command=common.command_line(),
+            )
+        records.append(record)
+    common.show_records(records, json)

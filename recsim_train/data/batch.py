@@ -1,0 +1,95 @@
+"""One batch of examples as numpy arrays, and its form on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+HEADER_FIELDS = 4
+HEADER_BYTES = 8 * HEADER_FIELDS
+"""Bytes of the packed form's header: int64 examples, dense features, ids, lengths."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumpyBatch:
+    """A batch of b examples.
+
+    ``ids`` is table-major: table 0's ids of all examples in example order, then table 1's. A table
+    of fixed hotness has ``ids`` per example; how many a variable table has per example is in
+    ``lengths``, b entries for each variable table in table order.
+    """
+
+    labels: NDArray[np.float32]
+    """[b], 0 or 1."""
+    dense: NDArray[np.float32]
+    """[b, dense features], log(x + 1) applied, missing 0."""
+    ids: NDArray[np.int64]
+    """[total ids]."""
+    lengths: NDArray[np.int32]
+    """[variable tables * b]."""
+
+    @property
+    def size(self) -> int:
+        """Examples in the batch."""
+        return int(self.labels.shape[0])
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the content: what a reader hands to the transport, without the header."""
+        return self.labels.nbytes + self.dense.nbytes + self.ids.nbytes + self.lengths.nbytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the packed form, header included."""
+        return HEADER_BYTES + self.payload_bytes
+
+
+def pack(batch: NumpyBatch, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """The batch as one buffer of ``batch.packed_bytes`` bytes.
+
+    Content order is ids, dense, labels, lengths, so that every part stays aligned. ``out``: a
+    uint8 buffer of at least that size to write into; its used part is returned.
+    """
+    total = batch.packed_bytes
+    if out is None:
+        out = np.empty(total, dtype=np.uint8)
+    elif out.dtype != np.uint8 or out.ndim != 1 or out.nbytes < total:
+        raise ValueError(f"a packed batch needs a uint8 buffer of {total} bytes")
+    out = out[:total]
+    header = (batch.size, batch.dense.shape[1], batch.ids.size, batch.lengths.size)
+    out[:HEADER_BYTES].view(np.int64)[:] = header
+    at = HEADER_BYTES
+    for part in (batch.ids, batch.dense, batch.labels, batch.lengths):
+        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        out[at : at + flat.nbytes] = flat
+        at += flat.nbytes
+    return out
+
+
+def unpack(buffer: NDArray[np.uint8]) -> NumpyBatch:
+    """The batch in a buffer that `pack` filled: views into the buffer, nothing is copied.
+
+    Raises ValueError where the buffer is shorter than its header says.
+    """
+    if buffer.nbytes < HEADER_BYTES:
+        raise ValueError(f"a packed batch has at least {HEADER_BYTES} bytes, not {buffer.nbytes}")
+    b, features, ids, lengths = (int(n) for n in buffer[:HEADER_BYTES].view(np.int64))
+    needed = HEADER_BYTES + 8 * ids + 4 * b * features + 4 * b + 4 * lengths
+    if min(b, features, ids, lengths) < 0 or buffer.nbytes < needed:
+        raise ValueError(f"a packed batch of {needed} bytes in a buffer of {buffer.nbytes}")
+    at = HEADER_BYTES
+
+    def part(count: int, width: int) -> NDArray[np.uint8]:
+        nonlocal at
+        at += count * width
+        return buffer[at - count * width : at]
+
+    id_bytes, dense, labels = part(ids, 8), part(b * features, 4), part(b, 4)
+    return NumpyBatch(
+        labels=labels.view(np.float32),
+        dense=dense.view(np.float32).reshape(b, features),
+        ids=id_bytes.view(np.int64),
+        lengths=part(lengths, 4).view(np.int32),
+    )

@@ -1,0 +1,167 @@
+"""Lines of a text file, plain or gzip, in blocks: nothing here knows what a line means."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.data.parse import PAD
+
+BLOCK_BYTES = 1 << 20
+"""Text read at once. A longer line is refused, so that a binary file can not fill the memory."""
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Piece:
+    """Consecutive whole lines inside one block."""
+
+    __slots__ = ("buffer", "ends", "first_line", "start")
+
+    def __init__(
+        self, buffer: NDArray[np.uint8], start: int, ends: NDArray[np.int64], first_line: int
+    ) -> None:
+        self.buffer = buffer
+        """The whole block, with at least `PAD` bytes before ``start``."""
+        self.start = start
+        """Where the first line begins."""
+        self.ends = ends
+        """Where the lines' line feeds are."""
+        self.first_line = first_line
+        """Number of the first line in the file, from 1."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def part(self, start: int, stop: int) -> Piece:
+        """Lines ``start`` to ``stop`` (exclusive) of the piece."""
+        begin = self.start if start == 0 else int(self.ends[start - 1]) + 1
+        return Piece(self.buffer, begin, self.ends[start:stop], self.first_line + start)
+
+
+class Lines:
+    """One pass over a file's lines, from the first to the last.
+
+    A last line without line feed counts. Gzip is told by its content and may have several members.
+
+    Raises UserError if the file can not be opened, and while reading RunFailed (a file that ends
+    in the middle of its compressed data, a failing disk, a line longer than a block), after every
+    whole line before that place has been handed out.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        self.done = 0
+        """Lines taken or skipped."""
+        self.read = 0
+        """Whole lines read so far, those of the current block included."""
+        self._file = open_bytes(path)
+        self._blocks = self._read_blocks()
+        self._rest = b""
+        self._buffer = np.zeros(PAD, dtype=np.uint8)
+        self._start = PAD
+        self._ends = np.zeros(0, dtype=np.int64)
+        self._next = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def skip(self, count: int) -> int:
+        """Pass over up to ``count`` lines; how many there were (fewer at the end of the file)."""
+        return sum(len(piece) for piece in self._advance(count))
+
+    def take(self, count: int) -> list[Piece]:
+        """Up to ``count`` lines (fewer at the end of the file), as pieces of blocks."""
+        return list(self._advance(count))
+
+    def _advance(self, count: int) -> Iterator[Piece]:
+        while count > 0:
+            here = min(count, len(self._ends) - self._next)
+            if here > 0:
+                stop = self._next + here
+                yield Piece(self._buffer, self._start, self._ends[self._next : stop], self.done + 1)
+                self._start = int(self._ends[stop - 1]) + 1
+                self._next = stop
+                self.done += here
+                count -= here
+            elif not self._refill():
+                return
+
+    def _refill(self) -> bool:
+        """Read the next block that completes a line; False at the end of the file."""
+        while True:
+            block = next(self._blocks, None)
+            if block is None:
+                if not self._rest:
+                    return False
+                block = b"\n"
+            text = b"".join((bytes(PAD), self._rest, block))
+            self._buffer = np.frombuffer(text, dtype=np.uint8)
+            self._ends = np.flatnonzero(self._buffer == 10)
+            self._start, self._next = PAD, 0
+            if len(self._ends):
+                self._rest = text[int(self._ends[-1]) + 1 :]
+                self.read += len(self._ends)
+                return True
+            self._rest = text[PAD:]
+            if len(self._rest) >= BLOCK_BYTES:
+                raise RunFailed(
+                    f"{self.path} is not Criteo text: line {self.done + 1} is longer than "
+                    f"{BLOCK_BYTES:,} bytes"
+                )
+
+    def _read_blocks(self) -> Iterator[bytes]:
+        """Blocks of about `BLOCK_BYTES`; what could be read comes before the error."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            reason = None
+            try:
+                # read1 hands out what one step of decompression gave, so that an error in the
+                # next step loses nothing
+                part = self._file.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
+            except EOFError:
+                part, reason = b"", "its gzip data ends in the middle (truncated file)"
+            except (zlib.error, gzip.BadGzipFile) as error:
+                part, reason = b"", f"its gzip data is damaged ({error})"
+            except OSError as error:
+                part, reason = b"", f"it can not be read ({error.strerror or error})"
+            if part:
+                parts.append(part)
+                size += len(part)
+            if parts and (not part or size >= BLOCK_BYTES):
+                yield b"".join(parts)
+                parts, size = [], 0
+            if reason is not None:
+                raise RunFailed(f"{self.path}: {reason}, after {self.read:,} rows")
+            if not part:
+                return
+
+
+def open_bytes(path: str | Path) -> BinaryIO:
+    """Open a plain or gzip file for reading.
+
+    Raises UserError with one sentence where that is not possible.
+    """
+    name = str(path)
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(2)
+        if magic == _GZIP_MAGIC:
+            return cast(BinaryIO, gzip.open(path, "rb"))
+        if name.endswith(".gz") and magic:
+            raise UserError(f"{name} is named .gz but is not a gzip file")
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise UserError(f"{name}: no such data file") from None
+    except IsADirectoryError:
+        raise UserError(f"{name} is a directory, not a data file") from None
+    except OSError as error:
+        raise UserError(f"{name} can not be opened ({error.strerror or error})") from None

@@ -1,0 +1,85 @@
+"""A plan in words and as a document: what ``--dry-run`` prints."""
+
+from __future__ import annotations
+
+from recsim_train.placement.plan import Plan
+from recsim_train.workload import shape
+
+
+def plan_document(plan: Plan) -> dict[str, object]:
+    """The plan as JSON: processes, loops, shards with their bytes, groups."""
+    model = plan.experiment.model
+    row = shape.row_bytes(model)
+    value = shape.value_bytes(model)
+    embedding = [
+        {
+            "shard": shard.index,
+            "host": shard.host.name,
+            "bytes": sum(part.rows for part in shard.slices) * row,
+            "slices": [{"table": p.table, "start": p.start, "stop": p.stop} for p in shard.slices],
+        }
+        for shard in (plan.embedding.shards if plan.embedding else ())
+    ]
+    dense = [
+        {
+            "shard": shard.index,
+            "host": shard.host.name,
+            "bytes": shard.elements * value,
+            "start": shard.start,
+            "stop": shard.stop,
+        }
+        for shard in (plan.dense.shards if plan.dense else ())
+    ]
+    return {
+        "strategy": plan.strategy.kind,
+        "options": dict(plan.strategy.options),
+        "processes": [i.name for i in plan.instances],
+        "loops": [
+            {"loop": loop.name, "reader": reader.name if reader else None}
+            for loop in plan.all_loops
+            for reader in [plan.reader_of(loop)]
+        ],
+        "embedding_shards": embedding,
+        "dense_shards": dense,
+        "groups": {g.name: [member.name for member in g.members] for g in plan.groups},
+        "notes": list(plan.notes),
+    }
+
+
+def describe(plan: Plan) -> str:
+    """The plan in lines for a person."""
+    spec = plan.experiment
+    model = spec.model
+    total = sum(t.rows for t in model.tables) * shape.row_bytes(model)
+    weights = shape.dense_parameters(model) * shape.value_bytes(model)
+    options = ", ".join(f"{k}={v}" for k, v in plan.strategy.options.items())
+    lines = [
+        f"{spec.name}: {plan.strategy.kind}" + (f" ({options})" if options else ""),
+        f"  model {model.name}: {len(model.tables)} tables, {total / 2**20:,.1f} MiB of rows, "
+        f"{weights / 2**20:,.2f} MiB dense",
+        f"  {len(plan.instances)} processes, {len(plan.feeding)} training loops of "
+        f"{spec.training.batch_size} examples an iteration, "
+        f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
+    ]
+    for instance in plan.instances:
+        lines.append(f"  rank {plan.rank(instance)}  {instance.name}")
+        if instance.role == "trainer":
+            for loop in plan.loops(instance.index):
+                reader = plan.reader_of(loop)
+                lines.append(f"      loop {loop.label}, fed by {reader.name if reader else 'itself'}")
+        for shard in plan.embedding.shards if plan.embedding else ():
+            if shard.host == instance:
+                size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
+                names = ", ".join(
+                    f"{p.table}"
+                    if p.rows == model.tables[p.table].rows
+                    else f"{p.table}[{p.start}:{p.stop}]"
+                    for p in shard.slices
+                )
+                lines.append(f"      embedding shard {shard.index}, {size:,.1f} MiB: tables {names}")
+        for part in plan.dense.shards if plan.dense else ():
+            if part.host == instance:
+                lines.append(f"      dense shard {part.index}: elements {part.start}:{part.stop}")
+    lines += [f"  group {g.name}: {', '.join(m.name for m in g.members)}" for g in plan.groups]
+    lines += [f"  note: {note}" for note in plan.notes]
+    return "\n".join(lines)

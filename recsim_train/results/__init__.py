@@ -1,0 +1,1 @@
+"""Run directories: statistics of a run, writing, reading, finding finished runs."""

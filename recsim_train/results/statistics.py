@@ -1,0 +1,147 @@
+"""Throughput of a run and its 95 % interval, by the method of batch means.
+
+The counted window goes from the first start to the last end of all counted iterations of all
+training loops. It is cut into equal windows, examples finished in each are counted (an iteration
+that overlaps several windows is shared out by time), and the windows' rates are taken as a sample
+(Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3). One function for both worlds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from recsim_train.trace.record import Iteration
+
+MAX_WINDOWS = 20
+MIN_ITERATIONS_PER_WINDOW = 4
+"""Of one loop: below that a window would see the phase of its iterations, not their rate."""
+
+# 97.5 % quantiles of Student's t, 1 to 30 degrees of freedom
+_T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Examples per second over the counted window."""
+
+    examples: int
+    seconds: float
+    """First counted start to last counted end, all loops."""
+    examples_per_second: float | None
+    """None where nothing was counted."""
+    ci95: tuple[float, float] | None
+    """None below two windows."""
+    windows: int
+
+
+def t_quantile(degrees: int) -> float:
+    """97.5 % quantile of Student's t; the normal one above 30 degrees of freedom."""
+    if degrees < 1:
+        raise ValueError("a t quantile needs at least one degree of freedom")
+    return _T975[degrees - 1] if degrees <= len(_T975) else 1.960 + 2.4 / degrees
+
+
+def counted(iterations: Iterable[Iteration], warmup: int, steps: int) -> list[Iteration]:
+    """The iterations of the counted window."""
+    return [i for i in iterations if warmup <= i.iteration < warmup + steps]
+
+
+def throughput(
+    iterations: Iterable[Iteration], *, warmup: int, steps: int, batch_size: int
+) -> Throughput:
+    """Estimate examples per second and its 95 % interval from the loops' iterations.
+
+    ``steps``: counted iterations per loop; ``batch_size``: examples per iteration. An iteration
+    that a loop did not do (an interrupted run) is not counted.
+    """
+    chosen = counted(iterations, warmup, steps)
+    examples = len(chosen) * batch_size
+    if not chosen:
+        return Throughput(0, 0.0, None, None, 0)
+    start, end = min(i.start for i in chosen), max(i.end for i in chosen)
+    seconds = end - start
+    if seconds <= 0:
+        return Throughput(examples, 0.0, None, None, 0)
+    rate = examples / seconds
+    loops = len({i.loop for i in chosen})
+    windows = window_count(len(chosen) / loops)
+    if windows < 2:
+        return Throughput(examples, seconds, rate, None, windows)
+    rates = window_rates(chosen, start, end, windows, batch_size)
+    half = half_width(rates)
+    return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
+
+
+def window_count(iterations_per_loop: float) -> int:
+    """How many windows: at most 20, each with a few iterations of every loop where possible."""
+    roomy = int(iterations_per_loop // MIN_ITERATIONS_PER_WINDOW)
+    return min(MAX_WINDOWS, max(roomy, min(2, int(iterations_per_loop))))
+
+
+def window_rates(
+    iterations: Sequence[Iteration], start: float, end: float, windows: int, batch_size: int
+) -> list[float]:
+    """Examples per second in each of ``windows`` equal parts of [start, end].
+
+    Their mean is the overall rate: every example is shared out once.
+    """
+    width = (end - start) / windows
+    done = [0.0] * windows
+    for i in iterations:
+        span = i.end - i.start
+        first = min(windows - 1, max(0, int((i.start - start) / width)))
+        last = min(windows - 1, max(first, int((i.end - start) / width)))
+        if span <= 0 or first == last:
+            done[last] += 1.0
+            continue
+        left = 1.0
+        for w in range(first, last):
+            part = (start + (w + 1) * width - max(i.start, start + w * width)) / span
+            part = min(left, max(0.0, part))
+            done[w] += part
+            left -= part
+        done[last] += left
+    return [n * batch_size / width for n in done]
+
+
+def half_width(sample: Sequence[float]) -> float:
+    """Half the 95 % t-interval of the mean of ``sample`` (two values or more)."""
+    n = len(sample)
+    mean = math.fsum(sample) / n
+    variance = math.fsum((x - mean) ** 2 for x in sample) / (n - 1)
+    return t_quantile(n - 1) * math.sqrt(variance / n)
+
+
+def median(values: Sequence[float]) -> float:
+    """Middle value, or the mean of the two middle ones; ValueError for none."""
+    if not values:
+        raise ValueError("no median of nothing")
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Rank agreement of two orders (Kendall's tau-b), -1 to 1; None where it is undefined."""
+    concordant = first_ties = second_ties = 0
+    pairs = [(a, b) for a in range(len(first)) for b in range(a)]
+    for a, b in pairs:
+        x = _sign(first[a] - first[b])
+        y = _sign(second[a] - second[b])
+        concordant += x * y
+        first_ties += x == 0
+        second_ties += y == 0
+    weight = (len(pairs) - first_ties) * (len(pairs) - second_ties)
+    return concordant / math.sqrt(weight) if weight else None
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)

@@ -1,0 +1,1 @@
+"""The simulated world: a strategy's effects answered with modelled time. No torch."""

@@ -1,0 +1,51 @@
+"""Values that have a size and no content: what the simulator hands to strategies."""
+
+from __future__ import annotations
+
+from recsim_train.strategy.values import Dense, Features, Ids, Rows
+
+
+class GhostDense(Dense):
+    """Dense parameters or their gradient: [elements]."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+
+
+class GhostIds(Ids):
+    """The ids of one batch: those of the stream, or each once per table (``distinct``).
+
+    ``position``, ``batch``: the training loop's place in the stream and its batch's number there.
+    """
+
+    __slots__ = ("batch", "distinct", "ids", "position", "unique")
+
+    def __init__(
+        self, position: int, batch: int, ids: int, unique: int, distinct: bool = False
+    ) -> None:
+        self.position = position
+        self.batch = batch
+        self.ids = ids
+        self.unique = unique
+        self.distinct = distinct
+
+
+class GhostRows(Rows):
+    """The answer of a lookup of ``ids``, or its gradient."""
+
+    __slots__ = ("gradient", "ids")
+
+    def __init__(self, ids: GhostIds, gradient: bool = False) -> None:
+        self.ids = ids
+        self.gradient = gradient
+
+
+class GhostFeatures(Features):
+    """Dense features and labels of ``size`` examples."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size

@@ -1,0 +1,247 @@
+"""Simulated time: events, processes, queues and barriers. The only file that imports SimPy.
+
+Activities of `recsim_train.sim.fluid` are events here: they fire when their work is done. Changes
+of one instant are solved once, after everything else of that instant has happened.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+from simpy.core import EmptySchedule
+from simpy.events import EventPriority, Timeout
+
+from recsim_train.sim.fluid import Fluid, Kind
+
+Event = simpy.Event
+Steps = Generator[Event, Any, Any]
+"""What a process is made of: a generator that yields the events it waits for."""
+
+_LAST = EventPriority(2)
+"""After SimPy's urgent (0) and normal (1) events of the same instant."""
+
+
+class Kernel:
+    """The clock, its events and the fluid resources that live on it."""
+
+    def __init__(self, *, ideal: bool = False) -> None:
+        self._env = simpy.Environment()
+        self.fluid = Fluid(ideal=ideal)
+        self.events = 0
+        self._settling = False
+        self._alarm = -1.0
+        self._stopped = False
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run started."""
+        return float(self._env.now)
+
+    # ------------------------------------------------------------------ events
+
+    def event(self) -> Event:
+        """An event that somebody will fire with ``succeed``."""
+        return Event(self._env)
+
+    def timeout(self, delay: float) -> Event:
+        """Fires after ``delay`` seconds."""
+        return Timeout(self._env, delay)
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        """Run ``action`` after ``delay`` seconds."""
+        Timeout(self._env, delay).callbacks.append(lambda _: action())
+
+    def process(self, steps: Steps) -> Event:
+        """Start a process; its event fires with the generator's return value."""
+        return self._env.process(steps)
+
+    def activity(self, kind: Kind, work: float) -> Event:
+        """Start ``work`` now; fires when it is done. No work is done at once."""
+        event = Event(self._env)
+        if work <= 0.0:
+            return event.succeed()
+        self._catch_up()
+        self.fluid.add(kind, work, event)
+        return event
+
+    # ------------------------------------------------------------------ fluid and clock
+
+    def used(self) -> list[float]:
+        """Units consumed so far of each fluid resource."""
+        self._catch_up()
+        return self.fluid.used()
+
+    def _catch_up(self) -> None:
+        """Bring the fluid to now, fire what finished, and have its rates solved at the end of
+        this instant."""
+        for event in self.fluid.advance(self._env.now):
+            assert isinstance(event, Event)
+            event.succeed()
+        if not self._settling:
+            self._settling = True
+            self._schedule(0.0, _LAST, self._settle)
+
+    def _settle(self, _: Event) -> None:
+        self._settling = False
+        due = self.fluid.next_completion()
+        if due is not None and due != self._alarm:
+            self._alarm = due
+            self._schedule(max(0.0, due - self._env.now), EventPriority(1), self._ring)
+
+    def _ring(self, _: Event) -> None:
+        due = self.fluid.next_completion() if not self._settling else self._alarm
+        if due is None or due > self._env.now * (1.0 + 1e-12):
+            return  # rates have changed since this alarm was set; another one is on its way
+        self._alarm = -1.0
+        self._catch_up()
+
+    def _schedule(
+        self, delay: float, priority: EventPriority, action: Callable[[Event], None]
+    ) -> None:
+        event = Event(self._env)
+        event._ok = True
+        event._value = None
+        event.callbacks.append(action)
+        self._env.schedule(event, priority, delay)
+
+    # ------------------------------------------------------------------ running
+
+    def stop(self) -> None:
+        """Let `run` return after the present event."""
+        self._stopped = True
+
+    def run(self) -> None:
+        """Run until `stop` or until no event is left; an exception in a process is raised here."""
+        self._stopped = False
+        collecting = gc.isenabled()
+        gc.disable()  # events are many, short-lived and freed by their reference counts
+        step = self._env.step
+        try:
+            while not self._stopped:
+                step()
+                self.events += 1
+        except EmptySchedule:
+            return
+        finally:
+            if collecting:
+                gc.enable()
+
+
+class Mailbox:
+    """Requests for one receiver, in order."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._items: deque[Any] = deque()
+        self._waiting: Event | None = None
+
+    def put(self, item: Any) -> None:
+        if self._waiting is None:
+            self._items.append(item)
+        else:
+            waiting, self._waiting = self._waiting, None
+            waiting.succeed(item)
+
+    def get(self) -> Event:
+        """Fires with the oldest item. One receiver only."""
+        event = self._kernel.event()
+        if self._items:
+            event.succeed(self._items.popleft())
+        else:
+            self._waiting = event
+        return event
+
+
+class Queue:
+    """A bounded queue with one producer and one consumer.
+
+    The producer reserves a place first, so that what is on its way already has one.
+    """
+
+    def __init__(self, kernel: Kernel, capacity: int) -> None:
+        self._kernel = kernel
+        self._free = capacity
+        self._items = Mailbox(kernel)
+        self._producer: Event | None = None
+
+    def reserve(self) -> Event:
+        """Fires when a place is free, and takes it."""
+        event = self._kernel.event()
+        if self._free:
+            self._free -= 1
+            event.succeed()
+        else:
+            self._producer = event
+        return event
+
+    def put(self, item: Any) -> None:
+        """Fill a reserved place."""
+        self._items.put(item)
+
+    def get(self) -> Event:
+        """Fires with the oldest item; its place is free from then on."""
+        event = self._items.get()
+        if event.triggered:
+            self._release()
+        else:
+            event.callbacks.append(lambda _: self._release())
+        return event
+
+    def _release(self) -> None:
+        if self._producer is None:
+            self._free += 1
+        else:
+            producer, self._producer = self._producer, None
+            producer.succeed()
+
+
+class Countdown:
+    """Fires once it has been counted down ``count`` times."""
+
+    def __init__(self, kernel: Kernel, count: int) -> None:
+        self.left = count
+        self.done = kernel.event()
+        if count == 0:
+            self.done.succeed()
+
+    def arrive(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.done.succeed()
+
+
+class Barrier:
+    """Holds ``size`` parties until all have come, then runs ``work`` once and lets them go.
+
+    ``work`` receives what the parties brought, in order of arrival, and is a process.
+    """
+
+    def __init__(self, kernel: Kernel, size: int, work: Callable[[list[Any]], Steps]) -> None:
+        self._kernel = kernel
+        self._work = work
+        self.size = size
+        self._brought: list[Any] = []
+        self._gate = kernel.event()
+
+    @property
+    def arrived(self) -> int:
+        """Parties that wait now."""
+        return len(self._brought)
+
+    def arrive(self, item: Any) -> Event:
+        """Fires when all have come and the work is done."""
+        gate = self._gate
+        self._brought.append(item)
+        if len(self._brought) == self.size:
+            brought, self._brought = self._brought, []
+            self._gate = self._kernel.event()
+            self._kernel.process(self._pass(brought, gate))
+        return gate
+
+    def _pass(self, brought: list[Any], gate: Event) -> Steps:
+        yield from self._work(brought)
+        gate.succeed()

@@ -1,0 +1,66 @@
+"""From counted work to seconds on this cluster, with the same answer for the same question."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.experiment import Experiment
+from recsim_train.workload import operations
+
+_REMEMBERED = 1 << 16
+
+Seconds = tuple[float, float]
+"""(all seconds, those that hold the interpreter lock) on one idle core."""
+
+
+class Pricing:
+    """The profile's prices applied to the experiment's model."""
+
+    def __init__(self, experiment: Experiment, cluster: Cluster) -> None:
+        self.experiment = experiment
+        self.prices: dict[str, float] = {
+            name: getattr(cluster.costs, name).value for name in Costs.model_fields
+        }
+        self._known: dict[tuple[object, ...], Seconds] = {}
+
+    def units(self, **work: float) -> Seconds:
+        """Seconds of plain units, such as ``units(effect=1, message=2)``."""
+        return operations.seconds(work, self.prices)
+
+    def operation(
+        self,
+        name: str,
+        *,
+        pooling: Literal["server", "worker"] = "server",
+        ids: float = 0,
+        unique: float = 0,
+        tables: int = 0,
+        elements: int = 0,
+        shards: int = 1,
+    ) -> Seconds:
+        """Seconds of one named operation; see `recsim_train.workload.operations.Scope`."""
+        key = (name, pooling, ids, unique, tables, elements, shards)
+        known = self._known.get(key)
+        if known is None:
+            scope = operations.Scope(
+                model=self.experiment.model,
+                training=self.experiment.training,
+                pooling=pooling,
+                batch=self.experiment.training.batch_size,
+                ids=ids,
+                unique=unique,
+                tables=tables,
+                elements=elements,
+                shards=shards,
+            )
+            known = operations.seconds(operations.cost(name, scope), self.prices)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+
+def plus(*parts: Seconds) -> Seconds:
+    """The sum of several pieces of work done one after the other by one thread."""
+    return sum(p[0] for p in parts), sum(p[1] for p in parts)

@@ -1,0 +1,112 @@
+"""Placement: nothing lost, nothing twice, loads balanced, too much refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import (
+    Experiment,
+    Model,
+    Placement,
+    Roles,
+    StrategyChoice,
+    Table,
+    Training,
+)
+from recsim_train.placement.binpack import pack_tables, row_cuts, table_weights
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.describe import describe, plan_document
+
+
+def experiment(rows: list[int], kind: str = "flat_ps", *, split: float = 1.0, **roles: int) -> Experiment:
+    return Experiment(
+        name="t",
+        model=Model(
+            embedding_dim=8, bottom_mlp=(16, 8), top_mlp=(8, 1), tables=tuple(Table(rows=r) for r in rows)
+        ),
+        roles=Roles(**roles),
+        training=Training(threads=2),
+        placement=Placement(split_rows_above=split),
+        strategies=(StrategyChoice(kind=kind),),
+    )
+
+
+@given(
+    rows=st.lists(st.integers(1, 10**6), min_size=1, max_size=30),
+    shards=st.integers(1, 8),
+    split=st.floats(0.1, 5),
+)
+def test_every_row_has_exactly_one_home(rows: list[int], shards: int, split: float) -> None:
+    content = pack_tables(experiment(rows, split=split), shards)
+    homes = sorted(part for shard in content for part in shard)
+    for table, count in enumerate(rows):
+        parts = [p for p in homes if p.table == table]
+        assert parts[0].start == 0
+        assert parts[-1].stop == count
+        assert all(a.stop == b.start for a, b in zip(parts, parts[1:], strict=False))
+
+
+@given(rows=st.lists(st.integers(1, 10**6), min_size=4, max_size=30), shards=st.integers(1, 4))
+def test_whole_tables_are_packed_within_the_bound_of_longest_first(rows: list[int], shards: int) -> None:
+    spec = experiment(rows, split=10.0)
+    weights = table_weights(spec)
+    loads = [sum(weights[p.table] for p in shard) for shard in pack_tables(spec, shards)]
+    assert max(loads) <= max(4 / 3 / shards, max(weights)) + max(weights) + 1e-9
+    assert sum(loads) == pytest.approx(1.0)
+
+
+@given(rows=st.integers(0, 10**9), parts=st.integers(1, 100))
+def test_row_cuts_differ_by_at_most_one(rows: int, parts: int) -> None:
+    sizes = [stop - start for start, stop in row_cuts(rows, parts)]
+    assert sum(sizes) == rows
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_large_table_is_split_and_small_ones_are_not() -> None:
+    plan = build_plan(e := experiment([100_000, 50, 60, 70], embedding_servers=2), e.strategies[0])
+    assert plan.embedding is not None
+    assert plan.embedding.split_tables == {0}
+
+
+def test_without_servers_the_shards_live_in_the_trainers() -> None:
+    plan = build_plan(e := experiment([100, 90, 80], trainers=3), e.strategies[0])
+    assert [i.name for i in plan.instances] == ["trainer[0]", "trainer[1]", "trainer[2]"]
+    assert plan.embedding is not None
+    assert plan.dense is not None
+    assert [s.host.name for s in plan.embedding.shards] == [i.name for i in plan.instances]
+    assert [s.host.name for s in plan.dense.shards] == [i.name for i in plan.instances]
+
+
+def test_lock_step_and_unused_roles_are_said() -> None:
+    plan = build_plan(e := experiment([9], "allreduce", trainers=2, dense_servers=1, embedding_servers=1), e.strategies[0])
+    assert plan.threads == 1
+    assert not plan.of_role("dense_server")
+    assert [note.split(":")[0] for note in plan.notes] == [
+        "allreduce advances in lock-step",
+        "allreduce needs no dense_server",
+    ]
+
+
+def test_more_servers_than_anything_to_hold_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"4 embedding shards .* at most 2"):
+        build_plan(e := experiment([3, 2], embedding_servers=4), e.strategies[0])
+
+
+def test_streams_of_the_loops_do_not_overlap() -> None:
+    plan = build_plan(e := experiment([100], trainers=2, readers=1), e.strategies[0])
+    assert [loop.name for loop in plan.feeding] == [
+        "trainer[0].worker[0]", "trainer[0].worker[1]", "trainer[1].worker[0]", "trainer[1].worker[1]",
+    ]  # fmt: skip
+    assert {str(plan.reader_of(loop)) for loop in plan.feeding} == {str(plan.of_role("reader")[0])}
+
+
+def test_a_plan_can_be_printed() -> None:
+    plan = build_plan(e := experiment([100_000, 50], trainers=2, embedding_servers=2), e.strategies[0])
+    text = describe(plan)
+    for instance in plan.instances:
+        assert instance.name in text
+    assert "0[0:50000]" in text
+    assert plan_document(plan)["processes"] == [i.name for i in plan.instances]

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from recsim_train.results.statistics import (
+    half_width,
+    kendall_tau,
+    median,
+    t_quantile,
+    throughput,
+    window_count,
+    window_rates,
+)
+from recsim_train.trace.record import Iteration
+
+
+def process(durations: list[float], loop: str = "trainer[0].worker[0]") -> list[Iteration]:
+    out, now = [], 0.0
+    for k, d in enumerate(durations):
+        out.append(Iteration(loop, k, now, now + d))
+        now += d
+    return out
+
+
+def test_a_constant_process_has_its_rate_and_no_spread() -> None:
+    got = throughput(process([0.5] * 110), warmup=10, steps=100, batch_size=32)
+    assert got.seconds == pytest.approx(50.0)
+    assert got.examples == 3200
+    assert got.examples_per_second == pytest.approx(64.0)
+    assert got.ci95 is not None
+    assert got.ci95[0] == pytest.approx(64.0, rel=1e-9)
+    assert got.ci95[1] == pytest.approx(64.0, rel=1e-9)
+
+
+def test_warm_up_and_what_comes_after_are_not_counted() -> None:
+    slow_ends = process([9.0] * 5 + [0.1] * 40 + [9.0] * 5)
+    got = throughput(slow_ends, warmup=5, steps=40, batch_size=10)
+    assert got.examples_per_second == pytest.approx(100.0)
+
+
+def test_loops_add_up_from_first_start_to_last_end() -> None:
+    both = process([1.0] * 20, "trainer[0].worker[0]") + process([2.0] * 20, "trainer[1].worker[0]")
+    got = throughput(both, warmup=0, steps=20, batch_size=1)
+    assert got.seconds == pytest.approx(40.0)
+    assert got.examples_per_second == pytest.approx(1.0)
+
+
+def test_the_interval_covers_the_truth_about_19_times_in_20() -> None:
+    """Exponential durations of mean 1 s, so the long-run rate is 1/s."""
+    generator = random.Random(5)
+    hits = 0
+    for _ in range(300):
+        durations = [generator.expovariate(1.0) for _ in range(400)]
+        got = throughput(process(durations), warmup=0, steps=400, batch_size=1)
+        assert got.ci95 is not None
+        hits += got.ci95[0] <= 1.0 <= got.ci95[1]
+    assert 0.88 < hits / 300 < 0.99
+
+
+def test_window_rates_share_out_an_iteration_by_time() -> None:
+    # 3 s over windows of 2 s: two thirds in the first, one third in the second
+    rates = window_rates([Iteration("l", 0, 0.0, 3.0), Iteration("l", 1, 3.0, 4.0)], 0.0, 4.0, 2, 6)
+    assert rates == pytest.approx([6 * (2 / 3) / 2, 6 * (1 / 3 + 1) / 2])
+
+
+def test_window_rates_average_to_the_overall_rate() -> None:
+    generator = random.Random(1)
+    runs = process([generator.uniform(0.1, 5.0) for _ in range(57)])
+    end = runs[-1].end
+    rates = window_rates(runs, 0.0, end, 13, 8)
+    assert math.fsum(rates) / 13 == pytest.approx(57 * 8 / end)
+
+
+def test_an_interrupted_run_counts_what_was_done() -> None:
+    got = throughput(process([1.0] * 30), warmup=10, steps=100, batch_size=4)
+    assert (got.examples, got.seconds) == (80, pytest.approx(20.0))
+
+
+def test_nothing_counted_gives_no_figure() -> None:
+    got = throughput(process([1.0] * 3), warmup=10, steps=5, batch_size=4)
+    assert got.examples_per_second is None and got.ci95 is None and got.seconds == 0.0
+
+
+def test_one_iteration_gives_a_rate_without_interval() -> None:
+    got = throughput(process([2.0]), warmup=0, steps=1, batch_size=4)
+    assert got.examples_per_second == pytest.approx(2.0) and got.ci95 is None
+
+
+@pytest.mark.parametrize(("per_loop", "windows"), [(1, 1), (2, 2), (7, 2), (40, 10), (5000, 20)])
+def test_window_count(per_loop: int, windows: int) -> None:
+    assert window_count(per_loop) == windows
+
+
+def test_t_interval_of_a_known_sample() -> None:
+    # mean 3, s = sqrt(2.5), n = 5, t(4) = 2.776
+    assert half_width([1, 2, 3, 4, 5]) == pytest.approx(2.776 * math.sqrt(2.5 / 5), rel=1e-4)
+
+
+def test_t_quantile_against_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for degrees in (1, 2, 5, 12, 19, 30, 31, 60, 200):
+        assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=3e-3)
+    with pytest.raises(ValueError, match="degree of freedom"):
+        t_quantile(0)
+
+
+def test_median() -> None:
+    assert median([3, 1, 2]) == 2
+    assert median([4, 1, 2, 3]) == 2.5
+    with pytest.raises(ValueError, match="nothing"):
+        median([])
+
+
+def test_kendall_tau() -> None:
+    assert kendall_tau([1, 2, 3], [10, 20, 30]) == pytest.approx(1.0)
+    assert kendall_tau([1, 2, 3], [30, 20, 10]) == pytest.approx(-1.0)
+    assert kendall_tau([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(4 / 6)
+    assert kendall_tau([1], [1]) is None
+    assert kendall_tau([1, 1], [1, 2]) is None
