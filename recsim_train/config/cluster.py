@@ -88,7 +88,7 @@ class Calibration(Section):
     """ISO date of the measurement."""
     machine: str
     """Processor and host."""
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     """Python, torch and tool versions."""
     background_load: str = ""
     """Other load while measuring."""
@@ -96,9 +96,9 @@ class Calibration(Section):
     """How long it took."""
     command: str = ""
     """The command that wrote the profile."""
-    residuals: dict[str, str] = {}
+    residuals: dict[str, str] = Field(default_factory=dict)
     """Per group of micro-workloads: how well the fitted prices reproduce the measured times."""
-    valid_range: dict[str, tuple[float, float]] = {}
+    valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
 

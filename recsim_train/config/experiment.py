@@ -15,7 +15,9 @@ Count = Annotated[int, Field(ge=0)]
 class Section(BaseModel):
     """A mapping of the YAML: unknown keys are errors, values never change after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class Table(Section):

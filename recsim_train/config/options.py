@@ -17,7 +17,7 @@ class OptionSchema(Protocol):
 
     @property
     def type(self) -> str:
-        """"int", "float", "bool" or "str"."""
+        """One of "int", "float", "bool", "str"."""
 
     @property
     def choices(self) -> Sequence[Any] | None:

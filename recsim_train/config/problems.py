@@ -88,7 +88,7 @@ class Problem:
         return "\n".join(lines)
 
 
-class ConfigErrors(UserError):
+class ConfigErrors(UserError):  # noqa: N818 - several
     """Everything that is wrong with one document."""
 
     def __init__(self, problems: Iterable[Problem], file: str) -> None:

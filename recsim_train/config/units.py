@@ -7,6 +7,7 @@ never guessed: Gbit/s, GB/s and GiB/s are three different rates.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated
@@ -61,6 +62,8 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
         hint = f"did you mean {guess!r}? Known" if guess else "known"
         raise ValueError(f"unknown unit {unit!r} for {what}; {hint}: {', '.join(units)}")
     value = number * units[unit]
+    if math.isinf(value):
+        raise ValueError(f"expected {what} such as {example!r}: {text!r} is too large")
     if value < 0:
         raise ValueError(f"expected {what} that is not negative, got {text!r}")
     return value
@@ -81,7 +84,7 @@ def suggest_unit(unit: str, units: dict[str, float]) -> str | None:
 
 
 def _bits_or_bytes(letter: str) -> str:
-    return "B" if letter == "B" else "bit"
+    return "B" if letter == "B" else "bit"  # "GBps" are bytes, "Gbps" and "Gbitps" are bits
 
 
 def format_quantity(value: float, units: dict[str, float], digits: int = 6) -> str:
@@ -166,19 +169,13 @@ def _share(value: object) -> float:
     return parse_quantity(value, SHARES, "a share", "5 %")
 
 
-Size = Annotated[
-    float, SIZE, BeforeValidator(_size), WithJsonSchema(SIZE.json_schema())
-]
+Size = Annotated[float, SIZE, BeforeValidator(_size), WithJsonSchema(SIZE.json_schema())]
 """Bytes."""
-Rate = Annotated[
-    float, RATE, BeforeValidator(_rate), WithJsonSchema(RATE.json_schema())
-]
+Rate = Annotated[float, RATE, BeforeValidator(_rate), WithJsonSchema(RATE.json_schema())]
 """Bytes per second."""
 Duration = Annotated[
     float, DURATION, BeforeValidator(_duration), WithJsonSchema(DURATION.json_schema())
 ]
 """Seconds."""
-Share = Annotated[
-    float, SHARE, BeforeValidator(_share), WithJsonSchema(SHARE.json_schema())
-]
+Share = Annotated[float, SHARE, BeforeValidator(_share), WithJsonSchema(SHARE.json_schema())]
 """A fraction of one, written in per cent."""

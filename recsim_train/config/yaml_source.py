@@ -6,6 +6,7 @@ dates are text. Underscores may group digits. Duplicate keys, tags and infinitie
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -247,7 +248,7 @@ def _integer(text: str) -> int:
 
 def _number(text: str) -> float | int:
     value = float(text)
-    if value in (float("inf"), float("-inf")) or value != value:
+    if not math.isfinite(value):
         raise OverflowError(text)
     # 1e6 rows is a whole number of rows; 4.0 trainers is left as it is, to be refused.
     if "e" in text.lower() and value.is_integer() and abs(value) <= 2**53:

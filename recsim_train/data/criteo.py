@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.experiment import Data, Model
+from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.features import (
     CATEGORY_COLUMNS,
@@ -124,9 +124,7 @@ class CriteoParser:
             lengths=np.zeros(0, dtype=np.int32),
         )
 
-    def _replacements(
-        self, kinds: NDArray[np.int8], lines: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _replacements(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> NDArray[np.int64]:
         good = np.flatnonzero(kinds == 0)
         if not len(good):
             raise RunFailed(
@@ -165,13 +163,14 @@ class TrainingRows:
         """Pass over ``count`` rows, without parsing them."""
         while count > 0:
             if self._per_pass is not None and count >= self._per_pass:
+                # a whole pass ends where it began
                 self.passes += count // self._per_pass
                 count %= self._per_pass
-                continue
-            lines, most = self._current(count)
-            self._moved(lines.skip(most), most)
-            count -= self._last
-        return
+            else:
+                lines, most = self._current(count)
+                moved = lines.skip(most)
+                self._advance(moved, most)
+                count -= moved
 
     def take(self, count: int) -> list[Piece]:
         """The next ``count`` rows."""
@@ -179,12 +178,11 @@ class TrainingRows:
         while count > 0:
             lines, most = self._current(count)
             found = lines.take(most)
-            self._moved(sum(map(len, found)), most)
+            moved = sum(map(len, found))
+            self._advance(moved, most)
             pieces += found
-            count -= self._last
+            count -= moved
         return pieces
-
-    _last = 0
 
     def _current(self, count: int) -> tuple[Lines, int]:
         """The open pass, and how many of ``count`` rows it may still give."""
@@ -194,9 +192,8 @@ class TrainingRows:
             self._done = 0
         return self._lines, count if self._limit is None else min(count, self._limit - self._done)
 
-    def _moved(self, moved: int, asked: int) -> None:
+    def _advance(self, moved: int, asked: int) -> None:
         """Note progress; a pass that is over makes way for the next."""
-        self._last = moved
         self._done += moved
         if moved < asked or self._done == self._limit:
             if self._done == 0:
@@ -261,7 +258,7 @@ def check_model(model: Model) -> None:
         )
 
 
-def check_file(model: Model, data: Data, path: str, held_out: int) -> None:
+def check_file(model: Model, path: str, held_out: int) -> None:
     """Raise UserError for what can be known of a Criteo file before a run starts.
 
     Reads the held-out rows and one more; the rest of the file is not looked at, and a file that
@@ -282,8 +279,10 @@ def check_file(model: Model, data: Data, path: str, held_out: int) -> None:
                 f"{path} is not Criteo text: its first lines are {_PHRASES[kind]} "
                 "(label, 13 integers and 26 hexadecimal categories, separated by tabs)"
             ) from None
-        rows = lines.done + lines.skip(held_out + 1 - lines.done)
-        if rows <= held_out:
-            raise too_few_rows(UserError, path, rows, held_out)
+        lines.skip(held_out + 1 - lines.done)
+        if lines.done <= held_out:
+            raise too_few_rows(UserError, path, lines.done, held_out)
+    except RunFailed:
+        return
     finally:
         lines.close()

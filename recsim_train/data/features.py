@@ -19,7 +19,9 @@ def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.log(values, out=values)
 
 
-def table_ids(values: NDArray[np.uint64], present: NDArray[np.bool_], rows: int) -> NDArray[np.int64]:
+def table_ids(
+    values: NDArray[np.uint64], present: NDArray[np.bool_], rows: int
+) -> NDArray[np.int64]:
     """Ids, int64, of one column's category values in a table of ``rows`` rows.
 
     Slot 0 is the missing value's; others are DLRM's modulo over the rest: value mod (rows - 1) + 1.

@@ -1,0 +1,161 @@
+"""Prices from counted work and measured times: relative least squares without negative prices.
+
+An observation says: this much counted work took so many seconds. The prices x minimise
+
+    sum over observations of  w_g * (counts . x / seconds - 1)^2
+  + ridge^2 * sum over prices of (x / prior - 1)^2,   x >= 0
+
+(non-negative least squares; Lawson and Hanson 1974, chapter 23). Errors are relative, because a
+step of 10 ms and one of 10 us matter alike to whoever predicts them. Groups of observations weigh
+alike however many observations they have (w_g = 1 / size of the group). The mild ridge only decides
+between prices that the observations can not tell apart. A second pass weighs observations down
+that lie far off (Huber 1964), so that one disturbed timing does not move every price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from recsim_train.workload.operations import Work
+
+Array = NDArray[np.float64]
+
+_RIDGE = 0.02
+_HUBER = 1.5
+_ROUNDS = 4
+_RESAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One micro-workload: what it did and how long that took."""
+
+    group: str
+    """Observations of one group are resampled and reported together."""
+    work: Work
+    """Units by price name."""
+    seconds: float
+    """Median of repeats, > 0."""
+    label: str = ""
+    """Its settings, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A fitted price."""
+
+    value: float
+    """Seconds per unit."""
+    uncertainty: float
+    """Relative standard error, from resampling the observations of each group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fitted prices and how well they reproduce what they were fitted to."""
+
+    prices: dict[str, Estimate]
+    residuals: dict[str, float]
+    """Median absolute relative residual by group."""
+    bias: dict[str, float]
+    """Median signed relative residual by group: predicted / measured - 1."""
+    held_out: float
+    """Median absolute relative error on observations that a fit to the other half predicts."""
+
+
+def fit(
+    observations: Sequence[Observation], priors: Mapping[str, float], *, seed: int = 1
+) -> Fit:
+    """Fit the prices named in ``priors`` (their physical magnitudes, seconds per unit).
+
+    Raises ValueError for an observation without positive seconds or with a price that has no
+    prior, and when there are no observations.
+    """
+    if not observations:
+        raise ValueError("no observations to fit prices to")
+    names = list(priors)
+    for seen in observations:
+        if not seen.seconds > 0.0:
+            raise ValueError(f"{seen.group} {seen.label}: took {seen.seconds!r} seconds")
+        missing = set(seen.work) - set(names)
+        if missing:
+            raise ValueError(f"{seen.group}: no prior for {', '.join(sorted(missing))}")
+    scale = np.array([priors[name] for name in names])
+    # columns in units of the prior: a solution of 1 is "as expected"
+    rows = np.array(
+        [[o.work.get(name, 0.0) * priors[name] / o.seconds for name in names] for o in observations]
+    )
+    groups = [o.group for o in observations]
+    solution = _solve(rows, groups)
+    generator = np.random.default_rng(seed)
+    samples = np.array(
+        [_solve(rows[s], [groups[i] for i in s]) for s in _resamples(groups, generator)]
+    )
+    spread = samples.std(axis=0, ddof=1) / np.maximum(solution, 1e-3)
+    used = rows.any(axis=0)
+    relative = rows @ solution - 1.0
+    return Fit(
+        prices={
+            name: Estimate(float(solution[k] * scale[k]), float(spread[k]))
+            for k, name in enumerate(names)
+            if used[k]
+        },
+        residuals=_by_group(groups, np.abs(relative)),
+        bias=_by_group(groups, relative),
+        held_out=_cross_validate(rows, groups),
+    )
+
+
+def _solve(rows: Array, groups: Sequence[str]) -> Array:
+    sizes = {group: groups.count(group) for group in set(groups)}
+    base = np.array([1.0 / np.sqrt(sizes[group]) for group in groups])
+    weights = base
+    ridge = _RIDGE * np.eye(rows.shape[1])
+    target = np.full(rows.shape[1], _RIDGE)
+    solution = np.ones(rows.shape[1])
+    for _ in range(_ROUNDS):
+        matrix = np.vstack([rows * weights[:, None], ridge])
+        solution, _norm = nnls(matrix, np.concatenate([weights, target]))
+        off = np.abs(rows @ solution - 1.0)
+        limit = _HUBER * max(1.4826 * float(np.median(off)), 1e-6)
+        weights = base * np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
+    return np.asarray(solution)
+
+
+def _resamples(groups: Sequence[str], generator: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Indices drawn with replacement within each group."""
+    members = [
+        np.array([i for i, g in enumerate(groups) if g == group]) for group in dict.fromkeys(groups)
+    ]
+    return [
+        np.concatenate([generator.choice(m, size=len(m)) for m in members])
+        for _ in range(_RESAMPLES)
+    ]
+
+
+def _cross_validate(rows: Array, groups: Sequence[str]) -> float:
+    """Two folds, alternating within each group in the order of the grid."""
+    fold = np.zeros(len(groups), dtype=np.int64)
+    seen: dict[str, int] = {}
+    for i, group in enumerate(groups):
+        fold[i] = seen.get(group, 0) % 2
+        seen[group] = seen.get(group, 0) + 1
+    errors = []
+    for held in (0, 1):
+        train, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
+        if len(train) and len(test):
+            solution = _solve(rows[train], [groups[i] for i in train])
+            errors.append(np.abs(rows[test] @ solution - 1.0))
+    return float(np.median(np.concatenate(errors))) if errors else float("nan")
+
+
+def _by_group(groups: Sequence[str], values: Array) -> dict[str, float]:
+    return {
+        group: float(np.median([v for g, v in zip(groups, values, strict=True) if g == group]))
+        for group in dict.fromkeys(groups)
+    }

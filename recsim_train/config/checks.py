@@ -1,0 +1,75 @@
+"""What no single field can say: checks across fields."""
+
+from __future__ import annotations
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.experiment import Data, Model
+from recsim_train.config.problems import Findings
+
+CRITEO_FEATURES = 13
+CRITEO_CATEGORIES = 26
+
+
+def check_model(model: Model, findings: Findings) -> None:
+    """Shapes that fit together."""
+    if not model.tables:
+        findings.add(("model", "tables"), "expected at least one table, got an empty list")
+    for key, last, what in (
+        ("bottom_mlp", model.embedding_dim, f"embedding_dim ({model.embedding_dim})"),
+        ("top_mlp", 1, "1, the click's logit"),
+    ):
+        widths = getattr(model, key)
+        if not widths:
+            findings.add(("model", key), "expected at least one layer, got an empty list")
+        elif widths[-1] != last:
+            findings.add(("model", key), f"the last width must equal {what}, got {widths[-1]}")
+
+
+def check_data(data: Data, findings: Findings) -> None:
+    """Enough rows for the held-out ones."""
+    generated = data.path is None or data.generate
+    rows, held_out = data.synthetic.rows, data.eval_rows
+    if generated and data.eval_path is None and rows <= held_out:
+        message = f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}"
+        findings.add(("data", "synthetic", "rows"), message)
+
+
+def check_criteo(model: Model, data: Data, findings: Findings) -> None:
+    """A model that Criteo text can feed."""
+    if data.path is None:
+        return
+    source = f"the Criteo text {data.path!r} (data.path)"
+    if model.dense_features != CRITEO_FEATURES:
+        message = (
+            f"{source} has {CRITEO_FEATURES} integer columns, so dense_features must be "
+            f"{CRITEO_FEATURES}, got {model.dense_features}"
+        )
+        findings.add(("model", "dense_features"), message)
+    if len(model.tables) > CRITEO_CATEGORIES:
+        message = (
+            f"{source} has {CRITEO_CATEGORIES} categorical columns, too few for "
+            f"{len(model.tables)} tables"
+        )
+        findings.add(("model", "tables"), message)
+    for index, table in enumerate(model.tables):
+        if table.ids > 1 or table.variable:
+            message = (
+                f"{source} has one id per column, but table {index} takes "
+                f"{'up to ' if table.variable else ''}{table.ids} ids per example; without "
+                "data.path the generator feeds such tables"
+            )
+            findings.add(("model", "tables", index), message)
+            break
+
+
+def check_cluster(cluster: Cluster, findings: Findings) -> None:
+    """Hosts that can hold and move something."""
+    if "default" not in cluster.hosts:
+        findings.add(("hosts",), "missing host type 'default', which roles without their own use")
+    for name, host in cluster.hosts.items():
+        if host.memory <= 0:
+            findings.add(("hosts", name, "memory"), "expected a size above 0")
+        if host.nic <= 0:
+            findings.add(("hosts", name, "nic"), "expected a data rate above 0")
+    if cluster.network.connection_cap is not None and cluster.network.connection_cap <= 0:
+        findings.add(("network", "connection_cap"), "expected a data rate above 0")

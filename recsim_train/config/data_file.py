@@ -1,0 +1,76 @@
+"""A look at the data files before anything starts: is this Criteo text at all?"""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import zlib
+from pathlib import Path
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Data
+
+COLUMNS = 40
+_LINES = 1000
+_LOOK = 1 << 20
+"""Bytes of text that are looked at."""
+_BINARY_LOOK = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
+_EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
+
+
+def check_data_file(data: Data) -> None:
+    """Check ``data.path`` and ``data.eval_path`` by their beginnings.
+
+    Raises UserError with one sentence. What is wrong further in is the reader's to find.
+    """
+    for name in (data.path, data.eval_path):
+        if name is not None:
+            _check(Path(name))
+
+
+def _check(path: Path) -> None:
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise UserError(f"{path}: is a directory; expected a file of {_EXPECTED}")
+        with path.open("rb") as stream:
+            head = stream.read(2)
+        if not head:
+            raise UserError(f"{path}: the file is empty; expected {_EXPECTED}")
+        packed = head == _GZIP_MAGIC
+        if path.suffix == ".gz" and not packed:
+            raise UserError(f"{path}: the name ends in .gz, but the file is not gzip data")
+        text = _beginning(path, packed=packed)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected {_EXPECTED}") from None
+    except PermissionError:
+        raise UserError(f"{path}: no permission to read the file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: can not be read: {reason}") from None
+    if not text:
+        raise UserError(f"{path}: the file holds no text once unpacked; expected {_EXPECTED}")
+    if b"\0" in text[:_BINARY_LOOK]:
+        raise UserError(f"{path}: a binary file; expected {_EXPECTED}")
+    lines = text.split(b"\n")[:_LINES]
+    if not any(line.count(b"\t") == COLUMNS - 1 for line in lines):
+        raise UserError(
+            f"{path}: no line among the first {len(lines)} has {COLUMNS} tab-separated columns; "
+            f"expected {_EXPECTED}"
+        )
+
+
+def _beginning(path: Path, *, packed: bool) -> bytes:
+    if not packed:
+        with path.open("rb") as stream:
+            return stream.read(_LOOK)
+    pieces: list[bytes] = []
+    try:
+        with gzip.open(path, "rb") as unpacked:
+            while sum(map(len, pieces)) < _LOOK and (piece := unpacked.read1(_BINARY_LOOK)):
+                pieces.append(piece)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        # A truncated file may still give many rows: the reader says what it met and where.
+        if not pieces:
+            raise UserError(f"{path}: damaged gzip data; nothing of it can be unpacked") from None
+    return b"".join(pieces)

@@ -1,0 +1,181 @@
+"""The short forms of ``model`` and ``strategy`` in the YAML, written out as the models' fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from recsim_train.config.experiment import Model, Table
+from recsim_train.config.explain import check
+from recsim_train.config.options import Schemas, check_option
+from recsim_train.config.presets import PRESETS
+from recsim_train.config.problems import Findings, KeyPath, shown, suggest
+
+MODEL_KEYS = ("preset", "max_rows")
+"""Keys of ``model`` beyond the model's own fields."""
+MOST_TABLES = 100_000
+_EXPECTED_MODEL = "expected a preset's name or a mapping"
+_EXPECTED_STRATEGY = "expected a strategy's name, a mapping with 'kind' and options, or a list"
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The sentence for a name that does not exist."""
+    names = list(known)
+    hint = suggest(name, names)
+    lead = f"unknown {what} {name!r}{hint}"
+    return f"{lead} Known: {', '.join(names)}" if hint else f"{lead}; known: {', '.join(names)}"
+
+
+def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
+    """The model's fields, or None if there is nothing to check further.
+
+    A name; a mapping with ``preset`` and overrides; or all fields. ``tables`` may be a list of row
+    counts, of mappings, or ``{count, rows, ids, variable}``; ``max_rows`` caps every table.
+    """
+    path: KeyPath = ("model",)
+    if raw is None:
+        message = f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})"
+        findings.add(path, message)
+        return None
+    if isinstance(raw, str):
+        raw = {"preset": raw}
+        preset_path = path
+    else:
+        preset_path = (*path, "preset")
+    if not isinstance(raw, dict):
+        findings.add(path, f"{_EXPECTED_MODEL}, got {shown(raw)}")
+        return None
+    own = {key: value for key, value in raw.items() if key not in MODEL_KEYS}
+    fields = dict(own)
+    if "preset" in raw:
+        preset = raw["preset"]
+        if not isinstance(preset, str):
+            findings.add(preset_path, f"expected a preset's name, got {shown(preset)}")
+            return None
+        if preset not in PRESETS:
+            findings.add(preset_path, unknown("model preset", preset, PRESETS))
+            # The overrides' own mistakes are still worth saying.
+            stand_in = PRESETS["tiny"].model("tiny") | {
+                k: v for k, v in own.items() if k != "tables"
+            }
+            check(Model, stand_in, findings, prefix=path, extra_keys={(): MODEL_KEYS})
+            return None
+        fields = PRESETS[preset].model(preset) | own
+        dim = own.get("embedding_dim")
+        if isinstance(dim, int) and "bottom_mlp" not in own:
+            # The interaction needs both widths equal: one override is meant for both.
+            fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
+    if "tables" in own:
+        fields["tables"] = _tables(own["tables"], findings)
+    if raw.get("max_rows") is not None:
+        fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], findings)
+    return fields
+
+
+def _tables(raw: object, findings: Findings) -> object:
+    path: KeyPath = ("model", "tables")
+    if isinstance(raw, list):
+        return [{"rows": item} if _is_integer(item) else item for item in raw]
+    if not isinstance(raw, dict):
+        example = "a list of row counts or of mappings, or {count: 26, rows: 100000}"
+        findings.add(path, f"expected {example}, got {shown(raw)}")
+        return [{"rows": 1}]
+    count: Any = raw.get("count")
+    if not _is_integer(count) or not 1 <= count <= MOST_TABLES:
+        where: KeyPath = (*path, "count") if "count" in raw else path
+        expected = f"an integer of at least 1 and at most {MOST_TABLES}"
+        got = f", got {shown(count)}" if "count" in raw else "; 'count' is missing"
+        findings.add(where, f"expected {expected}{got}")
+        count = 1
+    table = {key: value for key, value in raw.items() if key != "count"}
+    # Checked once here: as items of the list, one mistake would be reported `count` times.
+    checked = check(Table, table, findings, prefix=path, extra_keys={(): ("count",)})
+    return [table if checked else {"rows": 1}] * count
+
+
+def _capped(tables: object, most: object, findings: Findings) -> object:
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        message = f"expected an integer of at least 1, got {shown(most)}"
+        findings.add(("model", "max_rows"), message)
+        return tables
+    if not isinstance(tables, list):
+        return tables
+    return [
+        {**table, "rows": min(table["rows"], most)}
+        if isinstance(table, dict) and _is_integer(table.get("rows"))
+        else table
+        for table in tables
+    ]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def write_out_strategies(raw: object, schemas: Schemas, findings: Findings) -> list[dict[str, Any]]:
+    """Every entry as ``{"kind", "options"}``; problems go to ``findings``.
+
+    Options that equal their default are left out, so that two ways of writing the same strategy
+    are one: they have one identity, and one label in reports.
+    """
+    path: KeyPath = ("strategy",)
+    if raw is None:
+        findings.add(path, f"missing; {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
+        return []
+    entries = raw if isinstance(raw, list) else [raw]
+    if not entries:
+        findings.add(path, "expected at least one strategy, got an empty list")
+    made: list[dict[str, Any]] = []
+    position: list[int] = []
+    for index, entry in enumerate(entries):
+        at: KeyPath = (*path, index) if isinstance(raw, list) else path
+        choice = _strategy(entry, at, schemas, findings)
+        if choice is not None and choice in made:
+            first = position[made.index(choice)]
+            findings.add(at, f"the same strategy with the same options as entry {first}")
+        elif choice is not None:
+            made.append(choice)
+            position.append(index + 1)
+    return made
+
+
+def _strategy(
+    entry: object, at: KeyPath, schemas: Schemas, findings: Findings
+) -> dict[str, Any] | None:
+    kind_path = at
+    if isinstance(entry, dict):
+        if "kind" not in entry:
+            findings.add(at, f"missing 'kind', the strategy's name (known: {', '.join(schemas)})")
+            return None
+        kind_path = (*at, "kind")
+        kind, given = entry["kind"], {k: v for k, v in entry.items() if k != "kind"}
+    else:
+        kind, given = entry, {}
+    if not isinstance(kind, str):
+        findings.add(kind_path, f"{_EXPECTED_STRATEGY}, got {shown(kind)}")
+        return None
+    if kind not in schemas:
+        findings.add(kind_path, unknown("strategy", kind, schemas))
+        return None
+    known = schemas[kind]
+    options: dict[str, Any] = {}
+    sound = True
+    for name, value in given.items():
+        option = known.get(name)
+        if option is None:
+            hint = suggest(name, ["kind", *known])
+            hint = hint or (f"; it has: {', '.join(known)}" if known else "; it has none")
+            message = f"strategy {kind!r} has no option {name!r}{hint}"
+            findings.add((*at, name), message, at_key=True)
+            sound = False
+            continue
+        try:
+            checked = check_option(option, value)
+        except ValueError as error:
+            findings.add((*at, name), str(error))
+            sound = False
+            continue
+        if checked != option.default:
+            options[name] = checked
+    ordered = {name: options[name] for name in known if name in options}
+    return {"kind": kind, "options": ordered} if sound else None

@@ -1,0 +1,190 @@
+"""Reads experiments and cluster profiles, and says everything that is wrong with them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from recsim_train.config.checks import check_cluster, check_criteo, check_data, check_model
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.data_file import check_data_file
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Data, Experiment, Model
+from recsim_train.config.explain import check, parse
+from recsim_train.config.fields import of_field
+from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
+from recsim_train.config.options import Schemas
+from recsim_train.config.presets import PRESETS
+from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, suggest
+from recsim_train.config.sets import Sets
+from recsim_train.config.yaml_source import Document, read_document
+
+PROFILES = "cluster_profiles"
+_SUFFIXES = (".yaml", ".yml")
+_FALLBACK_STRATEGIES = [{"kind": "unknown"}]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checked experiment and where it came from."""
+
+    experiment: Experiment
+    path: Path
+    raw: dict[str, Any]
+    """The YAML as plain data, after ``--set``."""
+
+
+def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
+    """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
+
+    ``schemas``: the known strategies and their options. Raises UserError if the file can not be
+    read, ConfigErrors with every problem that it has.
+    """
+    document = read_document(path, "an experiment")
+    findings = Findings(document.places, document.file)
+    Sets(document, schemas, findings).apply(sets)
+    experiment = check_experiment(document, schemas, findings)
+    return Loaded(experiment, path, document.data)
+
+
+def check_experiment(document: Document, schemas: Schemas, findings: Findings) -> Experiment:
+    """The experiment of a document; ConfigErrors with these and all earlier findings."""
+    data = _without_empty_sections(Experiment, document.data)
+    model = write_out_model(data.pop("model", None), findings)
+    strategies = write_out_strategies(data.pop("strategy", None), schemas, findings)
+    if "strategies" in data:
+        findings.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
+    # Where a part is beyond checking, a sound one takes its place: the rest is still checked.
+    data["model"] = model or PRESETS["tiny"].model("tiny")
+    data["strategies"] = strategies or _FALLBACK_STRATEGIES
+    extra: dict[KeyPath, tuple[str, ...]] = {("model",): MODEL_KEYS}
+    renamed = {"strategies": "strategy"}
+    experiment = check(Experiment, data, findings, extra_keys=extra, renamed=renamed)
+    shape = _alone(Model, model)
+    source = _alone(Data, data.get("data", {}))
+    if shape is not None:
+        check_model(shape, findings)
+    if source is not None:
+        check_data(source, findings)
+    if shape is not None and source is not None:
+        check_criteo(shape, source, findings)
+    if experiment is not None:
+        if not experiment.name.strip():
+            findings.add(("name",), "expected a name, got empty text")
+        if experiment.execution.timeout <= 0:
+            findings.add(("execution", "timeout"), "expected a duration above 0")
+    findings.raise_any()
+    assert experiment is not None
+    return experiment
+
+
+def _without_empty_sections(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
+    """A section whose lines are all commented out is a section left out."""
+    result = {}
+    for key, value in data.items():
+        field = model.model_fields.get(key)
+        section = of_field(field).section if field else None
+        if section is not None and isinstance(value, dict):
+            result[key] = _without_empty_sections(section, value)
+        elif section is None or value is not None:
+            result[key] = value
+    return result
+
+
+def _alone(model: type[M], data: object) -> M | None:
+    """One section by itself, if it is sound: its own checks need no other."""
+    if not isinstance(data, dict):
+        return None
+    try:
+        return parse(model, data)
+    except ValidationError:
+        return None
+
+
+def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
+    """The file of a cluster profile, or None.
+
+    A path, or a name that is looked for under ``cluster_profiles`` here and beside the folder of
+    the experiment file ``near``.
+    """
+    if not name_or_path:
+        return None
+    if _is_path(name_or_path):
+        path = Path(name_or_path)
+        return path if path.exists() else None
+    for folder in _profile_folders(near):
+        for suffix in _SUFFIXES:
+            path = folder / (name_or_path + suffix)
+            if path.is_file():
+                return path
+    return None
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith(_SUFFIXES)
+
+
+def _profile_folders(near: Path | None) -> list[Path]:
+    folders = [Path(PROFILES)]
+    if near is not None:
+        folders.append(near.parent / ".." / PROFILES)
+    return folders
+
+
+def _profiles(near: Path | None) -> list[str]:
+    """Names of the profiles that exist."""
+    found = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
+    return sorted({path.stem for path in found})
+
+
+def load_cluster(name_or_path: str, near: Path | None = None) -> Cluster:
+    """Read a cluster profile, see `find_cluster`.
+
+    Raises UserError if there is none or it can not be read, ConfigErrors for what it says.
+    """
+    path = find_cluster(name_or_path, near)
+    if path is None:
+        raise UserError(_no_profile(name_or_path, near))
+    document = read_document(path, "a cluster profile")
+    findings = Findings(document.places, document.file)
+    data = dict(document.data)
+    costs = data.get("costs")
+    if isinstance(costs, dict):
+        # A price without its uncertainty may be written as the value alone.
+        data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
+    cluster = check(Cluster, data, findings)
+    if cluster is not None:
+        check_cluster(cluster, findings)
+    findings.raise_any()
+    assert cluster is not None
+    return cluster
+
+
+def _no_profile(name: str, near: Path | None) -> str:
+    available = _profiles(near)
+    known = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
+    if _is_path(name):
+        return f"cluster profile {name}: no such file; profiles by name, {known}"
+    if name == "local":
+        return (
+            "there is no cluster profile 'local' (this machine's) yet; make it with "
+            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({known})"
+        )
+    return f"there is no cluster profile {name!r}{suggest(name, available)}; {known}"
+
+
+__all__ = [
+    "ConfigErrors",
+    "Loaded",
+    "check_data_file",
+    "check_experiment",
+    "find_cluster",
+    "load_cluster",
+    "load_experiment",
+]

@@ -1,0 +1,142 @@
+"""JSON Schemas of the YAML files, for editors: completion, help and errors while typing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.experiment import Experiment
+from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
+from recsim_train.config.options import OptionSchema, Schemas
+from recsim_train.config.presets import PRESETS
+from recsim_train.config.units import DURATION
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_REF = "#/$defs/"
+_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
+
+
+def experiment_schema(schemas: Schemas) -> dict[str, Any]:
+    """The schema of experiments. ``schemas``: the known strategies and their options."""
+    schema = Experiment.model_json_schema()
+    definitions: dict[str, Any] = schema["$defs"]
+    definitions.pop("StrategyChoice")
+    _allow_empty(schema)
+    strategy = schema["properties"].pop("strategies")
+    definitions["Tables"] = _tables(definitions["Table"])
+    definitions["Model"] = _model(definitions["Model"])
+    definitions["Strategy"] = _strategy(schemas)
+    schema["properties"]["strategy"] = {
+        "description": strategy["description"],
+        "anyOf": [
+            {"$ref": _REF + "Strategy"},
+            {"type": "array", "minItems": 1, "items": {"$ref": _REF + "Strategy"}},
+        ],
+    }
+    schema["required"] = ["strategy" if key == "strategies" else key for key in schema["required"]]
+    return {"$schema": DRAFT, **schema, "title": "recsim-train experiment"}
+
+
+def cluster_schema() -> dict[str, Any]:
+    """The schema of cluster profiles."""
+    schema = Cluster.model_json_schema()
+    definitions: dict[str, Any] = schema["$defs"]
+    price = definitions["Price"]
+    definitions["Price"] = {
+        "description": price["description"],
+        "anyOf": [DURATION.json_schema(), {k: v for k, v in price.items() if k != "description"}],
+    }
+    _default_texts(definitions)
+    return {"$schema": DRAFT, **schema, "title": "recsim-train cluster profile"}
+
+
+def _allow_empty(schema: dict[str, Any]) -> None:
+    """Sections that have defaults may be left empty, and defaults are shown as they are written."""
+    for key, field in schema["properties"].items():
+        if "default" in field and "$ref" in field:
+            reference, description = field["$ref"], field.get("description")
+            schema["properties"][key] = {"anyOf": [{"$ref": reference}, {"type": "null"}]}
+            if description:
+                schema["properties"][key]["description"] = description
+    _default_texts(schema["$defs"])
+
+
+def _default_texts(definitions: Mapping[str, Any]) -> None:
+    # Defaults of quantities are numbers in base units, which the YAML refuses.
+    for definition in definitions.values():
+        for field in definition.get("properties", {}).values():
+            number = isinstance(field.get("default"), float)
+            if number and field.get("type") == "string":
+                del field["default"]
+            if isinstance(field.get("default"), dict):
+                del field["default"]
+
+
+def _model(model: dict[str, Any]) -> dict[str, Any]:
+    """A preset's name, a preset with overrides, or all fields."""
+    fields = copy.deepcopy(model["properties"])
+    fields["tables"] = {"description": fields["tables"]["description"], "$ref": _REF + "Tables"}
+    preset = {"enum": list(PRESETS), "description": "The preset that the other keys override."}
+    cap = {"type": "integer", "minimum": 1, "description": "Cap on the rows of every table."}
+    more = dict(zip(MODEL_KEYS, (preset, cap), strict=True))
+    overrides = {"type": "object", "additionalProperties": False, "properties": {**more, **fields}}
+    explicit = {key: value for key, value in overrides["properties"].items() if key != "preset"}
+    return {
+        "description": model["description"],
+        "anyOf": [
+            preset,
+            {**overrides, "required": ["preset"]},
+            {**overrides, "properties": explicit, "required": model["required"]},
+        ],
+    }
+
+
+def _tables(table: dict[str, Any]) -> dict[str, Any]:
+    """Row counts, mappings, or tables that are all alike."""
+    rows = table["properties"]["rows"]
+    count = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_TABLES,
+        "description": "Number of tables that are all alike.",
+    }
+    alike = copy.deepcopy(table)
+    alike["properties"] = {"count": count, **alike["properties"]}
+    alike["required"] = ["count", *table["required"]]
+    items = {"anyOf": [rows, {"$ref": _REF + "Table"}]}
+    return {"anyOf": [{"type": "array", "minItems": 1, "items": items}, alike]}
+
+
+def _strategy(schemas: Schemas) -> dict[str, Any]:
+    """A name, or a mapping with the strategy's own options."""
+    return {
+        "anyOf": [
+            {"enum": list(schemas)},
+            *(
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["kind"],
+                    "properties": {
+                        "kind": {"const": kind},
+                        **{name: _option(option) for name, option in options.items()},
+                    },
+                }
+                for kind, options in schemas.items()
+            ),
+        ]
+    }
+
+
+def _option(option: OptionSchema) -> dict[str, Any]:
+    if option.choices:
+        schema: dict[str, Any] = {"enum": list(option.choices)}
+    else:
+        schema = {"type": _TYPES[option.type]}
+        if option.minimum is not None:
+            schema["minimum"] = option.minimum
+        if option.maximum is not None:
+            schema["maximum"] = option.maximum
+    return {**schema, "default": option.default, "description": option.help}

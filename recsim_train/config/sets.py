@@ -1,0 +1,171 @@
+"""``--set key=value``: changes to an experiment's plain data before it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from recsim_train.config.options import Schemas
+from recsim_train.config.problems import (
+    ConfigErrors,
+    Findings,
+    KeyPath,
+    Mark,
+    Problem,
+    dotted,
+    suggest,
+)
+from recsim_train.config.yaml_source import Builder, Document, compose
+
+
+def parse_value(text: str, where: str) -> Any:
+    """The value of one argument: a YAML scalar, or a flow list or mapping.
+
+    Text that would be YAML syntax but opens no bracket or quote (``@x``, ``a: b``, ``a #b``) is
+    taken as it stands. Raises ConfigErrors for a list, mapping or quote that is not closed.
+    """
+    text = text.strip()
+    quoted = text.startswith(("[", "{", '"', "'"))
+    try:
+        node = compose(text, where)
+    except ConfigErrors as error:
+        if not quoted:
+            return text
+        message = error.problems[0].message
+        raise ConfigErrors([Problem(Mark(where), "", message)], where) from None
+    if node is None:
+        return None
+    if not quoted and not _whole(node, text):
+        return text
+    builder = Builder(where, [])
+    value = builder.build(node, ())
+    if builder.problems:
+        found = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
+        raise ConfigErrors(found, where)
+    return value
+
+
+def _whole(node: Node, text: str) -> bool:
+    """Whether a scalar is all of the text: no comment cut off, no block mapping opened."""
+    if isinstance(node, MappingNode | SequenceNode):
+        return False
+    assert isinstance(node, ScalarNode)
+    return bool(node.tag.startswith("tag:yaml.org")) and node.end_mark.index == len(text)
+
+
+class Sets:
+    """Applies arguments, in order, to a document."""
+
+    def __init__(self, document: Document, schemas: Schemas, findings: Findings) -> None:
+        self._document = document
+        self._schemas = schemas
+        self._findings = findings
+        self._set_keys: set[str] = set()
+
+    def apply(self, arguments: Sequence[str]) -> None:
+        """Change the document; what is wrong with an argument goes to the findings."""
+        path_mark: Mark | None = None
+        for argument in arguments:
+            mark = Mark(f"--set {argument}")
+            key, equals, text = argument.partition("=")
+            key = key.strip()
+            if not equals or not all(part.strip() for part in key.split(".")):
+                self._problem(mark, "expected key=value, such as roles.trainers=4")
+                continue
+            try:
+                value = parse_value(text, mark.where)
+            except ConfigErrors as error:
+                self._findings.problems += error.problems
+                continue
+            path: KeyPath = tuple(part.strip() for part in key.split("."))
+            self._set_keys.add(".".join(map(str, path)))
+            if path == ("data", "path"):
+                path_mark = mark
+            self._assign(path, value, mark)
+        if path_mark is not None and "data.generate" not in self._set_keys:
+            # Only the experiment's own file may be made; one that is named here must exist.
+            data = self._document.data.get("data")
+            if isinstance(data, dict):
+                data["generate"] = False
+                self._document.places.replace(("data", "generate"), path_mark)
+
+    def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        data = self._document.data
+        if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
+            self._wrap("model", "preset")
+        if len(path) > 1 and path[0] == "strategy":
+            self._assign_strategy(path, value, mark)
+            return
+        self._write(path, value, mark)
+
+    def _wrap(self, key: str, inner: str, index: int | None = None) -> None:
+        """Turn a plain name into a mapping that holds it."""
+        data, places = self._document.data, self._document.places
+        path: KeyPath = (key,) if index is None else (key, index)
+        places.values[*path, inner] = places.locate(path)
+        if index is None:
+            data[key] = {inner: data[key]}
+        else:
+            data[key][index] = {inner: data[key][index]}
+
+    def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        current = self._document.data.get("strategy")
+        if isinstance(current, str):
+            self._wrap("strategy", "kind")
+        if not isinstance(current, list) or str(path[1]).isdigit():
+            if isinstance(current, list) and len(path) > 2 and int(path[1]) < len(current):
+                index = int(path[1])
+                if isinstance(current[index], str):
+                    self._wrap("strategy", "kind", index)
+            self._write(path, value, mark)
+            return
+        option = ".".join(map(str, path[1:]))
+        if option == "kind":
+            self._problem(mark, "strategy is a list here: write strategy=NAME", "strategy.kind")
+            return
+        fitting = [i for i, entry in enumerate(current) if option in self._options(entry)]
+        if not fitting:
+            known = [name for entry in current for name in self._options(entry)]
+            hint = suggest(option, dict.fromkeys(known))
+            message = f"no strategy of the list has an option {option!r}{hint}"
+            self._problem(mark, message, f"strategy.{option}")
+        for index in fitting:
+            if isinstance(current[index], str):
+                self._wrap("strategy", "kind", index)
+            self._write(("strategy", index, option), value, mark)
+
+    def _options(self, entry: object) -> Sequence[str]:
+        kind = entry.get("kind") if isinstance(entry, dict) else entry
+        return list(self._schemas.get(kind, {})) if isinstance(kind, str) else []
+
+    def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        """Set one place, making the mappings on the way there."""
+        at: Any = self._document.data
+        places = self._document.places
+        done: KeyPath = ()
+        for depth, part in enumerate(path):
+            last = depth == len(path) - 1
+            if isinstance(at, list):
+                if not (isinstance(part, int) or part.isdigit()) or int(part) >= len(at):
+                    message = f"{dotted(done)} is a list of {len(at)}: expected a position in it"
+                    self._problem(mark, message, dotted(done))
+                    return
+                part = int(part)  # noqa: PLW2901 - the key of a list is its position
+            elif not isinstance(at, dict):
+                message = f"{dotted(done)} is a single value and has no {str(part)!r}"
+                self._problem(mark, message, dotted(done))
+                return
+            done = (*done, part)
+            if last:
+                at[part] = value
+                places.replace(done, mark)
+            else:
+                if isinstance(at, dict) and at.get(str(part)) is None:
+                    at[part] = {}
+                    places.replace(done, mark)
+                at = at[part]
+
+    def _problem(self, mark: Mark, message: str, key: str = "") -> None:
+        self._findings.problems.append(Problem(mark, key, message))

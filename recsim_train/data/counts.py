@@ -1,0 +1,264 @@
+"""How many ids, and how many distinct ones, each batch sends to each embedding shard.
+
+The simulator moves no ids, but some sizes depend on them: distinct ids where workers pool, ids per
+part of a split table, ids of variable bags. Those are counted in the very batches that a real run
+would feed. Where no size depends on the data, the shapes alone give them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.config.experiment import Data
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.stream import BatchStream, generator_stands_in, open_stream
+from recsim_train.data.zipf import Zipf
+from recsim_train.placement.plan import EmbeddingShard, Plan
+from recsim_train.workload.shape import mean_ids
+
+_EXACT_IDS = 200_000_000
+"""Ids that are counted exactly at most; about the work of ten seconds."""
+_EXACT_ENTRIES = 4_000_000
+"""(Batch, shard) pairs whose counts are kept at most: 48 MB."""
+_SAMPLED_BATCHES = 4
+_SAMPLED_IDS = 4_000_000
+
+
+class ShardCount(NamedTuple):
+    """What one batch looks up at one shard."""
+
+    ids: int
+    """Ids inside the shard's slices."""
+    unique: int
+    """Distinct (table, id) pairs among them."""
+    lengths: int
+    """int32 bag lengths that travel with the ids where the shard pools: one per example for each
+    slice of a variable or split table. 0 where workers pool."""
+
+
+class IdCounts(Protocol):
+    """Counts of the batch that a loop gets in an iteration."""
+
+    @property
+    def source(self) -> str:
+        """Where the counts come from, in one phrase for reports."""
+
+    def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
+        """By embedding shard, in shard order."""
+
+    def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
+        """(ids, distinct (table, id) pairs) of the whole batch."""
+
+
+def counts_for(plan: Plan) -> IdCounts:
+    """Exact counts of the stream where a size depends on the data, else the shapes' counts.
+
+    Raises UserError where sizes depend on a file that does not exist.
+    """
+    return stream_counts(plan) if depends_on_data(plan) else shape_counts(plan)
+
+
+def depends_on_data(plan: Plan) -> bool:
+    """Whether any payload of this plan depends on which ids the batches hold."""
+    if any(table.variable for table in plan.experiment.model.tables):
+        return True
+    embedding = plan.embedding
+    if embedding is None:
+        return False
+    return embedding.service.pooling == "worker" or bool(embedding.split_tables)
+
+
+class _Counter:
+    """Counts a batch's ids by shard: one sort for all tables."""
+
+    def __init__(self, plan: Plan) -> None:
+        tables = plan.experiment.model.tables
+        self._tables = tables
+        self._batch_size = plan.experiment.training.batch_size
+        rows = np.array([table.rows for table in tables], dtype=np.int64)
+        self._offsets = np.cumsum(rows) - rows
+        self._shards: tuple[EmbeddingShard, ...] = plan.embedding.shards if plan.embedding else ()
+        slices = [(shard.index, s) for shard in self._shards for s in shard.slices]
+        owners = {shard.index: place for place, shard in enumerate(self._shards)}
+        self._owner = np.array([owners[index] for index, _ in slices], dtype=np.int64)
+        self._starts = np.array([self._offsets[s.table] + s.start for _, s in slices], np.int64)
+        self._stops = np.array([self._offsets[s.table] + s.stop for _, s in slices], np.int64)
+        self.lengths = [0] * len(self._shards)
+        if plan.embedding and plan.embedding.service.pooling == "server":
+            split = plan.embedding.split_tables
+            for place, shard in enumerate(self._shards):
+                self.lengths[place] = self._batch_size * sum(
+                    tables[s.table].variable or s.table in split for s in shard.slices
+                )
+
+    @property
+    def shards(self) -> int:
+        return len(self._shards)
+
+    def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
+        """[shards + 1, 2]: (ids, unique) by shard, and of the whole batch last."""
+        places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
+        unique = places[np.diff(places, prepend=-1) != 0]
+        counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
+        for column, values in enumerate((places, unique)):
+            inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
+            np.add.at(counts[:, column], self._owner, inside)
+            counts[-1, column] = len(values)
+        return counts
+
+    def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:
+        lengths = iter(batch.lengths.reshape(-1, batch.size) if batch.lengths.size else ())
+        return np.array(
+            [int(next(lengths).sum()) if t.variable else batch.size * t.ids for t in self._tables],
+            dtype=np.int64,
+        )
+
+
+class _Counts(ABC):
+    """Counts by stream batch."""
+
+    def __init__(self, plan: Plan, source: str) -> None:
+        self.source = source
+        self._loops = max(1, len(plan.feeding))
+        self._counter = _Counter(plan)
+
+    @abstractmethod
+    def _of(self, index: int) -> NDArray[np.int32]:
+        """[shards + 1, 2] of the stream's batch ``index``."""
+
+    def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
+        counts = self._of(iteration * self._loops + position)[:-1].tolist()
+        lengths = self._counter.lengths
+        return [ShardCount(i, u, n) for (i, u), n in zip(counts, lengths, strict=True)]
+
+    def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
+        ids, unique = self._of(iteration * self._loops + position)[-1].tolist()
+        return ids, unique
+
+
+class _StreamCounts(_Counts):
+    """Counts of the stream's own batches, made when first asked for."""
+
+    def __init__(self, plan: Plan, exact_batches: int | None) -> None:
+        training = plan.experiment.training
+        data = _feeding_data(plan.experiment.data)
+        loops = max(1, len(plan.feeding))
+        wanted = loops * (training.warmup_steps + training.steps)
+        kept = _most_exact(plan) if exact_batches is None else exact_batches
+        self._exact = min(wanted, kept)
+        what = f"the ids of {_name(plan.experiment.data)}"
+        if self._exact == wanted:
+            source = f"counted in {what}, batch by batch"
+        else:
+            source = f"counted in {what}: its first {self._exact:,} batches, over and over"
+        super().__init__(plan, source)
+        self._stream: BatchStream = open_stream(
+            plan.experiment.model,
+            data,
+            batch_size=training.batch_size,
+            positions=(0,),
+            total=1,
+            iterations=self._exact,
+        )
+        self._known: list[NDArray[np.int32]] = []
+
+    def _of(self, index: int) -> NDArray[np.int32]:
+        index %= self._exact
+        while len(self._known) <= index:
+            counts = self._counter.count(next(self._stream).batch)
+            self._known.append(counts.astype(np.int32))
+            if len(self._known) == self._exact:
+                self._stream.close()
+        return self._known[index]
+
+
+class _ShapeCounts(_Counts):
+    """The same counts for every batch."""
+
+    def __init__(self, plan: Plan, source: str, counts: NDArray[np.int32]) -> None:
+        super().__init__(plan, source)
+        self._counts = counts
+
+    def _of(self, index: int) -> NDArray[np.int32]:
+        return self._counts
+
+
+def stream_counts(plan: Plan, exact_batches: int | None = None) -> IdCounts:
+    """Exact counts of the batches that a run would feed.
+
+    ``exact_batches``: how many of the stream's first batches are counted, after which they are used
+    again from the first; None: as many as a run has, within bounds on time and memory.
+    Raises as `recsim_train.data.stream.open_stream`.
+    """
+    return _StreamCounts(plan, exact_batches)
+
+
+def shape_counts(plan: Plan) -> IdCounts:
+    """Counts by arithmetic: ids follow from the shapes, distinct ids are estimated.
+
+    Distinct ids (here only the cost of updates depends on them) are the mean of a few batches of
+    the file where it exists, else their expectation under the generator's Zipf law.
+    """
+    experiment = plan.experiment
+    model, data, b = experiment.model, experiment.data, experiment.training.batch_size
+    exists = data.path is not None and Path(data.path).exists()
+    per_batch = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
+    if exists and per_batch * _SAMPLED_BATCHES <= _SAMPLED_IDS:
+        counter = _Counter(plan)
+        with open_stream(
+            model, data, batch_size=b, positions=(0,), total=1, iterations=_SAMPLED_BATCHES
+        ) as stream:
+            sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
+        source = f"ids from the shapes, distinct ids the mean of {_SAMPLED_BATCHES} batches"
+        return _ShapeCounts(plan, f"{source} of {data.path}", np.rint(sampled).astype(np.int32))
+    zipf = data.synthetic.zipf
+    source = f"ids from the shapes, distinct ids expected for a Zipf exponent of {zipf:g}"
+    return _ShapeCounts(plan, source, np.rint(_expected(plan)).astype(np.int32))
+
+
+def _expected(plan: Plan) -> NDArray[np.float64]:
+    """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
+    experiment = plan.experiment
+    model, b = experiment.model, experiment.training.batch_size
+    tables = [
+        (
+            b * mean_ids(model, t),
+            Zipf(table.rows, experiment.data.synthetic.zipf).expected_distinct(
+                b * mean_ids(model, t)
+            ),
+        )
+        for t, table in enumerate(model.tables)
+    ]
+    shards = plan.embedding.shards if plan.embedding else ()
+    counts = np.zeros((len(shards) + 1, 2))
+    counts[-1] = np.sum(tables, axis=0)
+    for place, shard in enumerate(shards):
+        for s in shard.slices:
+            counts[place] += np.array(tables[s.table]) * (s.rows / model.tables[s.table].rows)
+    return counts
+
+
+def _feeding_data(data: Data) -> Data:
+    """The same data, fed directly by the generator where it has yet to write the file."""
+    return data.model_copy(update={"path": None}) if generator_stands_in(data) else data
+
+
+def _name(data: Data) -> str:
+    if data.path is None:
+        return "the generator's stream"
+    if generator_stands_in(data):
+        return f"the rows that the generator will write to {data.path}"
+    return data.path
+
+
+def _most_exact(plan: Plan) -> int:
+    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    ids = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
+    shards = len(plan.embedding.shards) if plan.embedding else 0
+    return max(1, min(int(_EXACT_IDS / ids), _EXACT_ENTRIES // (shards + 1)))

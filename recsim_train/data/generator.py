@@ -1,0 +1,214 @@
+"""The seeded generator: Zipf-skewed ids, skewed counts, labels from a planted teacher.
+
+Every row is a pure function of (model's tables, settings, row number): nothing is drawn in
+sequence, so any batch can be made directly, and the text it writes holds the rows it feeds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.config.experiment import Model, Synthetic
+from recsim_train.data import counter
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS, dense_values
+from recsim_train.data.teacher import Teacher
+from recsim_train.data.zipf import Zipf
+
+Rows = NDArray[np.int64]
+
+MISSING_COUNT = 0.10
+"""Share of missing integers."""
+MISSING_ID = 0.03
+"""Share of missing categories, in tables of one id per example."""
+_ID, _ID_MISSING, _LENGTH, _PERMUTE, _HEX = range(1, 6)
+_COUNT, _COUNT_MISSING, _COUNT_SHAPE = range(6, 9)
+_PILOT_ROWS = 16_384
+_PILOT_START = 1 << 40
+"""The teacher is settled on rows that no stream reaches."""
+_FILLER_ROWS = 1000
+"""Categories of the text's columns that the model has no table for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableIds:
+    """One table's ids of some examples (`recsim_train.data.teacher.Bags`)."""
+
+    table: int
+    ids: Rows
+    ranks: Rows
+    lengths: Rows | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples before they are encoded."""
+
+    labels: NDArray[np.float32]
+    """[n]."""
+    counts: Rows
+    """[features, n], 0 where missing."""
+    missing: NDArray[np.bool_]
+    """[features, n]."""
+    bags: tuple[TableIds, ...]
+    """Per table."""
+
+
+class _Column:
+    """One table's distribution of ids: 0 is the missing value, popular ids lie anywhere."""
+
+    def __init__(self, seed: int, table: int, rows: int, zipf: float) -> None:
+        self.seed, self.table, self.rows = seed, table, rows
+        self.others = rows - 1
+        if self.others == 0:
+            return
+        self.zipf = Zipf(self.others, zipf)
+        # an affine map with a multiplier near the golden ratio's share is a permutation that
+        # takes no memory and spreads neighbouring ranks over the whole table
+        multiplier = max(1, round(self.others * 0.6180339887498949))
+        while math.gcd(multiplier, self.others) != 1:
+            multiplier += 1
+        self._multiplier = multiplier
+        self._offset = counter.key(seed, _PERMUTE, table) % self.others
+
+    def draw(self, rows: Rows, slot: int) -> tuple[Rows, Rows]:
+        """(ids, ranks) of the bags' entry number ``slot`` in the given rows."""
+        if self.others == 0:
+            return np.zeros_like(rows), np.zeros_like(rows)
+        ranks = self.zipf.ranks(
+            counter.uniform(counter.key(self.seed, _ID, self.table, slot), rows)
+        )
+        ids = ranks * self._multiplier
+        ids += self._offset
+        # numpy vectorises division by a scalar, but not the remainder
+        ids -= ids // self.others * self.others
+        ids += 1
+        return ids, ranks
+
+    def draw_single(self, rows: Rows) -> tuple[Rows, Rows]:
+        """(ids, ranks) of one id per row, some of them missing."""
+        ids, ranks = self.draw(rows, 0)
+        stream = counter.key(self.seed, _ID_MISSING, self.table)
+        missing = counter.uniform(stream, rows) < MISSING_ID
+        ids[missing] = 0
+        ranks[missing] = 0
+        return ids, ranks
+
+    def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
+        """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
+        copies = (1 << 32) // self.others
+        stream = counter.key(self.seed, _HEX, self.table)
+        copy = counter.bits(stream, ids) % np.uint64(copies)
+        return (ids - 1).astype(np.uint64) + np.uint64(self.others) * copy
+
+
+class Generator:
+    """Examples of one model by row number."""
+
+    def __init__(self, model: Model, synthetic: Synthetic) -> None:
+        self.model, self.synthetic = model, synthetic
+        seed = synthetic.seed
+        self._columns = [
+            _Column(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
+        ]
+        shapes = np.arange(model.dense_features, dtype=np.int64)
+        self._centres = 0.5 + 3.0 * counter.uniform(counter.key(seed, _COUNT_SHAPE, 0), shapes)
+        self._spreads = 0.7 + 0.7 * counter.uniform(counter.key(seed, _COUNT_SHAPE, 1), shapes)
+        self._teacher = Teacher(seed, len(model.tables), model.dense_features)
+        pilot = np.arange(_PILOT_START, _PILOT_START + _PILOT_ROWS, dtype=np.int64)
+        counts, _ = self._counts(pilot, model.dense_features)
+        bags = self._bags(pilot)
+        self._teacher.settle(dense_values(counts).astype(np.float64), bags, synthetic.click_rate)
+
+    def batch(self, rows: Rows) -> NumpyBatch:
+        """The rows with these numbers (any order, repeats allowed) as a batch."""
+        features = self.model.dense_features
+        counts, _ = self._counts(rows, features)
+        bags = self._bags(rows)
+        dense = dense_values(counts)
+        odds = self._teacher.log_odds(dense.astype(np.float64), bags)
+        lengths = [bag.lengths for bag in bags if bag.lengths is not None]
+        return NumpyBatch(
+            labels=self._teacher.labels(odds, rows),
+            dense=np.ascontiguousarray(dense.T),
+            ids=np.concatenate([bag.ids for bag in bags] or [np.zeros(0, dtype=np.int64)]),
+            lengths=np.concatenate(lengths or [np.zeros(0)]).astype(np.int32),
+        )
+
+    def examples(self, rows: Rows) -> Examples:
+        """The rows with these numbers before they are encoded."""
+        counts, missing = self._counts(rows, self.model.dense_features)
+        bags = self._bags(rows)
+        odds = self._teacher.log_odds(dense_values(counts).astype(np.float64), bags)
+        return Examples(self._teacher.labels(odds, rows), counts, missing, bags)
+
+    def probabilities(self, rows: Rows) -> NDArray[np.float64]:
+        """The teacher's own click probabilities: nothing can predict the labels better."""
+        counts, _ = self._counts(rows, self.model.dense_features)
+        odds = self._teacher.log_odds(dense_values(counts).astype(np.float64), self._bags(rows))
+        return 1.0 / (1.0 + np.exp(-odds))
+
+    def text_columns(self, rows: Rows) -> tuple[Examples, NDArray[np.uint64], NDArray[np.bool_]]:
+        """Rows as Criteo text has them: (13 counts ..., categories [26, n], present [26, n])."""
+        examples = self.examples(rows)
+        n, features = len(rows), self.model.dense_features
+        if features < INTEGER_COLUMNS:
+            seed = self.synthetic.seed
+            shapes = np.arange(features, INTEGER_COLUMNS, dtype=np.int64)
+            extra = counter.bits(counter.key(seed, _COUNT_SHAPE, 2), shapes[:, None] + 64 * rows)
+            counts = np.concatenate([examples.counts, (extra % np.uint64(50)).astype(np.int64)])
+            missing = np.concatenate([examples.missing, np.zeros(extra.shape, dtype=np.bool_)])
+            examples = Examples(examples.labels, counts, missing, examples.bags)
+        categories = np.zeros((CATEGORY_COLUMNS, n), dtype=np.uint64)
+        present = np.zeros((CATEGORY_COLUMNS, n), dtype=np.bool_)
+        for t in range(CATEGORY_COLUMNS):
+            if t < len(self._columns):
+                column, ids = self._columns[t], examples.bags[t].ids
+            else:
+                column = self._filler(t)
+                ids, _ = column.draw_single(rows)
+            present[t] = ids > 0
+            if column.others:
+                np.copyto(categories[t], column.hexadecimals(ids), where=present[t])
+        return examples, categories, present
+
+    def _filler(self, table: int) -> _Column:
+        return _Column(self.synthetic.seed, table, _FILLER_ROWS, self.synthetic.zipf)
+
+    def _counts(self, rows: Rows, features: int) -> tuple[Rows, NDArray[np.bool_]]:
+        """(counts, missing), both [features, n]: log-normal counts."""
+        seed = self.synthetic.seed
+        counts = np.empty((features, len(rows)), dtype=np.int64)
+        missing = np.empty((features, len(rows)), dtype=np.bool_)
+        for j in range(features):
+            size = counter.near_gaussian(counter.key(seed, _COUNT, j), rows)
+            np.exp(self._centres[j] + self._spreads[j] * size, out=size)
+            counts[j] = size
+            if j == 1:
+                counts[j] -= 3  # the second integer of the Criteo data may be negative
+            missing[j] = counter.uniform(counter.key(seed, _COUNT_MISSING, j), rows) < MISSING_COUNT
+        counts[missing] = 0
+        return counts, missing
+
+    def _bags(self, rows: Rows) -> tuple[TableIds, ...]:
+        return tuple(self._bag(t, rows) for t in range(len(self._columns)))
+
+    def _bag(self, t: int, rows: Rows) -> TableIds:
+        column, table = self._columns[t], self.model.tables[t]
+        if table.ids == 1:
+            ids, ranks = column.draw_single(rows)
+            lengths = np.ones_like(rows) if table.variable else None
+            return TableIds(t, ids, ranks, lengths)
+        slots = [column.draw(rows, slot) for slot in range(table.ids)]
+        ids = np.stack([slot[0] for slot in slots], axis=1)
+        ranks = np.stack([slot[1] for slot in slots], axis=1)
+        if not table.variable:
+            return TableIds(t, ids.reshape(-1), ranks.reshape(-1), None)
+        share = counter.uniform(counter.key(self.synthetic.seed, _LENGTH, t), rows)
+        lengths = 1 + (share * table.ids).astype(np.int64)
+        kept = np.arange(table.ids) < lengths[:, None]
+        return TableIds(t, ids[kept], ranks[kept], lengths)

@@ -1,0 +1,113 @@
+"""What the ids of a stream are like: distinct ids per batch, skew, reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.config.experiment import Data, Model
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.stream import open_stream
+
+_HOT_SHARE = 0.01
+
+
+def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, object]:
+    """Statistics of the stream's first batches, as JSON values.
+
+    Per table: ``ids_per_batch`` and ``unique_per_batch`` (means), ``hottest_share`` (share of all
+    lookups that go to the most frequent 1 % of the ids seen), ``zipf`` (exponent fitted to
+    the frequencies of the ids seen more than once; None where too few are) and ``reused`` (share of
+    a batch's distinct ids that the batch before had too; None with one batch).
+    Raises as `recsim_train.data.stream.open_stream`.
+    """
+    tables = [_Table() for _ in model.tables]
+    with open_stream(
+        model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches
+    ) as stream:
+        for fed in stream:
+            for table, ids in zip(tables, ids_by_table(model, fed.batch), strict=True):
+                table.add(ids)
+        found: dict[str, object] = {
+            "source": data.path or "generator",
+            "batch_size": batch_size,
+            "batches": batches,
+            "epochs": stream.epochs,
+            "malformed": stream.malformed.total,
+            "ids_per_batch": sum(table.mean_ids for table in tables),
+            "unique_per_batch": sum(table.mean_unique for table in tables),
+            "tables": [
+                {"table": t, "rows": spec.rows, **table.summary()}
+                for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
+            ],
+        }
+    return found
+
+
+def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:
+    """Each table's ids of a batch, in table order."""
+    start = variable = 0
+    for table in model.tables:
+        count = batch.size * table.ids
+        if table.variable:
+            lengths = batch.lengths[variable * batch.size : (variable + 1) * batch.size]
+            count = int(lengths.sum())
+            variable += 1
+        yield batch.ids[start : start + count]
+        start += count
+
+
+class _Table:
+    """One table's ids so far; memory grows with the distinct ones."""
+
+    def __init__(self) -> None:
+        self._batches = self._ids = self._unique = self._kept = self._compared = 0
+        self._before: NDArray[np.int64] | None = None
+        self._seen = np.zeros(0, dtype=np.int64)
+        self._times = np.zeros(0, dtype=np.int64)
+
+    def add(self, ids: NDArray[np.int64]) -> None:
+        unique, times = np.unique(ids, return_counts=True)
+        self._batches += 1
+        self._ids += len(ids)
+        self._unique += len(unique)
+        if self._before is not None:
+            self._kept += len(np.intersect1d(unique, self._before, assume_unique=True))
+            self._compared += len(unique)
+        self._before = unique
+        self._seen, place = np.unique(np.concatenate([self._seen, unique]), return_inverse=True)
+        weights = np.concatenate([self._times, times])
+        self._times = np.bincount(place, weights=weights).astype(np.int64)
+
+    @property
+    def mean_ids(self) -> float:
+        return self._ids / self._batches if self._batches else 0.0
+
+    @property
+    def mean_unique(self) -> float:
+        return self._unique / self._batches if self._batches else 0.0
+
+    def summary(self) -> dict[str, float | int | None]:
+        ordered = np.sort(self._times)[::-1]
+        hot = max(1, round(len(ordered) * _HOT_SHARE))
+        return {
+            "ids_per_batch": self.mean_ids,
+            "unique_per_batch": self.mean_unique,
+            "unique_seen": len(ordered),
+            "hottest_share": round(float(ordered[:hot].sum()) / self._ids, 4) if self._ids else 0.0,
+            "zipf": _fit_exponent(ordered),
+            "reused": round(self._kept / self._compared, 4) if self._compared else None,
+        }
+
+
+def _fit_exponent(ordered: NDArray[np.int64]) -> float | None:
+    """Slope of log frequency over log rank, each rank weighted by 1 / rank."""
+    frequent = ordered[ordered > 1]
+    if len(frequent) < 3:
+        return None
+    ranks = np.arange(1, len(frequent) + 1, dtype=np.float64)
+    weights = 1.0 / np.sqrt(ranks)
+    slope = float(np.polyfit(np.log(ranks), np.log(frequent), 1, w=weights)[0])
+    return round(-slope, 3)

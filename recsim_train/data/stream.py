@@ -1,0 +1,239 @@
+"""The stream of training batches, and the held-out ones, from a file or from the generator.
+
+The stream is one endless sequence of batches: training rows in order, ``batch_size`` at a time,
+starting again at their end (a batch may straddle that place). Loop p of P takes the stream's
+batches p, p + P, p + 2P ..., so whoever feeds a loop can make its batches alone, and which process
+does the reading never changes what a loop learns from.
+
+Training rows are those after the first ``data.eval_rows``, which are held out, or all of them where
+``data.eval_path`` names a file of held-out rows; at most ``data.limit_rows`` of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Data, Model
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.criteo import (
+    CriteoParser,
+    Malformed,
+    TrainingRows,
+    check_file,
+    read_first,
+)
+from recsim_train.data.generator import Generator
+
+
+class Fed(NamedTuple):
+    """A batch and whom it is for."""
+
+    position: int
+    """The loop's place in the stream (`recsim_train.placement.plan.Plan.feeding`)."""
+    iteration: int
+    """The loop's iteration, from 0."""
+    batch: NumpyBatch
+
+
+class BatchStream(ABC):
+    """Batches for some loops, in stream order; an iterator and a context manager."""
+
+    def __init__(
+        self, batch_size: int, positions: Sequence[int], total: int, iterations: int, start: int
+    ) -> None:
+        if not all(0 <= p < total for p in positions) or len(set(positions)) < len(positions):
+            raise ValueError(f"positions {list(positions)} are not distinct places among {total}")
+        self.batch_size = batch_size
+        self.malformed = Malformed()
+        """Malformed lines met in the batches made so far."""
+        self.rows = 0
+        """Examples in the batches made so far."""
+        order = sorted(positions)
+        self._places = ((p, k) for k in range(start, iterations) for p in order)
+        self._total = total
+
+    @property
+    @abstractmethod
+    def epochs(self) -> int:
+        """Passes over the training rows begun so far."""
+
+    def __iter__(self) -> Iterator[Fed]:
+        return self
+
+    def __next__(self) -> Fed:
+        position, iteration = next(self._places)
+        batch = self._make(iteration * self._total + position)
+        self.rows += batch.size
+        return Fed(position, iteration, batch)
+
+    @abstractmethod
+    def _make(self, index: int) -> NumpyBatch:
+        """The stream's batch number ``index``; numbers only ever rise."""
+
+    def close(self) -> None:
+        """Close files."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _CriteoStream(BatchStream):
+    """Rows of a file; between the asked batches only line feeds are looked for."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        path: str,
+        batch_size: int,
+        positions: Sequence[int],
+        total: int,
+        iterations: int,
+        start: int,
+    ) -> None:
+        super().__init__(batch_size, positions, total, iterations, start)
+        self._parser = CriteoParser(model, path)
+        self.malformed = self._parser.malformed
+        self._source = TrainingRows(path, held_out=held_out_rows(data), limit=data.limit_rows)
+        self._next = 0
+
+    @property
+    def epochs(self) -> int:
+        return self._source.passes
+
+    def _make(self, index: int) -> NumpyBatch:
+        self._source.skip((index - self._next) * self.batch_size)
+        self._next = index + 1
+        return self._parser.batch(self._source.take(self.batch_size))
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class _GeneratedStream(BatchStream):
+    """Rows of the generator."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        batch_size: int,
+        positions: Sequence[int],
+        total: int,
+        iterations: int,
+        start: int,
+    ) -> None:
+        super().__init__(batch_size, positions, total, iterations, start)
+        self._generator = Generator(model, data.synthetic)
+        self._first = held_out_rows(data)
+        self._rows = min(_generated_rows(data), data.limit_rows or _generated_rows(data))
+        self._last_row = -1
+
+    @property
+    def epochs(self) -> int:
+        return self._last_row // self._rows + 1
+
+    def _make(self, index: int) -> NumpyBatch:
+        start = index * self.batch_size
+        self._last_row = start + self.batch_size - 1
+        rows = np.arange(start, start + self.batch_size, dtype=np.int64)
+        return self._generator.batch(rows % self._rows + self._first)
+
+
+def open_stream(
+    model: Model,
+    data: Data,
+    *,
+    batch_size: int,
+    positions: Sequence[int],
+    total: int,
+    iterations: int,
+    start: int = 0,
+) -> BatchStream:
+    """The batches of iterations ``start`` to ``iterations`` (exclusive) for some loops.
+
+    ``positions``: the loops' places, out of ``total`` that share the stream. Batches come in stream
+    order: iteration by iteration, within one by position.
+
+    Raises UserError for a file that can not be opened or a model that it can not feed; while
+    iterating RunFailed, for a file that ends early, can not be read on, or has a whole batch
+    without one well-formed row.
+    """
+    if data.path is None:
+        return _GeneratedStream(model, data, batch_size, positions, total, iterations, start)
+    return _CriteoStream(model, data, data.path, batch_size, positions, total, iterations, start)
+
+
+def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
+    """The held-out rows in batches, the last of which may be short; none if eval_rows is 0.
+
+    With ``data.eval_path`` they are that file's first ``data.eval_rows`` rows, or all that it has.
+    Raises as `open_stream`.
+    """
+    if data.eval_rows == 0:
+        return
+    path = data.eval_path or data.path
+    if path is not None:
+        yield from read_first(model, path, data.eval_rows, batch_size)
+        return
+    _generated_rows(data)
+    generator = Generator(model, data.synthetic)
+    for start in range(0, data.eval_rows, batch_size):
+        stop = min(start + batch_size, data.eval_rows)
+        yield generator.batch(np.arange(start, stop, dtype=np.int64))
+
+
+def held_out_rows(data: Data) -> int:
+    """Rows at the stream's beginning that are not trained on."""
+    return data.eval_rows if data.eval_path is None else 0
+
+
+def check_data(model: Model, data: Data) -> None:
+    """Raise UserError for everything about the input that can be known before a run.
+
+    A file is opened and read up to its first training row.
+    """
+    if data.path is None:
+        _generated_rows(data)
+    else:
+        check_file(model, data.path, held_out_rows(data))
+    if data.eval_path is not None and data.eval_rows > 0:
+        check_file(model, data.eval_path, 0)
+
+
+def generator_stands_in(data: Data) -> bool:
+    """Whether the file does not exist yet and will be written by the generator, row for row."""
+    return data.path is not None and data.generate and not Path(data.path).exists()
+
+
+def _generated_rows(data: Data) -> int:
+    """The generator's training rows."""
+    rows = data.synthetic.rows - held_out_rows(data)
+    if rows < 1:
+        raise UserError(
+            f"the generator makes data.synthetic.rows = {data.synthetic.rows:,} rows and "
+            f"data.eval_rows holds out the first {held_out_rows(data):,}: none is left to train on"
+        )
+    return rows
+
+
+def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, object]:
+    """Statistics of the stream's ids, see `recsim_train.data.profile.profile_stream`."""
+    from recsim_train.data import profile
+
+    return profile.profile_stream(model, data, batch_size, batches)

@@ -1,0 +1,138 @@
+"""The planted teacher: the hidden truth that the generator's labels are drawn from.
+
+log odds = bias + scale * (dense part + id part + interactions), where
+
+- the dense part is linear in the model's dense features;
+- the id part sums a hidden effect of every (table, id);
+- the interactions are dot products of hidden four-dimensional vectors of ids of some table pairs.
+
+Hidden effects are hashes of (seed, table, id), so they take no memory. They shrink with an id's
+rank, so that most of what can be learned sits in frequent ids. The three parts have fixed shares
+of the variance, and bias and scale follow from a pilot sample, so that the best possible AUC
+barely depends on the model's shape and the mean click rate is the one asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.data import counter
+
+Floats = NDArray[np.float64]
+
+DENSE_SHARE, ID_SHARE, PAIR_SHARE = 0.40, 0.45, 0.15
+"""Shares of the log odds' variance."""
+SPREAD = 1.75
+"""Standard deviation of the log odds: with a click rate of 25 % the best possible AUC is 0.83."""
+_EFFECT, _VECTOR, _WEIGHT, _PAIR, _DENSE, _LABEL = range(101, 107)
+_VECTOR_WIDTH = 4
+_PAIRS = 6
+_FREQUENT = 50.0
+"""Rank around which hidden effects begin to shrink."""
+
+
+class Bags(Protocol):
+    """One table's ids of some examples."""
+
+    table: int
+    ids: NDArray[np.int64]
+    """[total ids]."""
+    ranks: NDArray[np.int64]
+    """[total ids], popularity rank from 0."""
+    lengths: NDArray[np.int64] | None
+    """[examples] ids of each; None: the same number for all."""
+
+
+class Teacher:
+    """Log odds of examples, standardised and shifted to a click rate."""
+
+    def __init__(self, seed: int, tables: int, dense_features: int) -> None:
+        """Before `settle` the bias is 0 and the parts' scales are 1."""
+        self._seed, self._tables = seed, tables
+        columns = np.arange(dense_features, dtype=np.int64)
+        self._dense = counter.near_gaussian(counter.key(seed, _DENSE), columns)
+        order = np.argsort(counter.bits(counter.key(seed, _WEIGHT), np.arange(tables)))
+        place = np.empty(tables, dtype=np.int64)
+        place[order] = np.arange(tables)
+        # a few tables carry most of the signal, as in real click data
+        self._weights = 1.0 / np.sqrt(1.0 + place)
+        strongest = order[: min(tables, 4)].tolist()
+        pairs = [(a, b) for i, a in enumerate(strongest) for b in strongest[i + 1 :]]
+        self._pairs = pairs[:_PAIRS]
+        self._vector_tables = sorted({table for pair in self._pairs for table in pair})
+        self._scales = np.ones(3)
+        self._shifts = np.zeros(3)
+        self._bias = 0.0
+
+    def settle(self, dense: Floats, bags: Sequence[Bags], click_rate: float) -> None:
+        """Fix scales and bias on a pilot sample, see `log_odds`."""
+        parts = self._parts(dense, bags)
+        spreads = parts.std(axis=1)
+        shares = np.where(spreads > 0, (DENSE_SHARE, ID_SHARE, PAIR_SHARE), 0.0)
+        self._shifts = parts.mean(axis=1)
+        wanted = SPREAD * np.sqrt(shares / max(float(shares.sum()), 1e-30))
+        self._scales = wanted / np.where(spreads > 0, spreads, 1.0)
+        odds = self.log_odds(dense, bags)
+        low, high = -50.0, 50.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            if float(_sigmoid(odds + middle).mean()) < click_rate:
+                low = middle
+            else:
+                high = middle
+        self._bias = (low + high) / 2
+
+    def log_odds(self, dense: Floats, bags: Sequence[Bags]) -> Floats:
+        """[examples] log odds of a click; ``dense`` [features, examples], ``bags`` by table."""
+        parts = self._parts(dense, bags) - self._shifts[:, None]
+        return self._bias + self._scales @ parts
+
+    def labels(self, odds: Floats, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Clicks drawn with those log odds; a row's draw depends on its number only."""
+        draws = counter.uniform(counter.key(self._seed, _LABEL), rows)
+        return (draws < _sigmoid(odds)).astype(np.float32)
+
+    def _parts(self, dense: Floats, bags: Sequence[Bags]) -> Floats:
+        """[3, examples]: dense part, id part, interactions."""
+        examples = dense.shape[1]
+        parts = np.zeros((3, examples))
+        parts[0] = self._dense @ dense
+        vectors: dict[int, list[Floats]] = {}
+        for bag in bags:
+            damping = 1.0 / np.sqrt(1.0 + bag.ranks / _FREQUENT)
+            stream = counter.key(self._seed, _EFFECT, bag.table)
+            effects = counter.near_gaussian(stream, bag.ids) * damping
+            parts[1] += self._weights[bag.table] * _mean_by_bag(effects, bag, examples)
+            if bag.table in self._vector_tables:
+                vectors[bag.table] = [
+                    _mean_by_bag(
+                        counter.near_gaussian(
+                            counter.key(self._seed, _VECTOR, bag.table, axis), bag.ids
+                        )
+                        * damping,
+                        bag,
+                        examples,
+                    )
+                    for axis in range(_VECTOR_WIDTH)
+                ]
+        for a, b in self._pairs:
+            for left, right in zip(vectors[a], vectors[b], strict=True):
+                parts[2] += left * right
+        return parts
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _mean_by_bag(values: Floats, bag: Bags, examples: int) -> Floats:
+    """Mean of the values in each example's bag."""
+    if bag.lengths is None:
+        return values if len(values) == examples else values.reshape(examples, -1).mean(axis=1)
+    starts = np.cumsum(bag.lengths) - bag.lengths
+    means: Floats = np.add.reduceat(values, starts) / bag.lengths
+    return means

@@ -1,0 +1,1 @@
+"""The real world: processes, threads and tensors over torch.distributed (gloo)."""

@@ -1,0 +1,210 @@
+"""Readers: from the stream of batches into every loop's bounded queue.
+
+A reader role is one process: one thread parses the batches of its loops in stream order, one thread
+for each loop sends them. Without reader processes every loop has a reader thread in its trainer.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from recsim_train.config.experiment import Model
+from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
+from recsim_train.data.stream import open_stream
+from recsim_train.executor.model import dtype_of
+from recsim_train.executor.runtime import QueueFeed
+from recsim_train.executor.values import RealFeatures, RealIds
+from recsim_train.placement.plan import LoopId, Plan
+from recsim_train.strategy.values import Batch
+from recsim_train.trace.record import Recorder, Span
+
+Failed = Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a process's readers have seen: shown in the run's facts."""
+
+    malformed: dict[str, int] = field(default_factory=dict)
+    epochs: float = 0.0
+    rows: int = 0
+
+
+def to_batch(model: Model, found: NumpyBatch) -> Batch:
+    """The batch as values of the real world; tensors share the arrays' memory."""
+    size = found.size
+    offsets, lengths, position = [0], [], 0
+    for table in model.tables:
+        if table.variable:
+            length = torch.from_numpy(found.lengths[position : position + size])
+            position += size
+            lengths.append(length)
+            offsets.append(offsets[-1] + int(length.sum()))
+        else:
+            lengths.append(None)
+            offsets.append(offsets[-1] + size * table.ids)
+    dtype = dtype_of(model)
+    features = RealFeatures(
+        torch.from_numpy(found.dense).to(dtype), torch.from_numpy(found.labels).to(dtype)
+    )
+    ids = RealIds(torch.from_numpy(found.ids), tuple(offsets), tuple(lengths), size)
+    return Batch(size, ids, features)
+
+
+def stream_of(plan: Plan, loops: Sequence[LoopId], reading: Reading) -> Iterator[
+    tuple[LoopId, int, NumpyBatch]
+]:
+    """(loop, iteration, batch) of the given loops, in stream order."""
+    feeding = plan.feeding
+    places = {feeding.index(loop): loop for loop in loops}
+    spec = plan.experiment
+    stream = open_stream(
+        spec.model,
+        spec.data,
+        batch_size=spec.training.batch_size,
+        positions=sorted(places),
+        total=len(feeding),
+        iterations=spec.training.warmup_steps + spec.training.steps,
+    )
+    for position, iteration, batch in stream:
+        yield places[position], iteration, batch
+        reading.malformed = dict(stream.malformed.counts)
+        reading.epochs = float(stream.epochs)
+        reading.rows = int(stream.rows)
+
+
+def read_in_thread(
+    plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading
+) -> threading.Thread:
+    """A reader thread inside the trainer, for one loop."""
+
+    def body() -> None:
+        torch.set_num_threads(1)
+        try:
+            for _, _, batch in stream_of(plan, [loop], reading):
+                if not feed.put(to_batch(plan.experiment.model, batch)):
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again where the batch is asked for
+            feed.put(error)
+            return
+        feed.put(None)
+
+    return _start(body, f"read for {loop.name}")
+
+
+def receive_in_thread(
+    plan: Plan, loop: LoopId, feed: QueueFeed, group: dist.ProcessGroup
+) -> threading.Thread:
+    """A trainer's thread that takes one loop's batches from its reader process."""
+    reader = plan.reader_of(loop)
+    assert reader is not None
+    source, tag = plan.rank(reader), _tag(plan, loop)
+
+    def body() -> None:
+        torch.set_num_threads(1)
+        size = torch.empty(1, dtype=torch.int64)
+        try:
+            while True:
+                dist.recv(size, source, group=group, tag=tag)
+                if not int(size):
+                    break
+                buffer = torch.empty(int(size), dtype=torch.uint8)
+                dist.recv(buffer, source, group=group, tag=tag + 1)
+                if not feed.put(to_batch(plan.experiment.model, unpack(buffer.numpy()))):
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again where the batch is asked for
+            feed.put(error)
+            return
+        feed.put(None)
+
+    return _start(body, f"receive for {loop.name}")
+
+
+def _tag(plan: Plan, loop: LoopId) -> int:
+    return plan.feeding.index(loop) * 2
+
+
+def _start(body: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+class ReaderProcess:
+    """The whole of a reader role's work."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        instance: str,
+        group: dist.ProcessGroup,
+        clock: Callable[[], float],
+        new_recorder: Callable[[], Recorder],
+        failed: Failed,
+    ) -> None:
+        self.plan, self.instance, self.group, self.clock = plan, instance, group, clock
+        self.failed = failed
+        self.reading = Reading()
+        self.loops = [
+            loop
+            for loop in plan.feeding
+            if (reader := plan.reader_of(loop)) is not None and reader.name == instance
+        ]
+        self._queues: dict[LoopId, queue.Queue[tuple[int, NumpyBatch] | None]] = {
+            loop: queue.Queue(1) for loop in self.loops
+        }
+        self._recorders = {loop: new_recorder() for loop in self.loops}
+
+    @property
+    def recorders(self) -> list[Recorder]:
+        """One recorder of each sender thread."""
+        return list(self._recorders.values())
+
+    def start(self) -> list[threading.Thread]:
+        """Start the parsing thread and the senders."""
+        threads = [_start(lambda loop=loop: self._send(loop), loop.name) for loop in self.loops]  # type: ignore[misc]
+        return [*threads, _start(self._parse, "parse")]
+
+    def _parse(self) -> None:
+        torch.set_num_threads(1)
+        try:
+            for loop, iteration, batch in stream_of(self.plan, self.loops, self.reading):
+                self._queues[loop].put((iteration, batch))
+            for loop in self.loops:
+                self._queues[loop].put(None)
+        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+            self.failed(error)
+
+    def _send(self, loop: LoopId) -> None:
+        torch.set_num_threads(1)
+        target, tag = loop.trainer, _tag(self.plan, loop)
+        try:
+            while (item := self._queues[loop].get()) is not None:
+                iteration, batch = item
+                begin = self.clock()
+                buffer = torch.from_numpy(pack(batch))
+                dist.send(torch.tensor([buffer.numel()]), target, group=self.group, tag=tag)
+                dist.send(buffer, target, group=self.group, tag=tag + 1)
+                # The packed form's own header is not content.
+                sent = int(np.prod(buffer.shape)) - HEADER_BYTES
+                span = Span(
+                    self.instance,
+                    loop.name,
+                    iteration,
+                    "serve_next_batch",
+                    "reader",
+                    begin,
+                    self.clock(),
+                    sent,
+                )
+                self._recorders[loop].add(span)
+            dist.send(torch.tensor([0]), target, group=self.group, tag=tag)
+        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+            self.failed(error)

@@ -1,0 +1,59 @@
+"""One result from the parts of all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recsim_train.placement.plan import Plan
+from recsim_train.trace.record import Outcome, Total, TotalKey
+
+
+def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
+    """The whole run's outcome; a partial one covers the iterations that all loops finished."""
+    training = plan.experiment.training
+    whole = Outcome([], {}, [], 0, training.steps)
+    malformed: dict[str, int] = {}
+    epochs, rows = 0.0, 0
+    for part in parts:
+        whole.iterations += part.iterations
+        whole.spans += part.spans
+        whole.totals.update(part.totals)
+        whole.dropped_spans += part.dropped_spans
+        for quality in ("loss", "auc", "normalized_entropy"):
+            value = getattr(part, quality)
+            if value is not None:
+                setattr(whole, quality, value)
+        readings = part.facts.get("reading", [])
+        assert isinstance(readings, list)
+        for reading in readings:
+            epochs = max(epochs, float(reading["epochs"]))
+            rows += int(reading["rows"])
+            for kind, count in reading["malformed"].items():
+                malformed[kind] = malformed.get(kind, 0) + int(count)
+    whole.facts.update(malformed_rows=malformed, epochs=epochs, rows_read=rows)
+    if not complete:
+        _truncate(plan, whole)
+    return whole
+
+
+def _truncate(plan: Plan, whole: Outcome) -> None:
+    warmup, steps = plan.experiment.training.warmup_steps, plan.experiment.training.steps
+    finished = {loop.name: 0 for loop in plan.feeding}
+    for iteration in whole.iterations:
+        if warmup <= iteration.iteration < warmup + steps:
+            finished[iteration.loop] += 1
+    whole.steps = min(finished.values(), default=0)
+    end = warmup + whole.steps
+    whole.iterations = [i for i in whole.iterations if i.iteration < end]
+    if whole.dropped_spans:
+        whole.facts["totals"] = "cover all finished iterations: some spans were not kept"
+        return
+    totals: dict[TotalKey, Total] = {}
+    for span in whole.spans:
+        if warmup <= span.iteration < end:
+            key = TotalKey(span.instance, span.loop, span.effect, span.name)
+            total = totals.setdefault(key, Total())
+            total.count += 1
+            total.seconds += span.end - span.start
+            total.bytes += span.bytes
+    whole.totals = totals

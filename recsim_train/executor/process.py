@@ -1,0 +1,172 @@
+"""The process of one role instance, as the launcher starts it.
+
+``python -m recsim_train.executor.process STAGING RANK NAME``: reads the plan's experiment from the
+staging folder, talks to the launcher by JSON lines on standard output, leaves its part of the
+result in the staging folder, whatever happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+
+SPEC = "experiment.pickle"
+START_UP = timedelta(seconds=120)
+"""Time that processes may take to find each other."""
+_PR_SET_PDEATHSIG = 1
+
+
+def batch_scheduling() -> bool:
+    """Ask for SCHED_BATCH: gloo's I/O threads spin otherwise. False where that is refused."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the launcher dies, however it dies."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def say(**message: object) -> None:
+    """One JSON line to the launcher."""
+    with suppress(BrokenPipeError):
+        print(json.dumps(message), flush=True)
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """(kind, sentence): kind "peer" is the loss of another process, "stall" a time-out."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lowered = str(error).lower()
+    if isinstance(error, UserError | RunFailed):
+        return "own", text
+    if "timed out" in lowered or "timeout" in lowered or isinstance(error, TimeoutError):
+        return "stall", text
+    lost = ("connection closed by peer", "connection reset", "broken pipe", "connection refused")
+    if any(words in lowered for words in lost):
+        return "peer", "lost the connection to another process"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return "own", f"{where}{error.strerror}"
+    place = traceback.extract_tb(error.__traceback__)
+    last = f" ({Path(place[-1].filename).name}:{place[-1].lineno})" if place else ""
+    return "own", f"{type(error).__name__}: {text}{last}"
+
+
+class Progress:
+    """Tells the launcher how far the slowest loop is, a few times a second."""
+
+    def __init__(self, contexts: Callable[[], list[object]]) -> None:
+        self._contexts, self._last = contexts, 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        contexts = self._contexts()
+        if now - self._last < 0.25 or not contexts:
+            return
+        self._last = now
+        say(progress=min(getattr(c, "done", 0) for c in contexts))
+
+
+def run_role(staging: Path, rank: int) -> int:
+    """Everything between the first import of torch and the exit code."""
+    experiment, choice, keep_state = _read_spec(staging)
+    plan = build_plan(experiment, choice)
+    instance = plan.instances[rank]
+    import torch
+    import torch.distributed as dist
+
+    from recsim_train.executor.role import Role
+
+    torch.set_num_threads(1)
+    role: Role | None = None
+    part = staging / f"part-{rank}.pickle"
+    written = threading.Lock()
+
+    def leave() -> None:
+        if role is not None and written.acquire(blocking=False):
+            temporary = part.with_suffix(".tmp")
+            temporary.write_bytes(pickle.dumps(role.outcome()))
+            temporary.replace(part)
+
+    def terminated(_: int, __: FrameType | None) -> None:
+        leave()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        store = dist.FileStore(str(staging / "store"), len(plan.instances))
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=len(plan.instances), timeout=START_UP
+        )
+        role = Role(plan, instance)
+        role.start()
+        say(started=True)
+        progress = Progress(lambda: list(role.contexts) if role is not None else [])
+        role.finish(store, progress)
+        if keep_state:
+            role.keep_state(Path(keep_state))
+        leave()
+        dist.destroy_process_group()
+    except BaseException as error:  # noqa: BLE001 - becomes one sentence for the launcher
+        kind, sentence = describe(error)
+        waits = role.waits() if role is not None else []
+        say(error=sentence, kind=kind, waits=waits)
+        traceback.print_exc()
+        leave()
+        # Other threads may sit in gloo for good: do not wait for them.
+        sys.stderr.flush()
+        os._exit(1)
+    say(finished=True)
+    return 0
+
+
+def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
+    """What every process needs to make the same plan again."""
+    folder = None if keep_state is None else str(keep_state)
+    content = (plan.experiment, plan.strategy, folder)
+    (staging / SPEC).write_bytes(pickle.dumps(content))
+
+
+def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
+    experiment, choice, keep_state = pickle.loads((staging / SPEC).read_bytes())
+    return experiment, choice, keep_state
+
+
+def main() -> None:
+    """Entry point."""
+    scheduled = batch_scheduling()
+    die_with_parent()
+    sys.setswitchinterval(0.0005)
+    say(pid=os.getpid(), sched_batch=scheduled)
+    code = run_role(Path(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Interpreter shutdown races with gloo's threads; everything is written.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

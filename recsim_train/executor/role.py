@@ -1,0 +1,313 @@
+"""One role instance: its threads, its shards, its loops, from groups made to last message sent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from recsim_train.executor.evaluate import evaluate
+from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
+from recsim_train.executor.kernels import Replica, Worker
+from recsim_train.executor.runtime import (
+    Collective,
+    LoopContext,
+    QueueFeed,
+    run_loop,
+)
+from recsim_train.executor.services import (
+    Client,
+    DenseServer,
+    EmbeddingServer,
+    Serving,
+    elapsed_clock,
+    hosted,
+    serve_in_thread,
+)
+from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
+from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
+from recsim_train.strategy.registry import create
+from recsim_train.trace.record import Outcome, Recorder
+
+EVALUATOR = "evaluator[0]"
+FOREVER = timedelta(days=30)
+"""Servers wait for requests as long as their clients live; clients wait ``execution.timeout``."""
+
+
+class Role:
+    """What one process does in a run. Made on the main thread, after ``init_process_group``."""
+
+    def __init__(self, plan: Plan, instance: Instance) -> None:
+        self.plan, self.instance = plan, instance
+        self.failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self.timeout = timedelta(seconds=plan.experiment.execution.timeout)
+        # Every rank makes every group, in one order.
+        up = dist.new_group(timeout=FOREVER)
+        down = dist.new_group(timeout=self.timeout)
+        self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
+        self.links = Links(plan, self.timeout, up, down)
+        self.collectives = {}
+        for group in plan.groups:
+            ranks = sorted({member.trainer for member in group.members})
+            made = dist.new_group(ranks, timeout=self.timeout) if len(ranks) > 1 else None
+            self.collectives[group.name] = Collective(made, len(ranks))
+        self.recorders: list[Recorder] = []
+        self.servings: list[Serving] = []
+        self.contexts: list[LoopContext] = []
+        self.reader: ReaderProcess | None = None
+        self.readings: list[Reading] = []
+        self.quality: dict[str, float | None] = {}
+        self.servers: dict[tuple[Service, int], EmbeddingServer | DenseServer] = {}
+        for shard in hosted(plan, instance.name):
+            self.servers[_key(shard)] = _make(plan, shard)
+        self.threads: list[threading.Thread] = []
+        self.loop_threads: list[threading.Thread] = []
+        self.clock: Callable[[], float] = time.monotonic
+
+    # -- clients and servers ---------------------------------------------------------------
+
+    @property
+    def clients(self) -> list[tuple[int, str, int]]:
+        """(number, name, trainer) of everyone who asks shards: all loops, then the evaluator."""
+        loops = [(n, loop.name, loop.trainer) for n, loop in enumerate(self.plan.all_loops)]
+        return [*loops, (len(loops), f"trainer[0].{EVALUATOR}", 0)]
+
+    def _pending(self) -> Pending:
+        return Pending(self.timeout)
+
+    def _recorder(self) -> Recorder:
+        training = self.plan.experiment.training
+        cap = self.plan.experiment.execution.max_spans
+        recorder = Recorder(training.warmup_steps, training.steps, cap)
+        self.recorders.append(recorder)
+        return recorder
+
+    def serve(self) -> None:
+        """A thread for each remote client of each shard that lives here."""
+        for (service, index), server in self.servers.items():
+            for number, name, trainer in self.clients:
+                if self.instance.role == "trainer" and trainer == self.instance.index:
+                    continue
+                port = Port(self.links, number, service, index, rank=trainer)
+                serving = Serving(
+                    self.instance.name,
+                    Client(name, trainer),
+                    port,
+                    server,
+                    self._recorder(),
+                    self.clock,
+                )
+                self.servings.append(serving)
+                self.threads.append(serve_in_thread(serving, self.fail))
+
+    def _channel(self, number: int, shard: EmbeddingShard | DenseShard) -> Channel | None:
+        service, index = _key(shard)
+        if (service, index) in self.servers:
+            return None
+        return Channel(self.links, number, service, index, self.plan.rank(shard.host))
+
+    def _embedding_stub(self, number: int) -> EmbeddingStub | None:
+        plan = self.plan
+        if plan.embedding is None:
+            return None
+        ends = []
+        for shard in plan.embedding.shards:
+            server = self.servers.get(_key(shard))
+            if server is None:
+                # The rules of a remote shard without its rows.
+                server = EmbeddingServer(plan, shard, rules_only=True)
+            assert isinstance(server, EmbeddingServer)
+            ends.append(EmbeddingEnd(shard, server, self._channel(number, shard)))
+        split = plan.embedding.split_tables
+        return EmbeddingStub(ends, split, self.instance.index, self._pending)
+
+    def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
+        if self.plan.dense is None:
+            return None
+        ends = []
+        for shard in self.plan.dense.shards:
+            server = self.servers.get(_key(shard))
+            assert server is None or isinstance(server, DenseServer)
+            ends.append(DenseEnd(shard, server, self._channel(number, shard)))
+        return DenseStub(ends, like, self._pending)
+
+    def _context(
+        self, number: int, label: str, replica: Replica, feed: QueueFeed | None, *, record: bool
+    ) -> LoopContext:
+        pooling = self.plan.embedding.service.pooling if self.plan.embedding else "server"
+        return LoopContext(
+            instance=self.instance.name,
+            label=label,
+            worker=Worker(replica, pooling),
+            feed=feed,
+            embedding=self._embedding_stub(number),
+            dense=self._dense_stub(number, replica.parameters),
+            collectives=self.collectives,
+            clock=self.clock,
+            recorder=self._recorder() if record else None,
+        )
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """All threads up to the common start, then go."""
+        spec = self.plan.experiment
+        dist.barrier()
+        # All processes leave a barrier within about 0.1 ms of each other: time 0 of the run, on
+        # one machine as on many, without comparing clocks.
+        self.clock = elapsed_clock(time.monotonic())
+        self.serve()
+        if self.instance.role == "reader":
+            assert self.feed_group is not None
+            self.reader = ReaderProcess(
+                self.plan,
+                self.instance.name,
+                self.feed_group,
+                self.clock,
+                self._recorder,
+                self.fail,
+            )
+            self.readings.append(self.reader.reading)
+            self.threads += self.reader.start()
+        if self.instance.role == "trainer":
+            self.replica = Replica(spec.model, spec.training, spec.seed)
+            self.strategy = create(self.plan.strategy)
+            programs = {
+                loop.name: loop.program
+                for loop in self.strategy.topology(self.plan.threads).loops
+            }
+            numbers = {loop: n for n, loop in enumerate(self.plan.all_loops)}
+            for loop in self.plan.loops(self.instance.index):
+                context = self._context(
+                    numbers[loop], loop.label, self.replica, self._feed(loop), record=True
+                )
+                self.contexts.append(context)
+                self.loop_threads.append(self._loop_thread(context, programs[loop.loop]))
+            for thread in self.loop_threads:
+                thread.start()
+
+    def _feed(self, loop: LoopId) -> QueueFeed | None:
+        if loop not in self.plan.feeding:
+            return None
+        feed = QueueFeed(self.plan.experiment.data.queue_batches, self._stopped.is_set)
+        if self.feed_group is not None:
+            self.threads.append(receive_in_thread(self.plan, loop, feed, self.feed_group))
+        else:
+            self.readings.append(Reading())
+            self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1]))
+        return feed
+
+    def _loop_thread(self, context: LoopContext, program: Callable[[], Any]) -> threading.Thread:
+        def body() -> None:
+            torch.set_num_threads(1)
+            try:
+                run_loop(context, program())
+                _stop(context)
+            except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+                self.fail(error)
+
+        return threading.Thread(target=body, name=context.label, daemon=True)
+
+    def fail(self, error: BaseException) -> None:
+        """Remember the first failure of any thread."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = error
+        self._stopped.set()
+
+    def join(
+        self, threads: list[threading.Thread], tick: Callable[[], None]
+    ) -> None:
+        """Until the threads have ended. Raises the first failure of any thread of the process."""
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(0.02 if thread.is_alive() else 0)
+            if self.failure is not None:
+                raise self.failure
+            tick()
+        if self.failure is not None:
+            raise self.failure
+
+    def finish(self, store: dist.Store, tick: Callable[[], None]) -> None:
+        """Wait for all trainers, evaluate at trainer 0, let servers end."""
+        if self.instance.role == "trainer":
+            self.join(self.loop_threads, tick)
+            store.set(f"done/{self.instance.index}", "1")
+            if self.instance.index == 0:
+                waiting = [f"done/{t.index}" for t in self.plan.of_role("trainer")]
+                while not store.check(waiting):
+                    if self.failure is not None:
+                        raise self.failure
+                    tick()
+                    time.sleep(0.02)
+                context = self._context(
+                    len(self.plan.all_loops), EVALUATOR, self.replica, None, record=False
+                )
+                run_loop(context, self.strategy.finish())
+                self.quality = evaluate(self.plan, context)
+                _stop(context)
+        self.join(self.threads, tick)
+        dist.barrier()
+
+    # -- results ---------------------------------------------------------------------------
+
+    def waits(self) -> list[str]:
+        """Who waits for what, one line for each loop and server thread."""
+        lines = [f"{c.instance}.{c.label}: {c.waiting}" for c in self.contexts]
+        return lines + [f"{s.instance}: {s.waiting}" for s in self.servings]
+
+    def outcome(self) -> Outcome:
+        """This process's part of the result; valid at any time."""
+        part = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
+        for recorder in self.recorders:
+            part.iterations += list(recorder.iterations)
+            part.spans += list(recorder.spans)
+            part.totals.update(recorder.totals)
+            part.dropped_spans += recorder.dropped_spans
+        for name, value in self.quality.items():
+            setattr(part, name, value)
+        part.facts["reading"] = [
+            {"rows": r.rows, "epochs": r.epochs, "malformed": r.malformed} for r in self.readings
+        ]
+        return part
+
+    def keep_state(self, folder: Path) -> None:
+        """Save shards and replica, for tests and for whoever wants the weights."""
+        state: dict[str, object] = {}
+        for (service, index), server in self.servers.items():
+            if isinstance(server, EmbeddingServer):
+                slices = [(s.table, s.start, s.stop) for s in server.shard.slices]
+                state[f"{service.name}/{index}"] = (slices, server.state.rows)
+            else:
+                cut = (server.shard.start, server.shard.stop)
+                state[f"{service.name}/{index}"] = (cut, server.state.values)
+        if self.instance.role == "trainer":
+            state["replica"] = self.replica.parameters
+        torch.save(state, folder / f"{self.instance.name}.pt")
+
+
+def _stop(context: LoopContext) -> None:
+    if context.embedding is not None:
+        context.embedding.stop()
+    if context.dense is not None:
+        context.dense.stop()
+
+
+def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:
+    service = Service.EMBEDDING if isinstance(shard, EmbeddingShard) else Service.DENSE
+    return service, shard.index
+
+
+def _make(plan: Plan, shard: EmbeddingShard | DenseShard) -> EmbeddingServer | DenseServer:
+    if isinstance(shard, EmbeddingShard):
+        return EmbeddingServer(plan, shard)
+    return DenseServer(plan, shard)

@@ -1,0 +1,242 @@
+"""Drives one loop of a strategy with real tensors: the executor's answer to every effect."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+from recsim_train.executor.kernels import KERNELS, Worker
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub
+from recsim_train.executor.transport import size_of
+from recsim_train.executor.values import RealDense, RealIds, RealRows
+from recsim_train.strategy import effects
+from recsim_train.strategy.effects import Effect
+from recsim_train.strategy.values import Batch
+from recsim_train.trace.record import Iteration, Recorder, Span
+
+
+class Feed(Protocol):
+    """Where a loop's batches come from."""
+
+    def next(self) -> Batch | None:
+        """The next batch; None after the last."""
+
+
+class NotAnEffectError(TypeError):
+    """A strategy awaited something that no world can answer."""
+
+
+def line_of(program: Coroutine[Any, Any, Any]) -> str:
+    """file:line at which a suspended program waits, in its innermost frame."""
+    place, inner = "?", program
+    while inspect.iscoroutine(inner) and inner.cr_frame is not None:
+        code = inner.cr_frame
+        if "/strategy/effects.py" not in code.f_code.co_filename:
+            place = f"{code.f_code.co_filename.rsplit('/', 1)[-1]}:{code.f_lineno}"
+        inner = inner.cr_await
+    return place
+
+
+def snake(name: str) -> str:
+    """AllReduce -> all_reduce."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+EFFECT_NAMES = {effect: snake(effect.__name__) for effect in effects.EFFECTS}
+
+
+@dataclass(slots=True)
+class Collective:
+    """One process group of the plan, as one member sees it."""
+
+    group: dist.ProcessGroup | None
+    """None where the group has one member."""
+    members: int
+
+
+@dataclass(slots=True)
+class LoopContext:
+    """All that one loop's thread uses; nothing of it is shared with other threads but the replica
+    inside ``worker`` and local shards."""
+
+    instance: str
+    label: str
+    worker: Worker
+    feed: Feed | None
+    embedding: EmbeddingStub | None
+    dense: DenseStub | None
+    collectives: dict[str, Collective]
+    clock: Callable[[], float]
+    recorder: Recorder | None
+    iteration: int = -1
+    done: int = 0
+    """Finished iterations, for progress."""
+    waiting: str = "not started"
+    _began: float = field(default=0.0)
+
+
+def run_loop(context: LoopContext, program: Coroutine[Effect[Any], Any, None]) -> None:
+    """Drive a program to its end. Errors of effects are thrown into it first."""
+    send: Callable[[], Effect[Any]] = lambda: program.send(None)  # noqa: E731
+    while True:
+        try:
+            effect = send()
+        except StopIteration:
+            return
+        if not isinstance(effect, Effect):
+            where = line_of(program)
+            program.close()
+            raise NotAnEffectError(
+                f"{where}: a strategy may await effects only, not {type(effect).__name__}"
+            )
+        context.waiting = f"{EFFECT_NAMES[_base(effect)]} at {line_of(program)}"
+        try:
+            answer = perform(context, effect)
+        except Exception as error:  # noqa: BLE001 - the program may handle it
+            failure = error
+            send = lambda failure=failure: program.throw(failure)  # noqa: E731
+        else:
+            send = lambda answer=answer: program.send(answer)  # noqa: E731
+
+
+def _base(effect: Effect[Any]) -> type[Effect[Any]]:
+    return next(kind for kind in effects.EFFECTS if isinstance(effect, kind))
+
+
+def perform(context: LoopContext, effect: Effect[Any]) -> object:
+    """Answer one effect and record its span."""
+    begin = context.clock()
+    if isinstance(effect, effects.NextBatch):
+        return _next_batch(context, begin)
+    name, sent, answer = _answer(context, effect)
+    if context.recorder is not None:
+        span = Span(
+            context.instance,
+            context.label,
+            context.iteration,
+            EFFECT_NAMES[_base(effect)],
+            name,
+            begin,
+            context.clock(),
+            sent,
+        )
+        context.recorder.add(span)
+    return answer
+
+
+def _next_batch(context: LoopContext, begin: float) -> Batch | None:
+    finish_iteration(context, begin)
+    assert context.feed is not None
+    batch = context.feed.next()
+    if batch is None:
+        return None
+    context.iteration += 1
+    context._began = begin
+    if context.recorder is not None:
+        context.recorder.add(
+            Span(
+                context.instance,
+                context.label,
+                context.iteration,
+                "next_batch",
+                "reader",
+                begin,
+                context.clock(),
+                0,
+            )
+        )
+    return batch
+
+
+def finish_iteration(context: LoopContext, now: float) -> None:
+    """Close the iteration that was open, if any."""
+    if context.iteration < 0 or context.recorder is None:
+        return
+    context.done = context.iteration + 1
+    context.recorder.iterations.append(
+        Iteration(
+            f"{context.instance}.{context.label}",
+            context.iteration,
+            context._began,
+            now,
+            context.worker.loss,
+        )
+    )
+
+
+def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object]:
+    """(name, payload bytes sent by this side, answer)."""
+    iteration = context.iteration if context.recorder is not None else -1
+    match effect:
+        case effects.Compute():
+            kernel = KERNELS[effect.operation.name]
+            return effect.operation.name, 0, kernel(context.worker, *effect.arguments)
+        case effects.Lookup():
+            assert context.embedding is not None
+            assert isinstance(effect.ids, RealIds)
+            rows, sent = context.embedding.lookup(effect.ids, iteration)
+            return effect.service, sent, rows
+        case effects.Update():
+            assert context.embedding is not None
+            assert isinstance(effect.gradient, RealRows)
+            return effect.service, context.embedding.update(effect.gradient, iteration), None
+        case effects.Pull():
+            assert context.dense is not None
+            dense, sent = context.dense.pull(iteration)
+            return effect.service, sent, dense
+        case effects.Push():
+            assert context.dense is not None
+            assert isinstance(effect.gradient, RealDense)
+            return effect.service, context.dense.push(effect.gradient, iteration), None
+        case effects.Exchange():
+            assert context.dense is not None
+            assert isinstance(effect.parameters, RealDense)
+            dense, sent = context.dense.exchange(effect.parameters, effect.alpha, iteration)
+            return effect.service, sent, dense
+        case effects.AllReduce():
+            assert isinstance(effect.value, RealDense)
+            return effect.group, *_all_reduce(context.collectives[effect.group], effect.value)
+        case effects.Now():
+            return "clock", 0, context.clock()
+        case _:
+            raise NotAnEffectError(f"the executor has no answer to {type(effect).__name__}")
+
+
+def _all_reduce(collective: Collective, value: RealDense) -> tuple[int, RealDense]:
+    """Mean over the members; the payload is the tensor that this member hands over."""
+    if collective.group is None:
+        return 0, value
+    total = value.tensor.clone()
+    dist.all_reduce(total, group=collective.group)
+    return size_of(total), RealDense(total.div_(collective.members))
+
+
+class QueueFeed:
+    """Batches from a bounded queue that a reader thread fills; None ends it, errors are raised."""
+
+    def __init__(self, capacity: int, stopped: Callable[[], bool]) -> None:
+        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(capacity)
+        self._stopped = stopped
+
+    def put(self, item: Batch | BaseException | None) -> bool:
+        """Wait for room; False when the run is over."""
+        while not self._stopped():
+            try:
+                self._queue.put(item, timeout=0.2)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def next(self) -> Batch | None:
+        """The next batch. Raises what the reader raised."""
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item

@@ -1,0 +1,262 @@
+"""Shards: state, the requests they answer, and one server thread for each remote client loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from recsim_train.executor import kernels
+from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
+from recsim_train.executor.transport import Header, Kind, Port
+from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
+from recsim_train.trace.record import Recorder, Span
+from recsim_train.workload.shape import ID_BYTES, LENGTH_BYTES
+
+EFFECTS = {
+    Kind.LOOKUP: "serve_lookup",
+    Kind.UPDATE: "serve_update",
+    Kind.PULL: "serve_pull",
+    Kind.PUSH: "serve_push",
+    Kind.EXCHANGE: "serve_exchange",
+}
+ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
+"""An acknowledgement has no content: it counts as a header, not as payload."""
+
+
+class Together:
+    """Waits for the gradients of all trainers, sums them, applies the mean once."""
+
+    def __init__(self, trainers: int, timeout: float) -> None:
+        self._trainers, self._timeout = trainers, timeout
+        self._condition = threading.Condition()
+        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
+        self._round = 0
+
+    def submit(
+        self, trainer: int, local: Tensor, gradient: Tensor, apply: Callable[[Tensor, Tensor], None]
+    ) -> None:
+        """Hand in one trainer's rows and gradient; returns when the sum has been applied.
+
+        Raises TimeoutError when a trainer stays away.
+        """
+        with self._condition:
+            mine = self._round
+            self._parts[trainer] = (local, gradient)
+            if len(self._parts) == self._trainers:
+                # In trainer order, whatever the order of arrival: bit-identical repetition.
+                parts = [self._parts[t] for t in sorted(self._parts)]
+                apply(
+                    torch.cat([p[0] for p in parts]),
+                    torch.cat([p[1] for p in parts]).div_(self._trainers),
+                )
+                self._parts = {}
+                self._round += 1
+                self._condition.notify_all()
+                return
+            if not self._condition.wait_for(lambda: self._round != mine, self._timeout):
+                missing = sorted(set(range(self._trainers)) - set(self._parts))
+                names = ", ".join(f"trainer[{t}]" for t in missing)
+                raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")
+
+
+class EmbeddingServer:
+    """One embedding shard. Threads of different clients call it at once, without locks."""
+
+    def __init__(self, plan: Plan, shard: EmbeddingShard, *, rules_only: bool = False) -> None:
+        assert plan.embedding is not None
+        spec = plan.experiment
+        self.shard = shard
+        self.pooling = plan.embedding.service.pooling
+        # A client of a remote shard needs to know its rules, not to hold its rows.
+        held = () if rules_only else shard.slices
+        self.state = EmbeddingState(spec.model, spec.training, spec.seed, held)
+        self.split = plan.embedding.split_tables
+        tables = spec.model.tables
+        self.sends_lengths = tuple(
+            self.pooling == "server" and (tables[s.table].variable or s.table in self.split)
+            for s in shard.slices
+        )
+        self.together: Together | None = None
+        if plan.embedding.service.apply == "together":
+            self.together = Together(spec.roles.trainers, spec.execution.timeout)
+
+    def lookup(self, routed: Routed) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(answer, places of the ids in this shard, bag starts)."""
+        local = self.state.local(routed.values, routed.counts)
+        if self.pooling == "worker":
+            return kernels.lookup_rows(self.state, local), local, None
+        starts = routed.starts()
+        return kernels.lookup_pooled(self.state, local, starts, routed.batch), local, starts
+
+    def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
+        """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
+        if self.together is None:
+            if self.pooling == "worker":
+                kernels.update_rows(self.state, local, gradient)
+            else:
+                kernels.update_pooled(self.state, local, starts, gradient)
+            return
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        if starts is not None:
+            ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
+            flat = flat.repeat_interleave(ends - starts, dim=0)
+
+        def apply(places: Tensor, rows: Tensor) -> None:
+            kernels.update_rows(self.state, places, rows, distinct=False)
+
+        self.together.submit(trainer, local, flat, apply)
+
+    def unpack(self, header: Header, payload: Tensor) -> Routed:
+        """Ids and lengths from a request's bytes."""
+        total = sum(header.counts)
+        values = payload[: total * ID_BYTES].view(torch.int64)
+        lengths: list[Tensor | None] = []
+        position = total * ID_BYTES
+        for sent in self.sends_lengths:
+            if not sent:
+                lengths.append(None)
+                continue
+            stop = position + header.batch * LENGTH_BYTES
+            # A copy, because a view of int32 must start at a multiple of its size.
+            lengths.append(payload[position:stop].clone().view(torch.int32))
+            position = stop
+        return Routed(values, header.counts, tuple(lengths), header.batch)
+
+    def pack(self, routed: Routed) -> list[Tensor]:
+        """The tensors that a lookup request carries."""
+        sent = [
+            length.to(torch.int32)
+            for length, wanted in zip(routed.lengths, self.sends_lengths, strict=True)
+            if wanted and length is not None
+        ]
+        return [routed.values, *sent]
+
+
+class DenseServer:
+    """One shard of the central dense parameters."""
+
+    def __init__(self, plan: Plan, shard: DenseShard) -> None:
+        spec = plan.experiment
+        self.shard = shard
+        self.state = DenseState(spec.model, spec.training, spec.seed, shard.start, shard.stop)
+
+
+@dataclass(slots=True)
+class Client:
+    """Who is served by a thread: for records and for summing in trainer order."""
+
+    name: str
+    trainer: int
+
+
+class Serving:
+    """The loop of one server thread: requests of one client to one shard, strictly in order."""
+
+    def __init__(
+        self,
+        instance: str,
+        client: Client,
+        port: Port,
+        server: EmbeddingServer | DenseServer,
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
+        self.instance, self.client, self.port = instance, client, port
+        self.server, self.recorder, self.clock = server, recorder, clock
+        self._last: tuple[Tensor, Tensor | None] | None = None
+        self.waiting = "for the first request"
+
+    def run(self) -> None:
+        """Serve until the client says stop."""
+        while True:
+            self.waiting = f"for the next request of {self.client.name}"
+            header = self.port.next_request()
+            if header.kind == Kind.STOP:
+                return
+            self.waiting = f"in {header.kind.name.lower()} of {self.client.name}"
+            begin = self.clock()
+            if isinstance(self.server, EmbeddingServer):
+                sent, name = self._embedding(self.server, header), "embedding"
+            else:
+                sent, name = self._dense(self.server, header), "dense"
+            if header.iteration >= 0:
+                effect = EFFECTS[header.kind]
+                span = Span(
+                    self.instance,
+                    self.client.name,
+                    header.iteration,
+                    effect,
+                    name,
+                    begin,
+                    self.clock(),
+                    sent,
+                )
+                self.recorder.add(span)
+
+    def _embedding(self, server: EmbeddingServer, header: Header) -> int:
+        state = server.state
+        buffer = torch.empty(header.payload_bytes, dtype=torch.uint8)
+        payload = self.port.payload(buffer)
+        if header.kind == Kind.LOOKUP:
+            answer, local, starts = server.lookup(server.unpack(header, payload))
+            self._last = (local, starts)
+            return self.port.answer(answer)
+        if server.pooling == "worker":
+            cut = sum(header.counts) * ID_BYTES
+            values = payload[:cut].view(torch.int64)
+            local, starts = state.local(values, header.counts), None
+            gradient = payload[cut:].view(state.rows.dtype).view(-1, state.rows.shape[1])
+        else:
+            assert self._last is not None
+            local, starts = self._last
+            gradient = payload.view(state.rows.dtype).view(
+                len(state.slices), header.batch, state.rows.shape[1]
+            )
+        server.update(self.client.trainer, local, starts, gradient)
+        if server.together is not None:
+            self.port.answer(ACKNOWLEDGED)
+        return 0
+
+    def _dense(self, server: DenseServer, header: Header) -> int:
+        if header.kind == Kind.PULL:
+            return self.port.answer(kernels.dense_read(server.state))
+        received = self.port.payload(torch.empty_like(server.state.values))
+        if header.kind == Kind.PUSH:
+            kernels.dense_apply(server.state, received)
+            return 0
+        return self.port.answer(kernels.dense_elastic(server.state, received, header.alpha))
+
+
+def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:
+    """Start a server thread; what ends it early is handed to ``failed``."""
+
+    def body() -> None:
+        torch.set_num_threads(1)
+        try:
+            serving.run()
+        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+            failed(error)
+
+    thread = threading.Thread(target=body, name=f"serve {serving.client.name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def elapsed_clock(start: float) -> Callable[[], float]:
+    """Seconds since ``start`` on the machine's monotonic clock."""
+    return lambda: time.monotonic() - start
+
+
+def hosted(plan: Plan, instance: str) -> Sequence[EmbeddingShard | DenseShard]:
+    """The shards that a process holds, embedding first."""
+    found: list[EmbeddingShard | DenseShard] = []
+    if plan.embedding:
+        found += [s for s in plan.embedding.shards if s.host.name == instance]
+    if plan.dense:
+        found += [s for s in plan.dense.shards if s.host.name == instance]
+    return found

@@ -1,0 +1,192 @@
+"""The client's side of services: one stub for each loop and service, whatever shards are near."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from recsim_train.executor import kernels
+from recsim_train.executor.services import DenseServer, EmbeddingServer
+from recsim_train.executor.transport import (
+    Channel,
+    Header,
+    Kind,
+    Pending,
+    join,
+    size_of,
+)
+from recsim_train.executor.values import RealDense, RealIds, RealRows
+from recsim_train.placement.plan import DenseShard, EmbeddingShard, TableSlice
+
+NewPending = Callable[[], Pending]
+
+
+@dataclass(slots=True)
+class EmbeddingEnd:
+    """One embedding shard as a client sees it: a channel, or the server itself when it is local."""
+
+    shard: EmbeddingShard
+    server: EmbeddingServer
+    """Holds the shard's rules; its rows too where the shard is local."""
+    channel: Channel | None
+
+
+class EmbeddingStub:
+    """Lookup and Update of one loop against all shards at once."""
+
+    def __init__(
+        self,
+        ends: Sequence[EmbeddingEnd],
+        split: frozenset[int],
+        trainer: int,
+        new_pending: NewPending,
+    ) -> None:
+        self.ends, self.split, self.trainer = ends, split, trainer
+        self._new_pending = new_pending
+        self._routed: list[kernels.Routed] = []
+        self._local: tuple[Tensor, Tensor | None] | None = None
+
+    def lookup(self, ids: RealIds, iteration: int) -> tuple[RealRows, int]:
+        """Embeddings of a batch and the payload bytes that this side sent."""
+        pooled = ids.inverse is None
+        self._routed = [kernels.route_ids(ids, e.shard.slices, self.split) for e in self.ends]
+        pending = self._new_pending()
+        answers: list[Tensor] = []
+        for end, routed in zip(self.ends, self._routed, strict=True):
+            answers.append(self._answer_buffer(end, routed, pooled))
+            if end.channel is None:
+                continue
+            end.channel.expect(pending, answers[-1])
+            payload = join(end.server.pack(routed))
+            header = Header(
+                Kind.LOOKUP, iteration, size_of(payload), ids.batch, counts=routed.counts
+            )
+            end.channel.request(pending, header, payload)
+        for place, (end, routed) in enumerate(zip(self.ends, self._routed, strict=True)):
+            if end.channel is None:
+                answers[place], local, starts = end.server.lookup(routed)
+                self._local = (local, starts)
+        pending.wait()
+        slices: list[Sequence[TableSlice]] = [e.shard.slices for e in self.ends]
+        counts = [routed.counts for routed in self._routed]
+        model = self.ends[0].server.state.model
+        parts = list(zip(slices, counts, answers, strict=True))
+        return kernels.assemble_rows(model, ids, parts), pending.bytes
+
+    def _answer_buffer(self, end: EmbeddingEnd, routed: kernels.Routed, pooled: bool) -> Tensor:
+        rows = end.server.state.rows
+        if end.channel is None:
+            return rows.new_empty(0)
+        if pooled:
+            return rows.new_empty((len(end.shard.slices), routed.batch, rows.shape[1]))
+        return rows.new_empty((sum(routed.counts), rows.shape[1]))
+
+    def update(self, gradient: RealRows, iteration: int) -> int:
+        """Send the gradient of the last lookup's answer; the payload bytes that were sent."""
+        pooled = gradient.ids.inverse is None
+        parts = [(e.shard.slices, r.counts) for e, r in zip(self.ends, self._routed, strict=True)]
+        pieces = kernels.route_gradient(gradient, parts)
+        pending = self._new_pending()
+        for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
+            if end.channel is None:
+                continue
+            if end.server.together is not None:
+                end.channel.expect(pending, torch.empty(1, dtype=torch.int64))
+            payload = join([piece] if pooled else [routed.values, piece])
+            header = Header(
+                Kind.UPDATE,
+                iteration,
+                size_of(payload),
+                routed.batch,
+                counts=() if pooled else routed.counts,
+            )
+            end.channel.request(pending, header, payload)
+        for end, piece in zip(self.ends, pieces, strict=True):
+            if end.channel is None:
+                assert self._local is not None
+                local, starts = self._local
+                end.server.update(self.trainer, local, starts, piece)
+        pending.wait()
+        return pending.bytes
+
+    def stop(self) -> None:
+        """Tell every remote shard that this loop asks no more."""
+        _stop([e.channel for e in self.ends], self._new_pending())
+
+
+def _stop(channels: Sequence[Channel | None], pending: Pending) -> None:
+    for channel in channels:
+        if channel is not None:
+            channel.request(pending, Header(Kind.STOP), None)
+    pending.wait()
+
+
+@dataclass(slots=True)
+class DenseEnd:
+    """One dense shard as a client sees it."""
+
+    shard: DenseShard
+    server: DenseServer | None
+    """Set where the shard is local."""
+    channel: Channel | None
+
+
+class DenseStub:
+    """Pull, Push and Exchange of one loop against all shards at once."""
+
+    def __init__(
+        self, ends: Sequence[DenseEnd], like: Tensor, new_pending: NewPending
+    ) -> None:
+        self.ends, self._like, self._new_pending = ends, like, new_pending
+
+    def pull(self, iteration: int) -> tuple[RealDense, int]:
+        """The central parameters [parameters]."""
+        return self._ask(Header(Kind.PULL, iteration), None)
+
+    def push(self, gradient: RealDense, iteration: int) -> int:
+        """Have every shard apply its part of a gradient; not acknowledged."""
+        pending = self._new_pending()
+        for end in self.ends:
+            part = gradient.tensor[end.shard.start : end.shard.stop]
+            if end.channel is not None:
+                header = Header(Kind.PUSH, iteration, size_of(part))
+                end.channel.request(pending, header, part)
+        for end in self.ends:
+            if end.server is not None:
+                part = gradient.tensor[end.shard.start : end.shard.stop]
+                kernels.dense_apply(end.server.state, part)
+        pending.wait()
+        return pending.bytes
+
+    def exchange(self, value: RealDense, alpha: float, iteration: int) -> tuple[RealDense, int]:
+        """alpha * (w - central) of every part."""
+        return self._ask(Header(Kind.EXCHANGE, iteration, alpha=alpha), value)
+
+    def _ask(self, header: Header, value: RealDense | None) -> tuple[RealDense, int]:
+        answer = torch.empty_like(self._like)
+        pending = self._new_pending()
+        for end in self.ends:
+            if end.channel is None:
+                continue
+            part = slice(end.shard.start, end.shard.stop)
+            end.channel.expect(pending, answer[part])
+            end.channel.request(pending, header, None if value is None else value.tensor[part])
+        for end in self.ends:
+            if end.server is None:
+                continue
+            part = slice(end.shard.start, end.shard.stop)
+            if value is None:
+                answer[part] = kernels.dense_read(end.server.state)
+            else:
+                answer[part] = kernels.dense_elastic(
+                    end.server.state, value.tensor[part], header.alpha
+                )
+        pending.wait()
+        return RealDense(answer), pending.bytes
+
+    def stop(self) -> None:
+        """Tell every remote shard that this loop asks no more."""
+        _stop([e.channel for e in self.ends], self._new_pending())

@@ -1,0 +1,1 @@
+"""Predictions against measurements: pairing, why they differ, tables, figures, one page."""

@@ -1,0 +1,170 @@
+"""What a reader must know before trusting a comparison: one sentence each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.results.rundir import RunRecord
+
+BUSY_SHARE = 0.25
+"""Background load above this share of the cores is worth a warning."""
+NOISY = 0.10
+"""Spread of a measurement above which repeats are advised."""
+
+
+def caveats(simulated: RunRecord, real: RunRecord) -> list[str]:
+    """Every reason to doubt this pair, in a fixed order."""
+    return [
+        *_unfinished(simulated, real),
+        *_settings(simulated, real),
+        *_profile(simulated, real),
+        *_range(simulated),
+        *_load(real),
+        *_data(simulated, real),
+    ]
+
+
+def _unfinished(*records: RunRecord) -> Iterator[str]:
+    for record in records:
+        if record.status != "complete":
+            message = str(record.manifest.get("message") or "").rstrip(".")
+            why = f" ({message})" if message else ""
+            yield (
+                f"{record.run_id} is {record.status}{why}: its figures cover "
+                f"{record.summary['steps']} counted steps."
+            )
+
+
+def _settings(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
+    seeds = simulated.manifest.get("seed"), real.manifest.get("seed")
+    if seeds[0] != seeds[1]:
+        yield f"The seeds differ: {seeds[0]} predicted, {seeds[1]} measured."
+    for shards in ("embedding_shards", "dense_shards"):
+        if _placed(simulated, shards) != _placed(real, shards):
+            yield (
+                f"The {shards.replace('_', ' ')} were placed differently in the two worlds, "
+                "so they did not do quite the same work."
+            )
+    ours = [r.environment["versions"].get("recsim-train") for r in (simulated, real)]
+    if ours[0] != ours[1]:
+        yield f"The prediction was made by version {ours[0]}, the measurement by {ours[1]}."
+
+
+def _placed(record: RunRecord, shards: str) -> Any:
+    return record.manifest.get("plan", {}).get(shards)
+
+
+def _profile(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
+    cluster = simulated.manifest.get("cluster") or {}
+    name = cluster.get("name", "?")
+    calibration = cluster.get("calibration")
+    if not calibration:
+        yield f"The profile {name!r} was not calibrated: its prices are assumptions."
+        return
+    here = str(real.environment.get("machine") or "")
+    measured_on = str(calibration.get("machine") or "")
+    if not same_machine(measured_on, real.environment):
+        yield (
+            f"The profile {name!r} describes another machine ({measured_on or 'not named'}) than "
+            f"the one measured ({here or 'not named'})."
+        )
+    theirs = calibration.get("versions", {}).get("torch")
+    torch = real.environment["versions"].get("torch")
+    if theirs and torch and theirs != torch:
+        yield f"The profile was calibrated with torch {theirs}, the run used torch {torch}."
+
+
+def same_machine(calibrated: str, environment: dict[str, Any]) -> bool:
+    """Whether a profile's machine is a run's: the same words, or its processor and core count."""
+    here = str(environment.get("machine") or "")
+    if not calibrated or not here:
+        return False
+    if calibrated.casefold() == here.casefold():
+        return True
+    cpu = str(environment.get("cpu") or "").casefold()
+    return bool(cpu) and cpu in calibrated.casefold() and _same_cores(calibrated, environment)
+
+
+def _same_cores(calibrated: str, environment: dict[str, Any]) -> bool:
+    words = calibrated.replace(",", " ").replace("(", " ").split()
+    counts = [a for a, b in itertools.pairwise(words) if b.startswith("core")]
+    return not counts or counts[0] == str(environment.get("cores"))
+
+
+def settings_of(record: RunRecord) -> dict[str, float]:
+    """Every numeric setting of a run, by its dotted name."""
+    found: dict[str, float] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[prefix] = float(value)
+
+    walk("", record.manifest["configuration"])
+    return found
+
+
+def _range(simulated: RunRecord) -> Iterator[str]:
+    calibration = (simulated.manifest.get("cluster") or {}).get("calibration") or {}
+    settings = settings_of(simulated)
+    for key, limits in sorted((calibration.get("valid_range") or {}).items()):
+        named = [s for s in settings if s == key or s.rsplit(".", 1)[-1] == key]
+        if len(named) != 1 or len(limits) != 2:
+            continue  # a range of something that is not one setting, such as bytes
+        value, (low, high) = settings[named[0]], limits
+        if not low <= value <= high:
+            yield (
+                f"{named[0]} = {value:g} lies outside the calibrated range {low:g} to {high:g}: "
+                "the prediction extrapolates."
+            )
+    yield from _stated(simulated)
+
+
+def _stated(record: RunRecord) -> Iterator[str]:
+    """Warnings that a world put among its own facts."""
+    stated = (record.summary.get("facts") or {}).get("warnings")
+    if isinstance(stated, list):
+        for sentence in stated:
+            yield str(sentence)
+
+
+def _load(real: RunRecord) -> Iterator[str]:
+    load, cores = real.environment.get("load"), real.environment.get("cores")
+    if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
+        yield (
+            f"The machine was busy when {real.run_id} began: load {load:.1f} on {cores} cores, so "
+            "the measurement may be too slow."
+        )
+    yield from _stated(real)
+
+
+def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
+    facts = real.summary.get("facts") or {}
+    epochs = facts.get("epochs")
+    if isinstance(epochs, int | float) and epochs > 1:
+        yield (
+            f"The run read its data {epochs:.1f} times: training loss is on rows seen before; "
+            "judge by the held-out figures."
+        )
+    malformed = facts.get("malformed_rows")
+    if isinstance(malformed, int) and malformed > 0:
+        yield f"{malformed:,} malformed rows of the data were skipped."
+    for record in (simulated, real):
+        dropped = record.manifest.get("dropped_spans", 0)
+        if dropped:
+            yield (
+                f"{record.run_id} kept only its first spans ({dropped:,} were beyond "
+                "execution.max_spans): its timeline is incomplete, its totals are exact."
+            )
+
+
+def noisy(spread: float | None, repeats: int) -> Iterator[str]:
+    """A measurement too uncertain to judge by."""
+    if spread is not None and spread > NOISY:
+        advice = "repeat the run" if repeats < 3 else "quieten the machine"
+        yield f"The measurement spreads by ± {text.percent(spread)}: {advice}."

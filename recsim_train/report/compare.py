@@ -1,0 +1,277 @@
+"""Pair predictions with measurements and say how far apart they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.report.caveats import caveats, noisy
+from recsim_train.report.explain import Explanation, explain
+from recsim_train.report.naming import labels, why_alone
+from recsim_train.report.payload import EffectBytes, compare_bytes
+from recsim_train.results.rundir import RunRecord
+from recsim_train.results.statistics import kendall_tau, median
+from recsim_train.results.summary import clean
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One configuration in both worlds."""
+
+    label: str
+    """The strategy, with what tells it from the report's others."""
+    simulated: RunRecord
+    """The prediction (of several seeds, the middle one)."""
+    real: RunRecord
+    """The measurement (of several repeats, the middle one)."""
+    all_simulated: tuple[RunRecord, ...]
+    all_real: tuple[RunRecord, ...]
+    predicted_eps: float
+    measured_eps: float
+    measured_spread: float | None
+    """Relative to the measurement: half the range of repeats, or a single run's interval."""
+    payload: tuple[EffectBytes, ...]
+    why: Explanation | None
+    warnings: tuple[str, ...]
+
+    @property
+    def signed_error(self) -> float:
+        """Predicted / measured - 1: positive where the prediction is too fast."""
+        return self.predicted_eps / self.measured_eps - 1
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether the error is no larger than the measurement's spread; None: spread unknown."""
+        if self.measured_spread is None:
+            return None
+        return abs(self.signed_error) <= self.measured_spread
+
+    @property
+    def faults(self) -> list[EffectBytes]:
+        """Effects whose payload disagrees and must not."""
+        return [b for b in self.payload if b.fault]
+
+    @property
+    def headline(self) -> str:
+        """The finding in one sentence."""
+        error = self.signed_error
+        spread = f" ± {text.percent(self.measured_spread)}" if self.measured_spread else ""
+        start = (
+            f"{self.label}: predicted {text.rate(self.predicted_eps)} examples/s, "
+            f"measured {text.rate(self.measured_eps)}{spread}: "
+        )
+        if abs(error) < 0.0005:
+            return f"{start}the prediction meets the measurement"
+        way = "high" if error > 0 else "low"
+        inside = ", which is within the measurement's spread" if self.within_noise else ""
+        return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
+
+    def document(self) -> dict[str, Any]:
+        """The entry of ``comparisons`` in the report's JSON."""
+        p, m = self.simulated.summary, self.real.summary
+        found: dict[str, Any] = clean(
+            {
+                "strategy": self.simulated.strategy,
+                "strategy_options": self.simulated.manifest["strategy"].get("options", {}),
+                "label": self.label,
+                "experiment": self.simulated.manifest.get("experiment"),
+                "cluster": (self.simulated.manifest.get("cluster") or {}).get("name"),
+                "predicted_eps": self.predicted_eps,
+                "measured_eps": self.measured_eps,
+                "signed_error": self.signed_error,
+                "measured_spread": self.measured_spread,
+                "within_noise": self.within_noise,
+                "predicted_bytes": sum(b.predicted for b in self.payload),
+                "measured_bytes": sum(b.measured for b in self.payload),
+                "predicted_bytes_by_effect": {b.effect: b.predicted for b in self.payload},
+                "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
+                "bytes_agree": {b.effect: b.agree for b in self.payload},
+                "data_dependent_effects": [b.effect for b in self.payload if b.data_dependent],
+                "predicted_ci95": p["ci95"],
+                "measured_ci95": m["ci95"],
+                "repeats": len(self.all_real),
+                "measured_eps_of_repeats": [
+                    r.summary["examples_per_second"] for r in self.all_real
+                ],
+                "predicted_seconds_per_iteration": p.get("seconds_per_iteration"),
+                "measured_seconds_per_iteration": m.get("seconds_per_iteration"),
+                "predicted_time_by_effect": p["time_by_effect"],
+                "measured_time_by_effect": m["time_by_effect"],
+                "why": list(self.why.sentences) if self.why else [],
+                "bottleneck": p.get("bottleneck"),
+                "bound_eps": p.get("bound_eps"),
+                "loss": m.get("loss"),
+                "auc": m.get("auc"),
+                "normalized_entropy": m.get("normalized_entropy"),
+                "warnings": list(self.warnings),
+                "simulated_runs": [r.run_id for r in self.all_simulated],
+                "real_runs": [r.run_id for r in self.all_real],
+            }
+        )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A run that has no partner, and why."""
+
+    record: RunRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that a report says."""
+
+    comparisons: tuple[Comparison, ...]
+    unpaired: tuple[Unpaired, ...] = ()
+    absolute_errors: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        errors = tuple(abs(c.signed_error) for c in self.comparisons)
+        object.__setattr__(self, "absolute_errors", errors)
+
+    @property
+    def median_abs_error(self) -> float | None:
+        """Median of the comparisons' absolute errors; None without a comparison."""
+        return median(self.absolute_errors) if self.absolute_errors else None
+
+    @property
+    def rank_agreement(self) -> float | None:
+        """Kendall's tau between predicted and measured order; None below two comparisons."""
+        return kendall_tau(
+            [c.predicted_eps for c in self.comparisons], [c.measured_eps for c in self.comparisons]
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The document of ``report --json`` and of summary.json."""
+        return {
+            "comparisons": [c.document() for c in self.comparisons],
+            "summary": {
+                "median_abs_error": self.median_abs_error,
+                "max_abs_error": max(self.absolute_errors, default=None),
+                "rank_agreement": self.rank_agreement,
+                "bytes_agree": all(not c.faults for c in self.comparisons)
+                if self.comparisons
+                else None,
+            },
+            "unpaired": [
+                {
+                    "run_id": u.record.run_id,
+                    "world": u.record.world,
+                    "strategy": u.record.strategy,
+                    "examples_per_second": u.record.summary["examples_per_second"],
+                    "reason": u.reason,
+                }
+                for u in self.unpaired
+            ],
+        }
+
+
+def compare(records: Sequence[RunRecord]) -> Findings:
+    """Pair runs by experiment, strategy and settings.
+
+    Real runs of the same settings are repeats of one measurement. Simulated runs of the same
+    settings on one profile are repeats too; each profile gives a comparison of its own.
+    """
+    unpaired: list[Unpaired] = []
+    usable = []
+    for record in records:
+        if record.summary["examples_per_second"]:
+            usable.append(record)
+        else:
+            unpaired.append(Unpaired(record, "it counted no iteration, so it has no throughput"))
+    usable, left_out = _prefer_complete(usable)
+    unpaired += left_out
+    real: dict[str, list[RunRecord]] = {}
+    simulated: dict[str, dict[str, list[RunRecord]]] = {}
+    for record in usable:
+        key = pair_key(record)
+        if record.world == "real":
+            real.setdefault(key, []).append(record)
+        else:
+            profile = json.dumps(record.manifest.get("cluster"), sort_keys=True)
+            simulated.setdefault(key, {}).setdefault(profile, []).append(record)
+    pairs = [
+        (predictions, real[key])
+        for key, profiles in simulated.items()
+        if key in real
+        for predictions in profiles.values()
+    ]
+    names = labels([predictions[0] for predictions, _ in pairs])
+    comparisons = [_pair(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
+    paired = {id(r) for p, m in pairs for r in (*p, *m)}
+    unpaired += [
+        Unpaired(record, why_alone(record, usable)) for record in usable if id(record) not in paired
+    ]
+    return Findings(tuple(comparisons), tuple(unpaired))
+
+
+def pair_key(record: RunRecord) -> str:
+    """What a prediction and its measurement share."""
+    parts = [record.manifest["comparison_key"], record.manifest["strategy"]]
+    return json.dumps(parts, sort_keys=True)
+
+
+def _prefer_complete(records: Sequence[RunRecord]) -> tuple[list[RunRecord], list[Unpaired]]:
+    """Leave unfinished runs out where a finished one of the same settings and world exists."""
+    finished = {(pair_key(r), r.world) for r in records if r.status == "complete"}
+    kept, left_out = [], []
+    for r in records:
+        if r.status != "complete" and (pair_key(r), r.world) in finished:
+            left_out.append(
+                Unpaired(r, f"it is {r.status}, and a complete run of the same settings is used")
+            )
+        else:
+            kept.append(r)
+    return kept, left_out
+
+
+def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:
+    predicted = median([_eps(r) for r in predictions])
+    values = [_eps(r) for r in repeats]
+    measured = median(values)
+    simulated = min(predictions, key=lambda r: abs(_eps(r) - predicted))
+    real = min(repeats, key=lambda r: abs(_eps(r) - measured))
+    spread = (max(values) - min(values)) / 2 / measured if len(values) > 1 else _interval(real)
+    warnings = [w for r in repeats for w in caveats(simulated, r)]
+    return Comparison(
+        label=label,
+        simulated=simulated,
+        real=real,
+        all_simulated=tuple(predictions),
+        all_real=tuple(repeats),
+        predicted_eps=predicted,
+        measured_eps=measured,
+        measured_spread=spread,
+        payload=tuple(_payload(simulated, real, repeats)),
+        why=explain(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
+        warnings=tuple(dict.fromkeys([*warnings, *noisy(spread, len(repeats))])),
+    )
+
+
+def _payload(
+    simulated: RunRecord, real: RunRecord, repeats: Iterable[RunRecord]
+) -> list[EffectBytes]:
+    """The middle run's payload; a disagreement in any repeat is shown instead."""
+    shown = compare_bytes(simulated, real)
+    for other in repeats:
+        found = compare_bytes(simulated, other)
+        if any(b.fault for b in found) and not any(b.fault for b in shown):
+            shown = found
+    return shown
+
+
+def _eps(record: RunRecord) -> float:
+    return float(record.summary["examples_per_second"])
+
+
+def _interval(record: RunRecord) -> float | None:
+    """Half width of a single run's 95 % interval, relative to its estimate."""
+    ci95 = record.summary["ci95"]
+    if not ci95:
+        return None
+    return float(max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record))

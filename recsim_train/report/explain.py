@@ -1,0 +1,100 @@
+"""Why a prediction differs: the iteration's time, effect by effect, in both worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recsim_train.report import text
+from recsim_train.results.summary import OTHER
+
+AGREES = 0.01
+"""Iteration times closer than this share have no gap worth dividing up."""
+WORTH_SAYING = 0.02
+"""A part is named if it differs by this share of the measured iteration."""
+MOST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One effect's (or operation's) mean seconds in an iteration of a training loop."""
+
+    name: str
+    predicted: float
+    measured: float
+    share: float | None
+    """Of the gap between the iterations; None where there is no gap."""
+
+    @property
+    def difference(self) -> float:
+        """Measured minus predicted, seconds."""
+        return self.measured - self.predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The gap between two iterations, divided up."""
+
+    predicted: float
+    measured: float
+    parts: tuple[Part, ...]
+    """All parts, largest difference first; their differences sum to the gap."""
+    sentences: tuple[str, ...]
+
+    @property
+    def gap(self) -> float:
+        """Measured minus predicted seconds of an iteration."""
+        return self.measured - self.predicted
+
+
+def explain(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Explanation | None:
+    """Divide the difference of two iterations up by their parts (which sum to the iteration).
+
+    None where a world has no parts.
+    """
+    if not predicted or not measured:
+        return None
+    total_p, total_m = sum(predicted.values()), sum(measured.values())
+    gap = total_m - total_p
+    close = total_m <= 0 or abs(gap) < AGREES * total_m
+    parts = []
+    for name in sorted(predicted.keys() | measured.keys()):
+        p, m = predicted.get(name, 0.0), measured.get(name, 0.0)
+        parts.append(Part(name, p, m, None if close else (m - p) / gap))
+    parts.sort(key=lambda part: -abs(part.difference))
+    sentences = _sentences(total_p, total_m, parts, close)
+    return Explanation(total_p, total_m, tuple(parts), tuple(sentences))
+
+
+def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -> list[str]:
+    said = [
+        f"An iteration takes {text.seconds(total_p)} predicted, {text.seconds(total_m)} measured"
+        + (": there is no gap to explain." if close else ".")
+    ]
+    named = [p for p in parts if abs(p.difference) >= WORTH_SAYING * total_m][:MOST]
+    if close and named:
+        said.append("Single parts differ nevertheless, and cancel out:")
+    said.extend(_sentence(part) for part in named)
+    if not close and not named:
+        said.append("No single part stands out: the gap is spread over all of them.")
+    return said
+
+
+def _sentence(part: Part) -> str:
+    name = name_of(part.name)
+    times = f"{text.seconds(part.predicted)} predicted, {text.seconds(part.measured)} measured"
+    if part.share is None:
+        way = "longer" if part.difference > 0 else "shorter"
+        return f"{name} takes {times}: {text.seconds(abs(part.difference))} {way} than predicted."
+    if part.share >= 0:
+        return f"{name} takes {times}: that is {part.share * 100:.0f} % of the gap."
+    return f"{name} takes {times}: that hides {-part.share * 100:.0f} % of the gap again."
+
+
+def name_of(part: str) -> str:
+    """A part's name at the start of a sentence."""
+    if part == OTHER:
+        return "Time between effects"
+    kind, _, operation = part.partition(" ")
+    named = f"{text.effect(kind)} ({operation})" if operation else text.effect(kind)
+    return named[0].upper() + named[1:]

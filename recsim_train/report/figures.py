@@ -1,0 +1,347 @@
+"""Figures, drawn without a display and the same bytes every time for the same runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.report import text
+from recsim_train.report.compare import Comparison
+from recsim_train.report.timeline import Lane, timeline
+from recsim_train.results.statistics import counted
+from recsim_train.results.summary import OTHER, folded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PREDICTED, MEASURED = "#56B4E9", "#0B4F7D"
+# Okabe and Ito's colours, told apart by colour-blind readers; the same effect everywhere.
+COLOURS = {
+    "compute": "#0072B2",
+    "lookup": "#E69F00",
+    "update": "#D55E00",
+    "pull": "#009E73",
+    "push": "#56B4E9",
+    "exchange": "#CC79A7",
+    "all_reduce": "#F0E442",
+    "next_batch": "#8C8C8C",
+    OTHER: "#D0D0D0",
+}
+SPARE = ("#882255", "#117733", "#AA4499", "#332288", "#999933")
+INK = "#20262e"
+"""Text and axes; the page replaces it by its own text colour (see `svg_for_page`)."""
+GRID = "#9aa3ad"
+WIDTH = 8.6
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One finished figure."""
+
+    name: str
+    title: str
+    """What it shows, in words: the page's caption and the text for those who can not see it."""
+    svg: str
+    png: bytes
+
+
+def colour(effect: str) -> str:
+    """The colour of an effect (a served one has its client's)."""
+    name = folded(effect)
+    return COLOURS.get(name) or SPARE[sum(name.encode()) % len(SPARE)]
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib as mpl
+
+    settings = {
+        "svg.hashsalt": "recsim-train",
+        "svg.fonttype": "path",
+        "font.size": 10,
+        "font.family": ["DejaVu Sans"],
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": GRID,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+        "figure.facecolor": "white",
+        "axes.facecolor": "none",
+    }
+    with mpl.rc_context(settings):
+        yield
+
+
+def _figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 1, squeeze=False, **settings)
+    return figure, [axes[row][0] for row in range(rows)]
+
+
+def _finish(figure: Figure, name: str, title: str) -> Picture:
+    svg, png = io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Title": title}, transparent=True)
+    figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+    return Picture(name, title, svg.getvalue().decode("utf-8"), png.getvalue())
+
+
+def _wrapped(label: str, width: int = 26) -> str:
+    import textwrap
+
+    return "\n".join(textwrap.wrap(label, width)) or label
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), [_wrapped(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=GRID, alpha=0.35, linewidth=0.6)
+
+
+def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
+    """Bars of predicted and measured examples per second; whiskers are 95 % or the repeats."""
+    with _style():
+        figure, (axes,) = _figure(1.3 + 0.75 * len(comparisons))
+        _rows(axes, [c.label for c in comparisons])
+        top = max(max(c.predicted_eps, c.measured_eps) for c in comparisons)
+        for y, c in enumerate(comparisons):
+            bars = (
+                (y - 0.19, c.predicted_eps, PREDICTED, _whisker(c, "simulated"), "predicted"),
+                (y + 0.19, c.measured_eps, MEASURED, _whisker(c, "real"), "measured"),
+            )
+            for place, value, fill, half, label in bars:
+                axes.barh(place, value, 0.34, color=fill, label=label if y == 0 else None)
+                if half:
+                    axes.errorbar(value, place, xerr=half, color=INK, capsize=3, linewidth=1.2)
+                note = text.rate(value)
+                if label == "predicted":
+                    note += f"  ({text.percent(c.signed_error, signed=True)})"
+                axes.text(value + (half or 0) + 0.012 * top, place, note, va="center", fontsize=9)
+        axes.set_xlim(0, top * 1.2)
+        axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
+        axes.set_xlabel("throughput (examples/s)")
+        figure.legend(loc="outside upper left", ncols=2)
+        return _finish(figure, "throughput", "Predicted and measured throughput")
+
+
+def _whisker(c: Comparison, world: str) -> float | None:
+    if world == "real":
+        return c.measured_spread * c.measured_eps if c.measured_spread else None
+    ci95 = c.simulated.summary["ci95"]
+    return (ci95[1] - ci95[0]) / 2 if ci95 and len(c.all_simulated) == 1 else None
+
+
+def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
+    """Where an iteration's time goes, both worlds below each other; None without any record."""
+    rows: list[tuple[str, dict[str, float]]] = []
+    for c in comparisons:
+        for world, record in (("predicted", c.simulated), ("measured", c.real)):
+            label = world if len(comparisons) == 1 else f"{c.label}: {world}"
+            rows.append((label, record.summary["time_by_effect"]))
+    present = {effect for _, parts in rows for effect in parts}
+    effects = [e for e in COLOURS if e in present and e != OTHER]
+    effects += sorted(present - set(COLOURS)) + ([OTHER] if OTHER in present else [])
+    if not effects:
+        return None
+    with _style():
+        figure, (axes,) = _figure(1.6 + 0.46 * len(rows))
+        _rows(axes, [label for label, _ in rows])
+        widest = max(sum(parts.values()) for _, parts in rows)
+        left = [0.0] * len(rows)
+        for effect in effects:
+            widths = [max(0.0, parts.get(effect, 0.0)) for _, parts in rows]
+            bars = {"height": 0.66, "color": colour(effect), "edgecolor": "white"}
+            milli = [1e3 * w for w in widths]
+            axes.barh(
+                range(len(rows)), milli, left=left, label=_legend(effect), linewidth=0.6, **bars
+            )
+            for y, width in enumerate(milli):
+                if width > 55 * widest:  # a number only where it fits
+                    axes.text(
+                        left[y] + width / 2,
+                        y,
+                        f"{width:.3g}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color=_contrast(colour(effect)),
+                    )
+                left[y] += width
+        axes.set_xlabel("mean time of one iteration of a training loop (ms)")
+        figure.legend(loc="outside upper left", ncols=5, fontsize=9, columnspacing=1.4)
+        title = "Where an iteration's time goes, predicted and measured"
+        return _finish(figure, "breakdown", title)
+
+
+def _legend(effect: str) -> str:
+    return "between effects" if effect == OTHER else text.effect(effect)
+
+
+def _contrast(fill: str) -> str:
+    red, green, blue = (int(fill[i : i + 2], 16) for i in (1, 3, 5))
+    # Not INK: the page turns that into its own text colour, these stand on the bar.
+    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
+
+
+def utilisation_figure(c: Comparison, name: str, most: int = 12) -> Picture | None:
+    """Busy shares of the resources of both worlds; None where neither world tells any."""
+    p, m = (r.summary.get("utilisation") or {} for r in (c.simulated, c.real))
+    both = {key: max(p.get(key) or 0.0, m.get(key) or 0.0) for key in p.keys() | m.keys()}
+    shown = sorted(both, key=lambda key: (-both[key], key))[:most]
+    if not shown:
+        return None
+    with _style():
+        figure, (axes,) = _figure(1.2 + 0.42 * len(shown))
+        _rows(axes, shown)
+        for y, key in enumerate(shown):
+            for shift, values, fill, label in (
+                (-0.18, p, PREDICTED, "predicted"),
+                (0.18, m, MEASURED, "measured"),
+            ):
+                if values.get(key) is not None:
+                    axes.barh(y + shift, 100 * values[key], 0.32, color=fill)
+                    note = f"{100 * values[key]:.0f}"
+                    axes.text(100 * values[key] + 1, y + shift, note, va="center", fontsize=8)
+            del label
+        axes.set_xlim(0, max(105.0, 112 * max(both.values())))
+        axes.set_xlabel("busy share of the resource in the counted steps (%)")
+        _worlds_legend(figure, [bool(p), bool(m)])
+        return _finish(figure, name, f"{c.label}: how busy each resource was")
+
+
+def _worlds_legend(figure: Figure, present: Sequence[bool]) -> None:
+    from matplotlib.patches import Patch
+
+    worlds = (("predicted", PREDICTED), ("measured", MEASURED))
+    handles = [
+        Patch(color=f, label=w) for (w, f), there in zip(worlds, present, strict=True) if there
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=2)
+
+
+def timeline_figure(c: Comparison, name: str, iterations: int = 3) -> Picture | None:
+    """A few counted iterations of both worlds on one time axis; None without spans."""
+    worlds = [
+        (title, timeline(record, iterations))
+        for title, record in (("predicted", c.simulated), ("measured", c.real))
+    ]
+    shown = [(title, lanes) for title, lanes in worlds if lanes]
+    if not shown:
+        return None
+    span = max(bar.end for _, lanes in shown for lane in lanes for bar in lane.bars)
+    counts = [len(lanes) for _, lanes in shown]
+    with _style():
+        figure, axes = _figure(
+            1.5 + sum(0.55 + 0.27 * n for n in counts),
+            len(shown),
+            sharex=True,
+            gridspec_kw={"height_ratios": [n + 1 for n in counts]},
+        )
+        present: dict[str, None] = {}
+        for axis, (title, lanes) in zip(axes, shown, strict=True):
+            _draw_lanes(axis, lanes, present)
+            axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        axes[-1].set_xlim(0, 1e3 * span)
+        axes[-1].set_xlabel(
+            "time since the first counted iteration began (ms); pale: a server's work for it"
+        )
+        _effects_legend(figure, list(present))
+        return _finish(figure, name, f"{c.label}: the first {iterations} counted iterations")
+
+
+def _draw_lanes(axes: Axes, lanes: Sequence[Lane], present: dict[str, None]) -> None:
+    _rows(axes, [lane.label for lane in lanes])
+    axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes], fontsize=8)
+    for y, lane in enumerate(lanes):
+        for served in (False, True):
+            for effect in dict.fromkeys(b.effect for b in lane.bars if b.served is served):
+                bars = [b for b in lane.bars if b.effect == effect and b.served is served]
+                present[effect] = None
+                axes.broken_barh(
+                    [(1e3 * b.start, 1e3 * (b.end - b.start)) for b in bars],
+                    (y - 0.38, 0.76),
+                    facecolor=colour(effect),
+                    alpha=0.55 if served else 1.0,
+                    linewidth=0,
+                )
+        for mark in lane.marks:
+            axes.plot([1e3 * mark] * 2, [y - 0.47, y + 0.47], color=INK, linewidth=1.1)
+
+
+def _effects_legend(figure: Figure, effects: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    ordered = [e for e in COLOURS if e in effects] + sorted(set(effects) - set(COLOURS))
+    handles: list[Any] = [Patch(color=colour(e), label=_legend(e)) for e in ordered]
+    start = {"color": INK, "marker": "|", "linestyle": "none", "markersize": 9}
+    handles.append(Line2D([], [], label="iteration begins", **start))
+    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=9, columnspacing=1.4)
+
+
+def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture | None:
+    """Training loss of the real runs against examples seen, averaged over loops and neighbours."""
+    curves = [(c.label, *_loss_curve(c, points)) for c in comparisons]
+    curves = [curve for curve in curves if curve[1]]
+    if not curves:
+        return None
+    markers = ("o", "s", "^", "D", "v", "P", "X", "*")
+    lines = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
+    with _style():
+        figure, (axes,) = _figure(3.4)
+        for k, (label, x, y) in enumerate(curves):
+            axes.plot(
+                x,
+                y,
+                color=lines[k % len(lines)],
+                marker=markers[k % len(markers)],
+                markersize=3.5,
+                markevery=max(1, len(x) // 12),
+                linewidth=1.6,
+                label=label,
+            )
+        axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+        axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
+        axes.set_xlabel("examples trained on, all loops (warm-up included)")
+        axes.set_ylabel("training loss (nats per example)")
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9)
+        return _finish(figure, "loss", "Training loss of the real runs")
+
+
+def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
+    """(examples, mean loss) in at most ``points`` groups of neighbouring iterations."""
+    iterations = [i for i in counted(c.real.iterations(), 0, 2**62) if i.loss is not None]
+    if not iterations:
+        return [], []
+    loops = len({i.loop for i in iterations})
+    last = max(i.iteration for i in iterations)
+    group = max(1, -(-(last + 1) // points))
+    sums: dict[int, list[float]] = {}
+    for i in iterations:
+        assert i.loss is not None
+        sums.setdefault(i.iteration // group, []).append(i.loss)
+    per_iteration = float(c.real.summary.get("batch_size") or 1) * loops
+    ordered = sorted(sums)
+    x = [min((g + 1) * group, last + 1) * per_iteration for g in ordered]
+    return x, [sum(sums[g]) / len(sums[g]) for g in ordered]
+
+
+def svg_for_page(picture: Picture) -> str:
+    """The figure as an inline element: text in the page's colour, named for screen readers."""
+    from html import escape
+
+    body = picture.svg[picture.svg.index("<svg") :].replace(INK, "currentColor")
+    named = f'<svg role="img" aria-label="{escape(picture.title)}" '
+    return body.replace("<svg ", named, 1)

@@ -1,0 +1,70 @@
+"""What tells one configuration of a report from the others, in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from recsim_train.results.rundir import RunRecord
+
+
+def labels(records: Sequence[RunRecord]) -> list[str]:
+    """The strategies' names, with the settings, options and profiles in which they differ."""
+    facts = [_facts(record) for record in records]
+    found = []
+    for fact in facts:
+        same = [other for other in facts if other["strategy"] == fact["strategy"]]
+        differing = [
+            key
+            for key in sorted(fact)
+            if key != "strategy" and any(other.get(key) != fact[key] for other in same)
+        ]
+        shown = ", ".join(f"{key.rsplit('.', 1)[-1]} {fact[key]}" for key in differing[:4])
+        found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
+    return found
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """Flat settings of a run by which a reader tells it from others."""
+    found: dict[str, Any] = {"strategy": record.strategy}
+    for key, value in record.manifest["strategy"].get("options", {}).items():
+        found[f"strategy.{key}"] = value
+    found["profile"] = (record.manifest.get("cluster") or {}).get("name")
+    found |= {k: v for k, v in _flat(record).items() if k not in ("seed", "cluster")}
+    return found
+
+
+def _flat(record: RunRecord) -> dict[str, Any]:
+    """A run's resolved settings by dotted name, without the list of strategies."""
+    found: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif isinstance(value, list):
+            found[prefix] = json.dumps(value)
+        else:
+            found[prefix] = value
+
+    configuration = record.manifest["configuration"]
+    walk("", {k: v for k, v in configuration.items() if k not in ("strategies", "strategy")})
+    return found
+
+
+def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
+    """Why a run found no partner: the settings that the nearest candidate has otherwise."""
+    other = "measurement" if record.world == "simulated" else "prediction"
+    nearest: list[str] | None = None
+    for candidate in records:
+        if candidate.world == record.world or candidate.strategy != record.strategy:
+            continue
+        a, b = _facts(record), _facts(candidate)
+        keys = sorted(k for k in a.keys() | b.keys() if k != "profile" and a.get(k) != b.get(k))
+        if nearest is None or len(keys) < len(nearest):
+            nearest = [f"{k} is {a.get(k)} here and {b.get(k)} there" for k in keys]
+    if nearest:
+        more = f" and {len(nearest) - 3} more" if len(nearest) > 3 else ""
+        return f"no {other} of the same settings: {', '.join(nearest[:3])}{more}"
+    return f"no {other} of this strategy was given"

@@ -1,0 +1,76 @@
+"""Numbers as people read them; one place, so that terminal, page and figures agree."""
+
+from __future__ import annotations
+
+import math
+
+NONE = "–"
+
+
+def rate(value: float | None) -> str:
+    """Examples per second: 21300 -> "21.3k"."""
+    if value is None:
+        return NONE
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit * 0.9995:
+            return f"{_digits(value / limit)}{unit}"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if value == 0:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(places, 6)}f}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration with a fitting unit: 0.0031 -> "3.10 ms"."""
+    if value is None:
+        return NONE
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(value) >= limit * 0.9995:
+            return f"{_digits(value / limit)} {unit}"
+    return "0 s" if value == 0 else f"{_digits(value * 1e9)} ns"
+
+
+def size(value: float | None) -> str:
+    """Bytes with a binary unit: 2048 -> "2.00 KiB"."""
+    if value is None:
+        return NONE
+    for limit, unit in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
+        if abs(value) >= limit:
+            return f"{_digits(value / limit)} {unit}"
+    return f"{value:.0f} B"
+
+
+def exact(value: float | None) -> str:
+    """A count with thousands separators; a mean that is not whole keeps two places."""
+    if value is None:
+        return NONE
+    return (
+        f"{value:,.0f}"
+        if abs(value - round(value)) < 5e-7 * max(1, abs(value))
+        else f"{value:,.2f}"
+    )
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """A share: 0.0763 -> "7.6 %"."""
+    if value is None:
+        return NONE
+    hundredths = value * 100
+    places = 0 if abs(hundredths) >= 99.5 else 1
+    text = f"{hundredths:{'+' if signed else ''}.{places}f} %"
+    return text.replace("-", "−")
+
+
+def number(value: float | None, places: int = 3) -> str:
+    """A plain figure such as an AUC."""
+    return NONE if value is None else f"{value:.{places}f}".replace("-", "−")
+
+
+def effect(name: str) -> str:
+    """An effect's name in running text: "all_reduce" -> "all-reduce"."""
+    return name.replace("_", "-") if name == "all_reduce" else name.replace("_", " ")

@@ -1,0 +1,100 @@
+"""On what a measurement was made: versions, processor, load, time, revision."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and the libraries that figures depend on."""
+    from recsim_train import __version__
+
+    found = {"recsim-train": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_model() -> str:
+    """The processor's own name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in {"model name", "Model"} and value.strip():
+                return " ".join(value.split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def machine_name() -> str:
+    """Processor and cores, as profiles and runs name a machine: "Xeon 6140, 8 cores"."""
+    return f"{cpu_model()}, {cores()} cores"
+
+
+def machine() -> dict[str, object]:
+    """Machine, versions, load, time and revision. Call it before a run: afterwards the load is
+    the run's own."""
+    import psutil
+
+    found: dict[str, object] = {
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": machine_name(),
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": cpu_model(),
+        "cores": cores(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "load": round(os.getloadavg()[0], 2),
+        "versions": versions(),
+    }
+    revision = git_revision()
+    if revision is not None:
+        found["revision"] = revision
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit this package is run from, "-modified" if files differ; None outside a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    if (
+        shutil.which("git") is None
+        or _git(package, "ls-files", "--error-unmatch", "__init__.py") is None
+    ):
+        return None
+    commit = _git(package, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return None
+    return f"{commit}-modified" if _git(package, "status", "--porcelain", "--", ".") else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,315 @@
+"""Run directories: one per run, written aside and renamed into place, read back with checks.
+
+A simulated run's directory depends on its input alone: the same input gives the same name and the
+same bytes, so nothing in it may hold a time, a host or a folder. A measurement is never
+overwritten: a second one of the same settings gets "-2" behind its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.placement.describe import plan_document
+from recsim_train.placement.plan import Plan
+from recsim_train.results import tables
+from recsim_train.results.commands import repeatable
+from recsim_train.results.summary import clean, data_dependent, summarise
+from recsim_train.trace.record import Iteration, Outcome, Span, Total, TotalKey
+
+World = Literal["simulated", "real"]
+Status = Literal["complete", "partial", "interrupted"]
+
+FORMAT = 1
+MANIFEST, ENVIRONMENT, SUMMARY = "manifest.json", "environment.json", "summary.json"
+_NEEDED = {
+    MANIFEST: ("format", "run_id", "world", "strategy", "comparison_key", "configuration"),
+    ENVIRONMENT: ("versions",),
+    SUMMARY: (
+        "examples_per_second",
+        "ci95",
+        "steps",
+        "counted_iterations",
+        "bytes_by_effect",
+        "total_bytes_by_effect",
+        "count_by_effect",
+        "time_by_effect",
+        "time_by_operation",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run directory that was read: small documents at once, tables on demand."""
+
+    path: Path
+    manifest: dict[str, Any]
+    """What was run: resolved configuration, strategy, seed, plan, profile, status."""
+    environment: dict[str, Any]
+    """On what it was run."""
+    summary: dict[str, Any]
+    """Its figures."""
+
+    @property
+    def run_id(self) -> str:
+        """Name of the directory and of the run."""
+        return str(self.manifest["run_id"])
+
+    @property
+    def world(self) -> World:
+        """Predicted or measured."""
+        return "simulated" if self.manifest["world"] == "simulated" else "real"
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        return str(self.manifest["strategy"]["kind"])
+
+    @property
+    def status(self) -> str:
+        """How it ended: complete, partial or interrupted."""
+        return str(self.manifest.get("status", "complete"))
+
+    def iterations(self) -> list[Iteration]:
+        """All iterations of all training loops."""
+        with _damage(self.path):
+            return tables.read_iterations(self.path)
+
+    def totals(self) -> dict[TotalKey, Total]:
+        """Exact totals over the counted iterations."""
+        with _damage(self.path):
+            return tables.read_totals(self.path)
+
+    def spans(self) -> list[Span]:
+        """The spans that were kept."""
+        with _damage(self.path):
+            return tables.read_spans(self.path)
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{path} is a damaged run directory: {error}") from None
+
+
+def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
+    """SHA-256 of everything that decides a run's outcome: settings, strategy, seed, profile."""
+    from recsim_train.config.identity import comparison_key
+
+    content = {
+        "key": comparison_key(plan.experiment, plan.strategy),
+        "experiment": plan.experiment.model_dump(mode="json", exclude={"strategies", "cluster"}),
+        "strategy": plan.strategy.model_dump(mode="json"),
+        "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
+        "world": world,
+    }
+    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()
+
+
+def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
+    """The run's name before a repeat's suffix: experiment-strategy-world-digest."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", plan.experiment.name).strip("-.") or "experiment"
+    return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
+
+
+def write_run(
+    out: Path,
+    *,
+    plan: Plan,
+    world: World,
+    outcome: Outcome,
+    cluster: Cluster | None,
+    environment: dict[str, Any],
+    command: list[str],
+    status: Status = "complete",
+    message: str = "",
+) -> RunRecord:
+    """Write one run under ``out`` and return it as read back.
+
+    ``environment``: see `results.environment`; of a simulated run only the versions are kept.
+    Raises RunFailed if the disk does not take it; nothing half-written stays behind.
+    """
+    from recsim_train.config.identity import comparison_key, resolved
+
+    base = base_name(plan, world, cluster)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        run_id = base if world == "simulated" else _claim(out, base)
+    except OSError as error:
+        raise RunFailed(f"{out}: the run can not be written: {error.strerror or error}") from None
+    if world == "simulated":
+        environment = {"versions": environment.get("versions", {})}
+    manifest = {
+        "tool": "recsim-train",
+        "format": FORMAT,
+        "run_id": run_id,
+        "experiment": plan.experiment.name,
+        "world": world,
+        "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
+        "seed": plan.experiment.seed,
+        "status": status,
+        "message": message,
+        "identity": identity(plan, world, cluster),
+        "comparison_key": comparison_key(plan.experiment, plan.strategy),
+        "configuration": resolved(plan.experiment),
+        "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
+        "plan": plan_document(plan),
+        "data_dependent_effects": data_dependent(plan),
+        "dropped_spans": outcome.dropped_spans,
+    }
+    figures = summarise(plan, outcome=outcome, world=world, status=status)
+    documents = {
+        MANIFEST: manifest,
+        ENVIRONMENT: {**environment, "command": repeatable(command)},
+        SUMMARY: {"run_id": run_id, "run_dir": ".", **figures},
+    }
+    target = out / run_id
+    aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
+    try:
+        aside.chmod(0o755)
+        for file, content in documents.items():
+            text = json.dumps(clean(content), indent=2, allow_nan=False, ensure_ascii=False)
+            (aside / file).write_text(text + "\n", encoding="utf-8")
+        tables.write_tables(
+            aside, iterations=outcome.iterations, totals=outcome.totals, spans=outcome.spans
+        )
+        _into_place(aside, target)
+    except OSError as error:
+        raise RunFailed(
+            f"{target}: the run could not be written: {error.strerror or error}"
+        ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            target.rmdir()  # only an empty claim can be removed like this
+    return read_run(target)
+
+
+def _claim(out: Path, base: str) -> str:
+    """Reserve the first free name with an empty directory, onto which the run is renamed."""
+    number = 1
+    while True:
+        name = base if number == 1 else f"{base}-{number}"
+        try:
+            (out / name).mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return name
+
+
+def _into_place(aside: Path, target: Path) -> None:
+    """Rename onto nothing, onto an empty claim, or instead of an older run."""
+    try:
+        aside.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        # A full directory can not be renamed over: the old one steps aside first.
+        old = Path(tempfile.mkdtemp(prefix=".replaced-", dir=target.parent))
+        try:
+            target.rename(old / "run")
+            aside.rename(target)
+        finally:
+            if not target.exists():
+                (old / "run").rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder looks like a run directory: it has a manifest."""
+    return (path / MANIFEST).is_file()
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read and check a run directory. Raises UserError, one sentence, for anything else."""
+    if not path.exists():
+        raise UserError(f"{path}: there is no such run directory")
+    if not path.is_dir():
+        raise UserError(f"{path} is a file; a run directory is expected")
+    if not is_run(path):
+        raise UserError(f"{path} is not a run directory: it has no {MANIFEST}")
+    found = {file: _document(path, file) for file in _NEEDED}
+    manifest = found[MANIFEST]
+    if manifest.get("tool") != "recsim-train":
+        raise UserError(f"{path} is not a run directory of recsim-train: its manifest is another's")
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
+        )
+    for file, keys in _NEEDED.items():
+        missing = [key for key in keys if key not in found[file]]
+        if missing:
+            raise UserError(f"{path} is a damaged run directory: {file} lacks {missing[0]!r}")
+    strategy = manifest["strategy"]
+    if not isinstance(strategy, dict) or "kind" not in strategy:
+        raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no strategy")
+    if manifest["world"] not in ("simulated", "real"):
+        raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no known world")
+    with _damage(path):
+        tables.check_tables(path)
+    return RunRecord(path, manifest, found[ENVIRONMENT], found[SUMMARY])
+
+
+def _document(path: Path, file: str) -> dict[str, Any]:
+    try:
+        content = json.loads((path / file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is a damaged run directory: {file} is missing") from None
+    except (OSError, ValueError):
+        raise UserError(f"{path} is a damaged run directory: {file} can not be read") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is a damaged run directory: {file} is not a mapping")
+    return content
+
+
+def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) -> RunRecord | None:
+    """The newest complete run of exactly these settings under ``out``, for ``--resume``."""
+    base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
+    names = re.compile(re.escape(base) + r"(?:-(\d+))?\Z")
+    numbered = []
+    for path in out.iterdir() if out.is_dir() else ():
+        match = names.match(path.name)
+        if match:
+            numbered.append((int(match[1] or 1), path))
+    for _, path in sorted(numbered, reverse=True):
+        try:
+            record = read_run(path)
+        except UserError:
+            continue  # damaged or still being written: it is done again
+        if record.status == "complete" and record.manifest.get("identity") == wanted:
+            return record
+    return None
+
+
+def run_document(record: RunRecord) -> dict[str, Any]:
+    """One entry of ``{"runs": [...]}``: what ``simulate --json`` and ``run --json`` print."""
+    leading = {
+        "run_id": record.run_id,
+        "run_dir": os.fspath(record.path),
+        "world": record.world,
+        "strategy": record.strategy,
+        "strategy_options": record.manifest["strategy"].get("options", {}),
+        "experiment": record.manifest.get("experiment"),
+        "seed": record.manifest.get("seed"),
+        "status": record.status,
+        "message": record.manifest.get("message") or None,
+    }
+    document: dict[str, Any] = clean(
+        {**leading, **{k: v for k, v in record.summary.items() if k not in leading}}
+    )
+    return document

@@ -1,0 +1,120 @@
+"""Iterations, totals and spans as Parquet columns, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from recsim_train.trace.record import Iteration, Span, Total, TotalKey
+
+ITERATIONS = "iterations.parquet"
+TOTALS = "totals.parquet"
+SPANS = "spans.parquet"
+
+_COLUMNS: dict[str, dict[str, str]] = {
+    ITERATIONS: {
+        "loop": "string",
+        "iteration": "int64",
+        "start": "double",
+        "end": "double",
+        "loss": "double",
+    },
+    TOTALS: {
+        "instance": "string",
+        "loop": "string",
+        "effect": "string",
+        "name": "string",
+        "count": "int64",
+        "seconds": "double",
+        "bytes": "int64",
+    },
+    SPANS: {
+        "instance": "string",
+        "loop": "string",
+        "iteration": "int64",
+        "effect": "string",
+        "name": "string",
+        "start": "double",
+        "end": "double",
+        "bytes": "int64",
+    },
+}
+
+
+def _write(folder: Path, file: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = _COLUMNS[file]
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [
+        pa.array(column, type=pa.type_for_alias(kind))
+        for column, kind in zip(values, columns.values(), strict=True)
+    ]
+    pq.write_table(pa.table(arrays, names=list(columns)), folder / file, compression="zstd")
+
+
+def write_tables(
+    folder: Path,
+    *,
+    iterations: Iterable[Iteration],
+    totals: dict[TotalKey, Total],
+    spans: Iterable[Span],
+) -> None:
+    """Write the three files; rows are sorted, so that equal records give equal bytes."""
+    ordered = sorted(iterations, key=lambda i: (i.loop, i.iteration))
+    _write(folder, ITERATIONS, ((i.loop, i.iteration, i.start, i.end, i.loss) for i in ordered))
+    _write(
+        folder,
+        TOTALS,
+        (
+            (*key, total.count, total.seconds, total.bytes)
+            for key, total in sorted(totals.items(), key=lambda kv: kv[0])
+        ),
+    )
+    by_start = sorted(
+        spans,
+        key=lambda s: (s.start, s.end, s.instance, s.loop, s.iteration, s.effect, s.name, s.bytes),
+    )
+    _write(folder, SPANS, by_start)
+
+
+def check_tables(folder: Path) -> None:
+    """Raise ValueError with the file's name if one of the three is absent, damaged or foreign."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file, columns in _COLUMNS.items():
+        try:
+            names = pq.read_schema(folder / file).names
+        except (OSError, pa.ArrowException):
+            raise ValueError(f"{file} is absent or damaged") from None
+        if names != list(columns):
+            raise ValueError(f"{file} does not hold the columns that this version writes")
+
+
+def _read(folder: Path, file: str) -> list[tuple[Any, ...]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(folder / file)
+    except (OSError, pa.ArrowException):
+        raise ValueError(f"{file} is damaged") from None
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def read_iterations(folder: Path) -> list[Iteration]:
+    """All iterations, by loop."""
+    return [Iteration(*row) for row in _read(folder, ITERATIONS)]
+
+
+def read_totals(folder: Path) -> dict[TotalKey, Total]:
+    """The exact totals of the counted iterations."""
+    return {TotalKey(*row[:4]): Total(*row[4:]) for row in _read(folder, TOTALS)}
+
+
+def read_spans(folder: Path) -> list[Span]:
+    """The kept spans, by start."""
+    return [Span(*row) for row in _read(folder, SPANS)]

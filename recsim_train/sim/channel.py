@@ -1,0 +1,89 @@
+"""One client loop and one shard in another process: messages, and the thread that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recsim_train.sim.kernel import Barrier, Countdown, Mailbox, Steps
+from recsim_train.sim.ledger import Series
+from recsim_train.sim.machines import Machines, Process
+from recsim_train.sim.pricing import Pricing, Seconds, plus
+
+HEADER_ONLY = 1
+WITH_PAYLOAD = 2
+"""Messages of a request: its header, and its payload if it has one."""
+
+
+@dataclass(slots=True)
+class Request:
+    """What a client sends to a shard, and what the shard does with it."""
+
+    iteration: int
+    messages: int
+    payload: int
+    """Bytes that the client hands to the transport."""
+    work: Seconds
+    """The operation at the shard; nothing where a barrier does it."""
+    purpose: str
+    series: Series
+    """Where the shard records that it has served this."""
+    finished: Callable[[int], None]
+    """Called with the iteration once the shard is done with the request."""
+    answer: int | None = None
+    """Payload bytes of the answer; None: no answer."""
+    answer_messages: int = 0
+    barrier: Barrier | None = None
+    """All clients' requests are worked on together; ``contribution`` is this one's part."""
+    contribution: tuple[int, int] = (0, 0)
+    delivered: Countdown | None = None
+    answered: Countdown | None = None
+
+
+class Channel:
+    """A thread at the shard's process that serves one client loop, strictly in order.
+
+    Transfers are a rendezvous: a request's bytes move once its latency has passed and the thread
+    has nothing else to do.
+    """
+
+    def __init__(self, machines: Machines, pricing: Pricing, client: Process, host: Process):
+        self._machines = machines
+        self._request = pricing.units(request=1)
+        self._message = pricing.units(message=1)
+        self._client = client
+        self._host = host
+        self._inbox = Mailbox(machines.kernel)
+        machines.kernel.process(self._serve())
+
+    def post(self, request: Request) -> None:
+        """The header of a request has arrived."""
+        self._inbox.put(request)
+
+    def _messages(self, count: int) -> Seconds:
+        return self._message[0] * count, self._message[1] * count
+
+    def _serve(self) -> Steps:
+        machines, client, host = self._machines, self._client, self._host
+        kernel = machines.kernel
+        while True:
+            request: Request = yield self._inbox.get()
+            start = kernel.now
+            yield machines.transfer(client, host, request.payload)
+            if request.delivered is not None:
+                request.delivered.arrive()
+            receive = plus(self._messages(request.messages), self._request)
+            send = self._messages(request.answer_messages)
+            if request.barrier is None:
+                yield machines.compute(host, plus(receive, request.work, send), request.purpose)
+            else:
+                yield machines.compute(host, receive, request.purpose)
+                yield request.barrier.arrive(request.contribution)
+                yield machines.compute(host, send, request.purpose)
+            if request.answer is not None:
+                yield kernel.timeout(machines.latency)
+                yield machines.transfer(host, client, request.answer)
+                if request.answered is not None:
+                    request.answered.arrive()
+            request.series.add(request.iteration, start, kernel.now, request.answer or 0)
+            request.finished(request.iteration)

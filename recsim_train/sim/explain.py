@@ -1,0 +1,116 @@
+"""Why a prediction is what it is: utilisation, the binding resource, and what nothing can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.fluid import Resource
+from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
+
+SATURATED = 0.9
+"""A resource that is busy for this share of the time binds."""
+DOMINANT = 0.6
+"""Share of an iteration from which one thing is named as what its length comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The counted window: its ends, and what was consumed of each resource in it."""
+
+    start: float
+    end: float
+    used: list[float]
+    iterations: float
+    """Iterations of all loops done in it, parts included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What limits a run."""
+
+    utilisation: list[Utilisation]
+    bottleneck: str
+    bound_eps: float
+    bounds: dict[str, float]
+    """Examples per second that each resource in use can sustain."""
+
+
+def iterations_within(iterations: Sequence[Iteration], start: float, end: float) -> float:
+    """Iterations done between two times; one that lies partly inside counts for that part."""
+    done = 0.0
+    for i in iterations:
+        inside = min(i.end, end) - max(i.start, start)
+        if i.end > i.start:
+            done += max(0.0, inside) / (i.end - i.start)
+        else:
+            done += 1.0 if start <= i.start <= end else 0.0
+    return done
+
+
+def explain(
+    plan: Plan,
+    resources: Sequence[Resource],
+    window: Window,
+    totals: dict[TotalKey, Total],
+    *,
+    predicted: float,
+    alone: float | None,
+) -> Explanation:
+    """Explain a run.
+
+    ``predicted``: its examples per second; ``alone``: those of the same loops where nothing is
+    shared (None: unknown), which sharing can only lower.
+    """
+    seconds = window.end - window.start
+    examples = window.iterations * plan.experiment.training.batch_size
+    utilisation, bounds = [], {}
+    for resource, used in zip(resources, window.used, strict=True):
+        busy = used / (resource.capacity * seconds) if seconds > 0 else 0.0
+        utilisation.append(Utilisation(resource.name, min(1.0, busy)))
+        if used > 0:
+            bounds[resource.name] = resource.capacity * examples / used
+    if alone is not None:
+        # An estimate from the first iterations: what was observed is possible in any case.
+        bounds["loops"] = max(alone, predicted)
+    bound = min(bounds.values(), default=predicted)
+    busiest = max(utilisation, key=lambda u: u.busy)
+    if busiest.busy >= SATURATED:
+        phrase = name_of(busiest.resource)
+    else:
+        phrase = _serial(plan, totals, busiest)
+    return Explanation(utilisation, phrase, max(bound, predicted), bounds)
+
+
+def name_of(resource: str) -> str:
+    """A resource in words."""
+    owner, _, part = resource.partition(".")
+    words = {
+        "cores": f"cores of {'the machine' if owner == 'machine' else owner}",
+        "interpreter": f"interpreter lock of {owner}",
+        "nic.tx": f"NIC send of {owner}",
+        "nic.rx": f"NIC receive of {owner}",
+        "thread": f"reading thread of {owner}",
+    }
+    return words[part]
+
+
+def _serial(plan: Plan, totals: dict[TotalKey, Total], busiest: Utilisation) -> str:
+    """No resource is saturated: the length of one loop's own iteration binds."""
+    feeding = {loop.name for loop in plan.feeding}
+    spent: dict[str, float] = {}
+    for key, total in totals.items():
+        if f"{key.instance}.{key.loop}" in feeding:
+            spent[key.effect] = spent.get(key.effect, 0.0) + total.seconds
+    whole = sum(spent.values())
+    most = f"the busiest, {name_of(busiest.resource)}, is {busiest.busy:.0%} busy"
+    if whole > 0:
+        for effect, what in (
+            ("compute", "computation in each training loop"),
+            ("next_batch", "waiting for readers"),
+        ):
+            share = spent.get(effect, 0.0) / whole
+            if share >= DOMINANT:
+                return f"{what} ({share:.0%} of an iteration): no resource is saturated; {most}"
+    return f"latency: no resource is saturated; {most}"

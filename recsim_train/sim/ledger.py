@@ -1,0 +1,69 @@
+"""What happened: spans, and totals per iteration so that an early stop can cut them exactly."""
+
+from __future__ import annotations
+
+from recsim_train.trace.record import Iteration, Span, Total, TotalKey
+
+
+class Series:
+    """Effects of one kind of one loop, or requests served for it."""
+
+    __slots__ = ("_ledger", "by_iteration", "key")
+
+    def __init__(self, ledger: Ledger, key: TotalKey) -> None:
+        self._ledger = ledger
+        self.key = key
+        self.by_iteration: dict[int, Total] = {}
+
+    def add(self, iteration: int, start: float, end: float, payload: int) -> None:
+        """Record one finished effect that handed ``payload`` bytes to the transport."""
+        total = self.by_iteration.get(iteration)
+        if total is None:
+            total = self.by_iteration[iteration] = Total()
+        total.count += 1
+        total.seconds += end - start
+        total.bytes += payload
+        self._ledger.keep(Span(*self.key[:2], iteration, *self.key[2:], start, end, payload))
+
+
+class Ledger:
+    """All records of one run."""
+
+    def __init__(self, max_spans: int) -> None:
+        self._max_spans = max_spans
+        self._kept: dict[str, int] = {}
+        self._series: dict[TotalKey, Series] = {}
+        self.spans: list[Span] = []
+        self.dropped_spans = 0
+        self.iterations: list[Iteration] = []
+
+    def series(self, instance: str, loop: str, effect: str, name: str) -> Series:
+        """Where effects with these names are recorded."""
+        key = TotalKey(instance, loop, effect, name)
+        found = self._series.get(key)
+        if found is None:
+            found = self._series[key] = Series(self, key)
+        return found
+
+    def keep(self, span: Span) -> None:
+        """Keep a span unless its process already has as many as it may."""
+        kept = self._kept.get(span.instance, 0)
+        if kept < self._max_spans:
+            self._kept[span.instance] = kept + 1
+            self.spans.append(span)
+        else:
+            self.dropped_spans += 1
+
+    def totals(self, first: int, stop: int) -> dict[TotalKey, Total]:
+        """Exact sums over iterations ``first`` to ``stop`` (exclusive)."""
+        found: dict[TotalKey, Total] = {}
+        for key in sorted(self._series):
+            by_iteration = self._series[key].by_iteration
+            totals = [by_iteration[i] for i in sorted(by_iteration) if first <= i < stop]
+            if totals:
+                found[key] = Total(
+                    count=sum(t.count for t in totals),
+                    seconds=sum(t.seconds for t in totals),
+                    bytes=sum(t.bytes for t in totals),
+                )
+        return found

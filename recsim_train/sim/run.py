@@ -1,0 +1,116 @@
+"""The simulator's front door: a plan and a cluster profile in, an `Outcome` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.explain import Window, explain, iterations_within
+from recsim_train.sim.ids import Counts
+from recsim_train.sim.memory import check_memory
+from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.steady import Steady
+from recsim_train.trace.record import Outcome
+
+_ALONE_STEPS = 20
+"""Iterations from which the speed without sharing is taken."""
+_ALONE_WARMUP = 2
+
+Progress = Callable[[int, int], None]
+
+
+def simulate(
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    progress: Progress | None = None,
+    counts: Counts | None = None,
+) -> Outcome:
+    """Predict one run of ``plan`` on ``cluster``; equal inputs give equal outcomes.
+
+    ``progress``: called with (iterations done, iterations at most) of all loops together.
+    ``counts``: ids per batch; none: from the plan's own data. Raises UserError where a role does
+    not fit into memory, RunFailed where the strategy fails or a deadlock is reached.
+    """
+    memory = check_memory(plan, cluster)
+    if counts is None:
+        from recsim_train.data.counts import counts_for
+
+        counts = counts_for(plan)
+    training = plan.experiment.training
+    warmup, batch = training.warmup_steps, training.batch_size
+    total = warmup + training.steps
+    steady = Steady(plan)
+    done = 0
+
+    def on_iteration() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total * len(plan.feeding))
+
+    def on_step(completed: int) -> None:
+        if completed < total and steady.reached(completed - warmup, runtime.ledger.iterations):
+            runtime.stop()
+
+    runtime = Runtime(
+        plan, cluster, counts, iterations=total, on_iteration=on_iteration, on_step=on_step
+    )
+    runtime.run()
+    steps = max(0, runtime.settled() - warmup)
+    iterations = [i for i in runtime.ledger.iterations if i.iteration < warmup + steps]
+    totals = runtime.ledger.totals(warmup, warmup + steps)
+    speed = steady.estimate(steps, iterations)
+    outcome = Outcome(
+        iterations=iterations,
+        totals=totals,
+        spans=runtime.ledger.spans,
+        dropped_spans=runtime.ledger.dropped_spans,
+        steps=steps,
+        facts={
+            "events": runtime.kernel.events,
+            "activities": runtime.kernel.fluid.added,
+            "solves": runtime.kernel.fluid.solves,
+            "simulated_seconds": runtime.kernel.now,
+            "stopped": "every step done" if steps == training.steps else "estimate settled",
+            "header_bytes": runtime.machines.header_bytes,
+            "id_counts": str(getattr(counts, "source", "the data's id stream")),
+            "memory": {use.name: use.document() for use in memory},
+            "cores": {i.name: cluster.host(i.role).cores for i in plan.instances},
+        },
+    )
+    if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
+        return outcome
+    start, before = runtime.opening
+    end, after = runtime.closings[warmup + steps]
+    window = Window(
+        start,
+        end,
+        [last - first for first, last in zip(before, after, strict=True)],
+        iterations_within(runtime.ledger.iterations, start, end),
+    )
+    found = explain(
+        plan,
+        runtime.kernel.fluid.resources,
+        window,
+        totals,
+        predicted=speed.examples_per_second,
+        alone=_alone(plan, cluster, counts, steps) / 1.0 if batch else None,
+    )
+    outcome.utilisation = found.utilisation
+    outcome.bottleneck = found.bottleneck
+    outcome.bound_eps = found.bound_eps
+    outcome.facts["bounds"] = found.bounds
+    return outcome
+
+
+def _alone(plan: Plan, cluster: Cluster, counts: Counts, steps: int) -> float:
+    """Examples per second of the same loops when everything runs as fast as it would alone."""
+    warmup = min(_ALONE_WARMUP, plan.experiment.training.warmup_steps)
+    count = min(_ALONE_STEPS, steps)
+    runtime = Runtime(plan, cluster, counts, iterations=warmup + count, ideal=True)
+    runtime.run()
+    chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
+    seconds = sum(i.end - i.start for i in chosen) / len(chosen)
+    return len(runtime.feeding) * plan.experiment.training.batch_size / seconds

@@ -1,0 +1,350 @@
+"""Drives a strategy's loops: sends each effect's answer back after the time that it takes.
+
+A loop is a coroutine that yields effects; here it is wrapped in a process of simulated time. What
+an effect costs is said in services.py, collectives.py and readers.py; this file only knows which
+effect goes where, and records what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
+from recsim_train.sim.channel import Channel
+from recsim_train.sim.collectives import GroupRuntime
+from recsim_train.sim.ghosts import GhostDense, GhostFeatures, GhostIds, GhostRows
+from recsim_train.sim.ids import Counts
+from recsim_train.sim.jitter import Jitter
+from recsim_train.sim.kernel import Kernel, Steps
+from recsim_train.sim.ledger import Ledger
+from recsim_train.sim.loop import LoopState
+from recsim_train.sim.machines import Machines
+from recsim_train.sim.pricing import Pricing, plus
+from recsim_train.sim.readers import SOURCE, Readers
+from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime, World
+from recsim_train.strategy import effects
+from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.registry import create
+from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.trace.record import Iteration
+from recsim_train.workload import shape
+
+Snapshot = tuple[float, list[float]]
+"""(time, units consumed so far of each resource)."""
+
+
+class Runtime:
+    """One simulated run.
+
+    ``ideal``: nothing is ever shared, everything runs as fast as it would alone.
+    ``strategies``: one per trainer; none: made from the plan's choice.
+    ``on_step``: called with k whenever all training loops have completed k iterations.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        counts: Counts,
+        *,
+        iterations: int,
+        strategies: Sequence[Strategy] | None = None,
+        ideal: bool = False,
+        on_iteration: Callable[[], None] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        experiment = plan.experiment
+        self.plan = plan
+        self.iterations = iterations
+        self.kernel = Kernel(ideal=ideal)
+        deviation = cluster.jitter if experiment.simulation.stragglers and not ideal else 0.0
+        self.machines = Machines(plan, cluster, self.kernel, Jitter(experiment.seed, deviation))
+        self.ledger = Ledger(experiment.execution.max_spans)
+        self.pricing = Pricing(experiment, cluster)
+        self.world = World(self.machines, self.pricing, self.ledger, counts)
+        self.counts = counts
+        self.elements = shape.dense_parameters(experiment.model)
+        feeding = plan.feeding
+        self.embedding = (
+            EmbeddingRuntime(self.world, plan.embedding, len(feeding)) if plan.embedding else None
+        )
+        self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
+        self.groups = {group.name: GroupRuntime(self.world, group) for group in plan.groups}
+        self.loops = self._make_loops(strategies)
+        self.feeding = [loop for loop in self.loops if loop.position >= 0]
+        self.opening: Snapshot | None = None
+        """When the first counted iteration starts."""
+        self.closings: dict[int, Snapshot] = {}
+        """When all training loops have completed k iterations, by k."""
+        self._on_iteration = on_iteration
+        self._on_step = on_step
+        self._reached: dict[int, int] = {}
+
+    def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
+        plan = self.plan
+        position = {loop: index for index, loop in enumerate(plan.feeding)}
+        loops = []
+        for trainer, instance in enumerate(plan.of_role("trainer")):
+            strategy = create(plan.strategy) if strategies is None else strategies[trainer]
+            programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
+            process = self.machines.processes[instance]
+            for loop in plan.loops(trainer):
+                program = programs[loop.loop]()
+                loops.append(LoopState(loop, process, position.get(loop, -1), program))
+        for loop in loops:
+            for service in (self.embedding, self.dense):
+                if service is not None:
+                    for index, host in enumerate(service.hosts):
+                        if host is not loop.process:
+                            channel = Channel(self.machines, self.pricing, loop.process, host)
+                            loop.channels[service.name, index] = channel
+        return loops
+
+    # ------------------------------------------------------------------ running
+
+    def run(self) -> None:
+        """Run to the end, or until `stop`.
+
+        Raises StrategyError for what a strategy did wrong and DeadlockError when nothing can
+        happen any more although loops have not finished.
+        """
+        Readers(self.world, self.plan, self.feeding, self.iterations)
+        for loop in self.loops:
+            self.kernel.process(self._drive(loop))
+        self._stopped = False
+        try:
+            self.kernel.run()
+            if not self._stopped and not all(loop.finished for loop in self.loops):
+                raise DeadlockError(self._who_waits())
+        finally:
+            for loop in self.loops:
+                with contextlib.suppress(RuntimeError):  # it may wait again while it is closed
+                    loop.coroutine.close()
+
+    def stop(self) -> None:
+        """End the run after the present event."""
+        self._stopped = True
+        self.kernel.stop()
+
+    def _drive(self, loop: LoopState) -> Steps:
+        answer: object = None
+        failure: Exception | None = None
+        program = loop.coroutine
+        while True:
+            try:
+                effect = program.send(answer) if failure is None else program.throw(failure)
+            except StopIteration:
+                break
+            except StrategyError:
+                raise
+            except Exception as error:
+                line = raising_line(error.__traceback__)
+                raise StrategyError(
+                    f"{loop.name} failed at {line}: {type(error).__name__}: {error}"
+                ) from error
+            answer, failure = None, None
+            perform = _PERFORM.get(type(effect))
+            if perform is None:
+                raise StrategyError(
+                    f"{waiting_line(program)}: {loop.name} awaits {type(effect).__name__}, which "
+                    "is not an effect; a strategy may await effects only"
+                )
+            start = self.kernel.now
+            try:
+                answer, name, payload = yield from perform(self, loop, effect)
+            except Exception as error:
+                failure = error
+                continue
+            series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
+            series.add(loop.iteration, start, self.kernel.now, payload)
+        self._close_iteration(loop)
+        loop.finished = True
+
+    def _close_iteration(self, loop: LoopState) -> None:
+        """A training loop asks for its next batch, or ends: its iteration is over."""
+        done = loop.iteration
+        if loop.position < 0 or done != loop.completed or done >= self.iterations:
+            return
+        loop.completed += 1
+        now = self.kernel.now
+        self.ledger.iterations.append(Iteration(loop.name, done, loop.started, now))
+        if self._on_iteration is not None:
+            self._on_iteration()
+        reached = self._reached[done] = self._reached.get(done, 0) + 1
+        if reached == len(self.feeding):
+            self.closings[loop.completed] = (now, self.kernel.used())
+            if self._on_step is not None:
+                self._on_step(loop.completed)
+
+    def settled(self) -> int:
+        """Iterations that all training loops have completed and no server still works on."""
+        return min(loop.settled() for loop in self.feeding)
+
+    def _who_waits(self) -> str:
+        rows = []
+        for loop in self.loops:
+            if not loop.finished:
+                rows.append((loop.name, loop.waiting, waiting_line(loop.coroutine)))
+        arrived = [f"group {g.name!r}: {g.arrived}" for g in self.groups.values()]
+        widths = [max(len(row[column]) for row in rows) for column in range(2)]
+        table = [
+            f"  {name:<{widths[0]}}  waits for {what:<{widths[1]}}  at {line}"
+            for name, what, line in rows
+        ]
+        return "\n".join(
+            [
+                f"deadlock after {self.kernel.now:.6g} s of simulated time: nothing can happen any "
+                "more, and these loops have not finished",
+                *table,
+                *(f"  {text}" for text in arrived),
+            ]
+        )
+
+    # ------------------------------------------------------------------ effects
+    # Each returns (answer, name in the records, payload bytes).
+
+    def _next_batch(self, loop: LoopState, _: effects.NextBatch) -> Steps:
+        if loop.queue is None:
+            raise TypeError(f"loop {loop.loop.loop!r} does not consume batches: it has no queue")
+        self._close_iteration(loop)
+        now = self.kernel.now
+        loop.iteration += 1
+        loop.started = now
+        warmup = self.plan.experiment.training.warmup_steps
+        if self.opening is None and loop.iteration == warmup:
+            self.opening = (now, self.kernel.used())
+        loop.waiting = "a core"
+        yield self.world.compute(
+            loop.process, self.world.overhead(), f"{loop.label}.next_batch"
+        )
+        if loop.iteration >= self.iterations:
+            loop.iteration = self.iterations
+            return None, SOURCE, 0
+        loop.waiting = "a batch from its reader queue"
+        yield loop.queue.get()
+        ids, unique = self.counts.batch_counts(loop.position, loop.iteration)
+        size = self.plan.experiment.training.batch_size
+        ghost = GhostIds(loop.position, loop.iteration, ids, unique)
+        return Batch(size, ghost, GhostFeatures(size)), SOURCE, 0
+
+    def _compute(self, loop: LoopState, effect: effects.Compute[object]) -> Steps:
+        name, arguments = effect.operation.name, effect.arguments
+        wanted = _ARGUMENTS.get(name)
+        if wanted is None:
+            raise KeyError(f"no such operation: {name!r}")
+        if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
+            given = ", ".join(type(a).__name__ for a in arguments)
+            raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
+        ids = next((a.ids for a in arguments if isinstance(a, Batch | GhostRows)), None)
+        if name == "deduplicate":
+            ids = arguments[0]
+        counted = ids if isinstance(ids, GhostIds) else None
+        seconds = self.pricing.operation(
+            name,
+            pooling=self.plan.embedding.service.pooling if self.plan.embedding else "server",
+            ids=counted.ids if counted else 0,
+            unique=counted.unique if counted else 0,
+            tables=len(self.world.model.tables),
+            elements=self.elements,
+        )
+        loop.waiting = "a core"
+        work = plus(self.world.overhead(), seconds)
+        yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+        return self._result(name, arguments), name, 0
+
+    def _result(self, name: str, arguments: tuple[object, ...]) -> object:
+        if name == "deduplicate":
+            (ids,) = arguments
+            assert isinstance(ids, GhostIds)
+            return GhostIds(ids.position, ids.batch, ids.ids, ids.unique, distinct=True)
+        if name == "forward_backward":
+            rows = arguments[1]
+            assert isinstance(rows, GhostRows)
+            return Gradients(GhostDense(self.elements), GhostRows(rows.ids, gradient=True))
+        if name in ("snapshot", "drain"):
+            return GhostDense(self.elements)
+        return None
+
+    def _embedding_service(self, name: str) -> EmbeddingRuntime:
+        if self.embedding is None or self.embedding.name != name:
+            raise KeyError(f"the strategy's topology has no embedding service {name!r}")
+        return self.embedding
+
+    def _dense_service(self, name: str) -> DenseRuntime:
+        if self.dense is None or self.dense.name != name:
+            raise KeyError(f"the strategy's topology has no dense service {name!r}")
+        return self.dense
+
+    def _lookup(self, loop: LoopState, effect: effects.Lookup) -> Steps:
+        service = self._embedding_service(effect.service)
+        answer, payload = yield from service.lookup(loop, effect.ids)
+        return answer, effect.service, payload
+
+    def _update(self, loop: LoopState, effect: effects.Update) -> Steps:
+        service = self._embedding_service(effect.service)
+        answer, payload = yield from service.update(loop, effect.gradient)
+        return answer, effect.service, payload
+
+    def _pull(self, loop: LoopState, effect: effects.Pull) -> Steps:
+        answer, payload = yield from self._dense_service(effect.service).pull(loop)
+        return answer, effect.service, payload
+
+    def _push(self, loop: LoopState, effect: effects.Push) -> Steps:
+        service = self._dense_service(effect.service)
+        answer, payload = yield from service.push(loop, effect.gradient)
+        return answer, effect.service, payload
+
+    def _exchange(self, loop: LoopState, effect: effects.Exchange) -> Steps:
+        service = self._dense_service(effect.service)
+        answer, payload = yield from service.exchange(loop, effect.parameters)
+        return answer, effect.service, payload
+
+    def _all_reduce(self, loop: LoopState, effect: effects.AllReduce) -> Steps:
+        group = self.groups.get(effect.group)
+        if group is None:
+            raise KeyError(f"the strategy's topology has no group {effect.group!r}")
+        answer, payload = yield from group.all_reduce(loop, effect.value)
+        return answer, effect.group, payload
+
+    def _now(self, loop: LoopState, _: effects.Now) -> Steps:
+        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.now")
+        return self.kernel.now, "", 0
+
+
+_PERFORM: dict[type, Callable[..., Steps]] = {
+    effects.NextBatch: Runtime._next_batch,
+    effects.Compute: Runtime._compute,
+    effects.Lookup: Runtime._lookup,
+    effects.Update: Runtime._update,
+    effects.Pull: Runtime._pull,
+    effects.Push: Runtime._push,
+    effects.Exchange: Runtime._exchange,
+    effects.AllReduce: Runtime._all_reduce,
+    effects.Now: Runtime._now,
+}
+
+_NAMES: dict[type, str] = {
+    effects.NextBatch: "next_batch",
+    effects.Compute: "compute",
+    effects.Lookup: "lookup",
+    effects.Update: "update",
+    effects.Pull: "pull",
+    effects.Push: "push",
+    effects.Exchange: "exchange",
+    effects.AllReduce: "all_reduce",
+    effects.Now: "now",
+}
+
+_ARGUMENTS: dict[str, tuple[type, ...]] = {
+    "deduplicate": (GhostIds,),
+    "forward_backward": (Batch, GhostRows),
+    "apply": (GhostDense,),
+    "load": (GhostDense,),
+    "snapshot": (),
+    "subtract": (GhostDense,),
+    "accumulate": (GhostDense,),
+    "drain": (),
+}

@@ -1,0 +1,42 @@
+"""When to stop: once the 95 % interval of the throughput is narrow enough."""
+
+from __future__ import annotations
+
+from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import Throughput, throughput
+from recsim_train.trace.record import Iteration
+
+_GROWTH = 1.1
+"""Between two looks at the interval the number of counted iterations grows by this factor."""
+
+
+class Steady:
+    """Decides after each step of all training loops whether the estimate has settled.
+
+    Not before ``simulation.minimum_steps`` counted iterations per loop, and never with a precision
+    of 0: then every step is run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        training, simulation = plan.experiment.training, plan.experiment.simulation
+        self._warmup = training.warmup_steps
+        self._batch = training.batch_size
+        self._precision = simulation.precision
+        self._next = simulation.minimum_steps
+
+    def reached(self, counted: int, iterations: list[Iteration]) -> bool:
+        """Whether the run may stop now that all loops have ``counted`` counted iterations."""
+        if self._precision <= 0.0 or counted < self._next:
+            return False
+        self._next = max(counted + 1, int(counted * _GROWTH))
+        found = self.estimate(counted, iterations)
+        if found.ci95 is None or found.examples_per_second is None:
+            return False
+        low, high = found.ci95
+        return (high - low) / 2 <= self._precision * found.examples_per_second
+
+    def estimate(self, counted: int, iterations: list[Iteration]) -> Throughput:
+        """Throughput over the first ``counted`` counted iterations of each loop."""
+        return throughput(
+            iterations, warmup=self._warmup, steps=counted, batch_size=self._batch
+        )

@@ -1,0 +1,177 @@
+"""Timelines for ui.perfetto.dev and chrome://tracing: the JSON Trace Event Format.
+
+Processes are role instances, threads their loops (at a server: its clients). Whole iterations are
+kept or left out, never a part of one: the first counted ones, as many as fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_train.trace.record import Iteration, Span
+
+MAX_ITERATIONS = 200
+MAX_EVENTS = 60_000
+"""Perfetto opens this much at once; it is about 10 MB of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One run's part of a trace."""
+
+    title: str
+    """Before every process's name: "simulated", "real"."""
+    spans: Sequence[Span]
+    iterations: Sequence[Iteration]
+    warmup: int
+    steps: int
+    dropped_spans: int = 0
+
+
+def trace_document(
+    sources: Sequence[Source],
+    *,
+    max_iterations: int = MAX_ITERATIONS,
+    max_events: int = MAX_EVENTS,
+) -> dict[str, Any]:
+    """The trace of some runs below each other, each from its first counted iteration on.
+
+    ``otherData.left_out`` says what the caps removed, one sentence per run.
+    """
+    events: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    pid = 0
+    for source in sources:
+        kept = _fitting(source, max_iterations, max_events // max(1, len(sources)))
+        chosen = [s for s in source.spans if source.warmup <= s.iteration < source.warmup + kept]
+        marks = [
+            i for i in source.iterations if source.warmup <= i.iteration < source.warmup + kept
+        ]
+        left_out[source.title] = _left_out(source, kept)
+        if not chosen and not marks:
+            continue
+        origin = min([s.start for s in chosen] + [i.start for i in marks])
+        threads = _threads(chosen, marks)
+        for instance, loops in threads.items():
+            pid += 1
+            name = f"{source.title} {instance}"
+            events.append(_meta("process_name", pid, 0, {"name": name}))
+            events.append(_meta("process_sort_index", pid, 0, {"sort_index": pid}))
+            for tid, loop in enumerate(loops, start=1):
+                events.append(_meta("thread_name", pid, tid, {"name": loop}))
+                where = (pid, tid)
+                for i in marks:
+                    if i.loop == f"{instance}.{loop}":
+                        arguments: dict[str, Any] = {"iteration": i.iteration}
+                        if i.loss is not None:
+                            arguments["loss"] = round(i.loss, 6)
+                        title = f"iteration {i.iteration}"
+                        events.append(
+                            _slice(title, "iteration", where, i.start, i.end, origin, arguments)
+                        )
+                for s in loops[loop]:
+                    arguments = {"iteration": s.iteration, "payload_bytes": s.bytes}
+                    title = f"{s.effect} {s.name}".strip()
+                    events.append(_slice(title, s.effect, where, s.start, s.end, origin, arguments))
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"left_out": left_out},
+    }
+
+
+def write_trace(path: Path, sources: Sequence[Source], **caps: int) -> dict[str, str]:
+    """Write a trace file; returns what was left out, one sentence per run."""
+    document = trace_document(sources, **caps)
+    path.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+    left_out: dict[str, str] = document["otherData"]["left_out"]
+    return left_out
+
+
+def _meta(kind: str, pid: int, tid: int, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments}
+
+
+def _slice(
+    name: str,
+    category: str,
+    where: tuple[int, int],
+    start: float,
+    end: float,
+    origin: float,
+    arguments: dict[str, Any],
+) -> dict[str, Any]:
+    """A complete event, microseconds from ``origin``."""
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": where[0],
+        "tid": where[1],
+        "ts": round((start - origin) * 1e6, 3),
+        "dur": round(max(0.0, end - start) * 1e6, 3),
+        "args": arguments,
+    }
+
+
+def _fitting(source: Source, max_iterations: int, max_events: int) -> int:
+    """How many whole counted iterations (of all loops) fit into the caps; at least one."""
+    per_iteration: dict[int, int] = {}
+    last = -1
+    for s in source.spans:
+        if source.warmup <= s.iteration < source.warmup + source.steps:
+            per_iteration[s.iteration] = per_iteration.get(s.iteration, 0) + 1
+            last = max(last, s.iteration)
+    for i in source.iterations:
+        if i.iteration in per_iteration:
+            per_iteration[i.iteration] += 1
+    kept = events = 0
+    for k in range(source.warmup, last + 1):
+        events += per_iteration.get(k, 0)
+        if kept and (kept >= max_iterations or events > max_events):
+            break
+        kept += 1
+    return kept
+
+
+def _left_out(source: Source, kept: int) -> str:
+    parts = [f"shows the first {kept} of {source.steps} counted iterations of every loop"]
+    if source.warmup:
+        parts.append(f"{source.warmup} warm-up iterations are left out")
+    if source.dropped_spans:
+        parts.append(
+            f"{source.dropped_spans} spans were beyond the recording limit (execution.max_spans)"
+        )
+    return "; ".join(parts)
+
+
+_ROLES = ("trainer", "embedding_server", "dense_server", "reader")
+
+
+def order(instance: str) -> tuple[int, int, str]:
+    """Sort key of instances: trainers first, by number."""
+    role, _, number = instance.partition("[")
+    place = _ROLES.index(role) if role in _ROLES else len(_ROLES)
+    digits = number.rstrip("]")
+    return place, int(digits) if digits.isdigit() else 0, instance
+
+
+def _threads(spans: Iterable[Span], marks: Iterable[Iteration]) -> dict[str, dict[str, list[Span]]]:
+    """Spans by instance and loop, in a fixed order."""
+    found: dict[str, dict[str, list[Span]]] = {}
+    for s in spans:
+        found.setdefault(s.instance, {}).setdefault(s.loop, []).append(s)
+    for i in marks:
+        instance, _, loop = i.loop.partition(".")
+        found.setdefault(instance, {}).setdefault(loop, [])
+    return {
+        instance: {
+            loop: sorted(found[instance][loop], key=lambda s: (s.start, -s.end))
+            for loop in sorted(found[instance])
+        }
+        for instance in sorted(found, key=order)
+    }
