@@ -17,7 +17,9 @@ def calibrate_to(target: Path) -> None:
 
     common.writable(target.parent)
     with common.progress_bar("calibrating") as progress:
-        cluster = calibrate_machine(name=target.stem, command=common.command_line(), progress=progress)
+        cluster = calibrate_machine(
+            name=target.stem, command=common.command_line(), progress=progress
+        )
     text = dump_cluster(cluster, "Written by `recsim-train calibrate`; edit a copy, not this file.")
     part = target.with_name(f".{target.name}.part")
     part.write_text(text, encoding="utf-8")

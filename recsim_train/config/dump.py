@@ -50,7 +50,7 @@ def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
 
 
 def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
-    """A model as the plain data of its YAML: quantities with units, settings that are None left out.
+    """A model as the plain data of its YAML: quantities with units, without what is None.
 
     ``digits``: significant digits of quantities; None: as many as it takes to read back the same.
     """

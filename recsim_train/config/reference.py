@@ -106,4 +106,4 @@ def _default(field: FieldInfo, what: Accepts) -> str:
 
 
 def _meaning(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
+    return " ".join((field.description or "").split()).replace("``", "`")

@@ -81,7 +81,11 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
     preset = {"enum": list(PRESETS), "description": "The preset that the other keys override."}
     cap = {"type": "integer", "minimum": 1, "description": "Cap on the rows of every table."}
     more = dict(zip(MODEL_KEYS, (preset, cap), strict=True))
-    overrides = {"type": "object", "additionalProperties": False, "properties": {**more, **fields}}
+    overrides: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**more, **fields},
+    }
     explicit = {key: value for key, value in overrides["properties"].items() if key != "preset"}
     return {
         "description": model["description"],

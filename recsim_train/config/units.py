@@ -129,7 +129,7 @@ class Quantity:
     def format_exact(self, value: float) -> str:
         """The shortest text that reads back as exactly ``value``, if there is one."""
         text = ""
-        for digits in range(1, 18):
+        for digits in range(3, 18):
             text = self.format(value, digits)
             number, unit = text.split()
             if float(number) * dict(self.written)[unit] == value:

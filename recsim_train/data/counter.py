@@ -6,6 +6,9 @@ each purpose (table, column ...) has a key of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,22 +19,28 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 Bits = NDArray[np.uint64]
 
 
+@lru_cache(maxsize=65_536)
 def key(*parts: int) -> int:
     """A 64-bit key of a seed and the parts that name a purpose."""
     state = 0
     for part in parts:
-        state = (state ^ (part & _MASK)) + _GOLDEN & _MASK
-        state = (state ^ state >> 30) * _FIRST & _MASK
-        state = (state ^ state >> 27) * _SECOND & _MASK
+        state = ((state ^ (part & _MASK)) + _GOLDEN) & _MASK
+        state = ((state ^ state >> 30) * _FIRST) & _MASK
+        state = ((state ^ state >> 27) * _SECOND) & _MASK
         state ^= state >> 31
     return state
 
 
-def bits(stream: int, counters: NDArray[np.int64]) -> Bits:
-    """64 random bits for each counter, of the stream with this key."""
+def keys(*parts: int, last: Iterable[int]) -> Bits:
+    """The keys ``key(*parts, number)`` of some last parts."""
+    return np.array([key(*parts, number) for number in last], dtype=np.uint64)
+
+
+def bits(stream: int | Bits, counters: NDArray[np.int64]) -> Bits:
+    """64 random bits for each counter of the stream with this key; keys broadcast."""
     x = counters.astype(np.uint64)
     x *= np.uint64(_GOLDEN)
-    x += np.uint64(stream)
+    x = x + (stream if isinstance(stream, np.ndarray) else np.uint64(stream))
     x ^= x >> np.uint64(30)
     x *= np.uint64(_FIRST)
     x ^= x >> np.uint64(27)
@@ -40,15 +49,21 @@ def bits(stream: int, counters: NDArray[np.int64]) -> Bits:
     return x
 
 
-def uniform(stream: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
+def uniform(stream: int | Bits, counters: NDArray[np.int64]) -> NDArray[np.float64]:
     """Uniform in [0, 1) for each counter."""
-    return (bits(stream, counters) >> np.uint64(11)) * 2.0**-53
+    values = (bits(stream, counters) >> np.uint64(11)).astype(np.float64)
+    values *= 2.0**-53
+    return values
 
 
-def near_gaussian(stream: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
+def near_gaussian(stream: int | Bits, counters: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean 0, variance 1, for each counter: the sum of four uniforms, so within +-3.47."""
     x = bits(stream, counters)
-    low = np.uint64(0xFFFF)
-    total = (x & low) + (x >> np.uint64(16) & low) + (x >> np.uint64(32) & low)
-    total += x >> np.uint64(48)
-    return (total.astype(np.float64) - 131070.0) * (3.0**0.5 / 65536.0)
+    low = np.uint64(0x0000FFFF0000FFFF)
+    # the four 16-bit quarters, two at a time
+    pairs = (x & low) + (x >> np.uint64(16) & low)
+    total = (pairs & np.uint64(0xFFFFFFFF)) + (pairs >> np.uint64(32))
+    values = total.astype(np.float64)
+    values -= 131070.0
+    values *= 3.0**0.5 / 65536.0
+    return values

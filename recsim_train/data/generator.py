@@ -7,6 +7,7 @@ sequence, so any batch can be made directly, and the text it writes holds the ro
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.data import counter
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS, dense_values
-from recsim_train.data.teacher import Teacher
+from recsim_train.data.teacher import Bag, Teacher
 from recsim_train.data.zipf import Zipf
 
 Rows = NDArray[np.int64]
@@ -26,22 +27,12 @@ MISSING_COUNT = 0.10
 MISSING_ID = 0.03
 """Share of missing categories, in tables of one id per example."""
 _ID, _ID_MISSING, _LENGTH, _PERMUTE, _HEX = range(1, 6)
-_COUNT, _COUNT_MISSING, _COUNT_SHAPE = range(6, 9)
+_COUNT, _COUNT_MISSING, _COUNT_SHAPE, _SLOT = range(6, 10)
 _PILOT_ROWS = 16_384
 _PILOT_START = 1 << 40
 """The teacher is settled on rows that no stream reaches."""
 _FILLER_ROWS = 1000
 """Categories of the text's columns that the model has no table for."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableIds:
-    """One table's ids of some examples (`recsim_train.data.teacher.Bags`)."""
-
-    table: int
-    ids: Rows
-    ranks: Rows
-    lengths: Rows | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +45,7 @@ class Examples:
     """[features, n], 0 where missing."""
     missing: NDArray[np.bool_]
     """[features, n]."""
-    bags: tuple[TableIds, ...]
+    bags: tuple[Bag, ...]
     """Per table."""
 
 
@@ -75,27 +66,17 @@ class _Column:
         self._multiplier = multiplier
         self._offset = counter.key(seed, _PERMUTE, table) % self.others
 
-    def draw(self, rows: Rows, slot: int) -> tuple[Rows, Rows]:
-        """(ids, ranks) of the bags' entry number ``slot`` in the given rows."""
+    def draw(self, uniforms: NDArray[np.float64]) -> tuple[Rows, Rows]:
+        """(ids, ranks) of some lookups, none of them missing unless the table has one row."""
         if self.others == 0:
-            return np.zeros_like(rows), np.zeros_like(rows)
-        ranks = self.zipf.ranks(
-            counter.uniform(counter.key(self.seed, _ID, self.table, slot), rows)
-        )
+            nothing = np.zeros(uniforms.shape, dtype=np.int64)
+            return nothing, nothing.copy()
+        ranks = self.zipf.ranks(uniforms)
         ids = ranks * self._multiplier
         ids += self._offset
         # numpy vectorises division by a scalar, but not the remainder
         ids -= ids // self.others * self.others
         ids += 1
-        return ids, ranks
-
-    def draw_single(self, rows: Rows) -> tuple[Rows, Rows]:
-        """(ids, ranks) of one id per row, some of them missing."""
-        ids, ranks = self.draw(rows, 0)
-        stream = counter.key(self.seed, _ID_MISSING, self.table)
-        missing = counter.uniform(stream, rows) < MISSING_ID
-        ids[missing] = 0
-        ranks[missing] = 0
         return ids, ranks
 
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
@@ -114,6 +95,10 @@ class Generator:
         seed = synthetic.seed
         self._columns = [
             _Column(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
+        ]
+        self._fillers = [
+            _Column(seed, t, _FILLER_ROWS, synthetic.zipf)
+            for t in range(len(model.tables), CATEGORY_COLUMNS)
         ]
         shapes = np.arange(model.dense_features, dtype=np.int64)
         self._centres = 0.5 + 3.0 * counter.uniform(counter.key(seed, _COUNT_SHAPE, 0), shapes)
@@ -135,8 +120,8 @@ class Generator:
         return NumpyBatch(
             labels=self._teacher.labels(odds, rows),
             dense=np.ascontiguousarray(dense.T),
-            ids=np.concatenate([bag.ids for bag in bags] or [np.zeros(0, dtype=np.int64)]),
-            lengths=np.concatenate(lengths or [np.zeros(0)]).astype(np.int32),
+            ids=_joined([bag.ids for bag in bags]),
+            lengths=_joined(lengths).astype(np.int32),
         )
 
     def examples(self, rows: Rows) -> Examples:
@@ -165,50 +150,65 @@ class Generator:
             examples = Examples(examples.labels, counts, missing, examples.bags)
         categories = np.zeros((CATEGORY_COLUMNS, n), dtype=np.uint64)
         present = np.zeros((CATEGORY_COLUMNS, n), dtype=np.bool_)
-        for t in range(CATEGORY_COLUMNS):
-            if t < len(self._columns):
-                column, ids = self._columns[t], examples.bags[t].ids
-            else:
-                column = self._filler(t)
-                ids, _ = column.draw_single(rows)
-            present[t] = ids > 0
+        columns = [*self._columns, *self._fillers]
+        bags = (*examples.bags, *self._singles(self._fillers, rows))
+        for t, (column, bag) in enumerate(zip(columns, bags, strict=True)):
+            present[t] = bag.ids > 0
             if column.others:
-                np.copyto(categories[t], column.hexadecimals(ids), where=present[t])
+                np.copyto(categories[t], column.hexadecimals(bag.ids), where=present[t])
         return examples, categories, present
-
-    def _filler(self, table: int) -> _Column:
-        return _Column(self.synthetic.seed, table, _FILLER_ROWS, self.synthetic.zipf)
 
     def _counts(self, rows: Rows, features: int) -> tuple[Rows, NDArray[np.bool_]]:
         """(counts, missing), both [features, n]: log-normal counts."""
-        seed = self.synthetic.seed
-        counts = np.empty((features, len(rows)), dtype=np.int64)
-        missing = np.empty((features, len(rows)), dtype=np.bool_)
-        for j in range(features):
-            size = counter.near_gaussian(counter.key(seed, _COUNT, j), rows)
-            np.exp(self._centres[j] + self._spreads[j] * size, out=size)
-            counts[j] = size
-            if j == 1:
-                counts[j] -= 3  # the second integer of the Criteo data may be negative
-            missing[j] = counter.uniform(counter.key(seed, _COUNT_MISSING, j), rows) < MISSING_COUNT
+        seed, each = self.synthetic.seed, range(features)
+        sizes = counter.near_gaussian(counter.keys(seed, _COUNT, last=each)[:, None], rows)
+        sizes *= self._spreads[:, None]
+        sizes += self._centres[:, None]
+        counts = np.exp(sizes, out=sizes).astype(np.int64)
+        # the second integer of the Criteo data may be negative
+        counts[1:2] -= 3
+        streams = counter.keys(seed, _COUNT_MISSING, last=each)
+        missing = counter.uniform(streams[:, None], rows) < MISSING_COUNT
         counts[missing] = 0
         return counts, missing
 
-    def _bags(self, rows: Rows) -> tuple[TableIds, ...]:
-        return tuple(self._bag(t, rows) for t in range(len(self._columns)))
+    def _bags(self, rows: Rows) -> tuple[Bag, ...]:
+        tables = self.model.tables
+        single = [t for t, table in enumerate(tables) if table.ids == 1]
+        bags = dict(
+            zip(single, self._singles([self._columns[t] for t in single], rows), strict=True)
+        )
+        for t, table in enumerate(tables):
+            if t not in bags:
+                bags[t] = self._several(t, rows)
+            elif table.variable:
+                bags[t] = Bag(bags[t].ids, bags[t].ranks, np.ones_like(rows))
+        return tuple(bags[t] for t in range(len(tables)))
 
-    def _bag(self, t: int, rows: Rows) -> TableIds:
-        column, table = self._columns[t], self.model.tables[t]
-        if table.ids == 1:
-            ids, ranks = column.draw_single(rows)
-            lengths = np.ones_like(rows) if table.variable else None
-            return TableIds(t, ids, ranks, lengths)
-        slots = [column.draw(rows, slot) for slot in range(table.ids)]
-        ids = np.stack([slot[0] for slot in slots], axis=1)
-        ranks = np.stack([slot[1] for slot in slots], axis=1)
-        if not table.variable:
-            return TableIds(t, ids.reshape(-1), ranks.reshape(-1), None)
-        share = counter.uniform(counter.key(self.synthetic.seed, _LENGTH, t), rows)
-        lengths = 1 + (share * table.ids).astype(np.int64)
-        kept = np.arange(table.ids) < lengths[:, None]
-        return TableIds(t, ids[kept], ranks[kept], lengths)
+    def _singles(self, columns: Sequence[_Column], rows: Rows) -> Iterator[Bag]:
+        """One id per row and column, some of them missing."""
+        seed, tables = self.synthetic.seed, [column.table for column in columns]
+        draws = counter.uniform(counter.keys(seed, _ID, 0, last=tables)[:, None], rows)
+        chances = counter.uniform(counter.keys(seed, _ID_MISSING, last=tables)[:, None], rows)
+        missing = chances < MISSING_ID
+        for column, uniforms, absent in zip(columns, draws, missing, strict=True):
+            ids, ranks = column.draw(uniforms)
+            ids[absent] = 0
+            ranks[absent] = 0
+            yield Bag(ids, ranks, None)
+
+    def _several(self, t: int, rows: Rows) -> Bag:
+        """Bags of several ids per row of table ``t``."""
+        seed, most = self.synthetic.seed, self.model.tables[t].ids
+        streams = counter.keys(seed, _SLOT, t, last=range(most))
+        ids, ranks = self._columns[t].draw(counter.uniform(streams, rows[:, None]))
+        if not self.model.tables[t].variable:
+            return Bag(ids.reshape(-1), ranks.reshape(-1), None)
+        share = counter.uniform(counter.key(seed, _LENGTH, t), rows)
+        lengths = 1 + (share * most).astype(np.int64)
+        kept = np.arange(most) < lengths[:, None]
+        return Bag(ids[kept], ranks[kept], lengths)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

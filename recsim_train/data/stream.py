@@ -77,6 +77,7 @@ class BatchStream(ABC):
     def _make(self, index: int) -> NumpyBatch:
         """The stream's batch number ``index``; numbers only ever rise."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close files."""
 
@@ -153,6 +154,9 @@ class _GeneratedStream(BatchStream):
         self._last_row = start + self.batch_size - 1
         rows = np.arange(start, start + self.batch_size, dtype=np.int64)
         return self._generator.batch(rows % self._rows + self._first)
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def open_stream(

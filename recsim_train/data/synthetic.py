@@ -79,7 +79,8 @@ def format_rows(generator: Generator, start: int, stop: int) -> bytes:
     hexadecimals[:, -1] = _NEWLINE
     matrix = np.concatenate([*fields, integers, hexadecimals], axis=1)
     # 0 marks a place that the row does not use
-    return matrix[matrix != 0].tobytes()
+    text: bytes = matrix[matrix != 0].tobytes()
+    return text
 
 
 def _integers(values: NDArray[np.int64], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:

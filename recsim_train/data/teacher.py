@@ -14,8 +14,8 @@ barely depends on the model's shape and the mean click rate is the one asked for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,12 @@ _FREQUENT = 50.0
 """Rank around which hidden effects begin to shrink."""
 
 
-class Bags(Protocol):
+@dataclass(frozen=True, slots=True)
+class Bag:
     """One table's ids of some examples."""
 
-    table: int
     ids: NDArray[np.int64]
-    """[total ids]."""
+    """[total ids], example by example."""
     ranks: NDArray[np.int64]
     """[total ids], popularity rank from 0."""
     lengths: NDArray[np.int64] | None
@@ -68,7 +68,7 @@ class Teacher:
         self._shifts = np.zeros(3)
         self._bias = 0.0
 
-    def settle(self, dense: Floats, bags: Sequence[Bags], click_rate: float) -> None:
+    def settle(self, dense: Floats, bags: Sequence[Bag], click_rate: float) -> None:
         """Fix scales and bias on a pilot sample, see `log_odds`."""
         parts = self._parts(dense, bags)
         spreads = parts.std(axis=1)
@@ -86,7 +86,7 @@ class Teacher:
                 high = middle
         self._bias = (low + high) / 2
 
-    def log_odds(self, dense: Floats, bags: Sequence[Bags]) -> Floats:
+    def log_odds(self, dense: Floats, bags: Sequence[Bag]) -> Floats:
         """[examples] log odds of a click; ``dense`` [features, examples], ``bags`` by table."""
         parts = self._parts(dense, bags) - self._shifts[:, None]
         return self._bias + self._scales @ parts
@@ -96,33 +96,37 @@ class Teacher:
         draws = counter.uniform(counter.key(self._seed, _LABEL), rows)
         return (draws < _sigmoid(odds)).astype(np.float32)
 
-    def _parts(self, dense: Floats, bags: Sequence[Bags]) -> Floats:
+    def _parts(self, dense: Floats, bags: Sequence[Bag]) -> Floats:
         """[3, examples]: dense part, id part, interactions."""
         examples = dense.shape[1]
         parts = np.zeros((3, examples))
         parts[0] = self._dense @ dense
-        vectors: dict[int, list[Floats]] = {}
-        for bag in bags:
-            damping = 1.0 / np.sqrt(1.0 + bag.ranks / _FREQUENT)
-            stream = counter.key(self._seed, _EFFECT, bag.table)
-            effects = counter.near_gaussian(stream, bag.ids) * damping
-            parts[1] += self._weights[bag.table] * _mean_by_bag(effects, bag, examples)
-            if bag.table in self._vector_tables:
-                vectors[bag.table] = [
-                    _mean_by_bag(
-                        counter.near_gaussian(
-                            counter.key(self._seed, _VECTOR, bag.table, axis), bag.ids
-                        )
-                        * damping,
-                        bag,
-                        examples,
-                    )
-                    for axis in range(_VECTOR_WIDTH)
-                ]
+        effects = self._hidden(_EFFECT, range(len(bags)), bags)
+        for weight, bag, values in zip(self._weights, bags, effects, strict=True):
+            parts[1] += weight * _mean_by_bag(values, bag, examples)
+        vectors: dict[int, list[Floats]] = {table: [] for table in self._vector_tables}
+        for axis in range(_VECTOR_WIDTH if self._pairs else 0):
+            hidden = self._hidden(_VECTOR + 16 * axis, self._vector_tables, bags)
+            for table, values in zip(self._vector_tables, hidden, strict=True):
+                vectors[table].append(_mean_by_bag(values, bags[table], examples))
         for a, b in self._pairs:
             for left, right in zip(vectors[a], vectors[b], strict=True):
                 parts[2] += left * right
         return parts
+
+    def _hidden(self, purpose: int, tables: Sequence[int], bags: Sequence[Bag]) -> Iterator[Floats]:
+        """The hidden values of the ids of some tables' bags, by table."""
+        chosen = [bags[table] for table in tables]
+        sizes = [len(bag.ids) for bag in chosen]
+        if not chosen:
+            return
+        streams = np.repeat(counter.keys(self._seed, purpose, last=tables), sizes)
+        values = counter.near_gaussian(streams, np.concatenate([bag.ids for bag in chosen]))
+        values /= np.sqrt(1.0 + np.concatenate([bag.ranks for bag in chosen]) / _FREQUENT)
+        stop = 0
+        for size in sizes:
+            stop += size
+            yield values[stop - size : stop]
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -40,7 +40,8 @@ class Reading:
 def to_batch(model: Model, found: NumpyBatch) -> Batch:
     """The batch as values of the real world; tensors share the arrays' memory."""
     size = found.size
-    offsets, lengths, position = [0], [], 0
+    offsets, position = [0], 0
+    lengths: list[torch.Tensor | None] = []
     for table in model.tables:
         if table.variable:
             length = torch.from_numpy(found.lengths[position : position + size])
@@ -58,9 +59,9 @@ def to_batch(model: Model, found: NumpyBatch) -> Batch:
     return Batch(size, ids, features)
 
 
-def stream_of(plan: Plan, loops: Sequence[LoopId], reading: Reading) -> Iterator[
-    tuple[LoopId, int, NumpyBatch]
-]:
+def stream_of(
+    plan: Plan, loops: Sequence[LoopId], reading: Reading
+) -> Iterator[tuple[LoopId, int, NumpyBatch]]:
     """(loop, iteration, batch) of the given loops, in stream order."""
     feeding = plan.feeding
     places = {feeding.index(loop): loop for loop in loops}
@@ -80,9 +81,7 @@ def stream_of(plan: Plan, loops: Sequence[LoopId], reading: Reading) -> Iterator
         reading.rows = int(stream.rows)
 
 
-def read_in_thread(
-    plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading
-) -> threading.Thread:
+def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
     """A reader thread inside the trainer, for one loop."""
 
     def body() -> None:
@@ -91,7 +90,7 @@ def read_in_thread(
             for _, _, batch in stream_of(plan, [loop], reading):
                 if not feed.put(to_batch(plan.experiment.model, batch)):
                     return
-        except BaseException as error:  # noqa: BLE001 - raised again where the batch is asked for
+        except BaseException as error:
             feed.put(error)
             return
         feed.put(None)
@@ -119,7 +118,7 @@ def receive_in_thread(
                 dist.recv(buffer, source, group=group, tag=tag + 1)
                 if not feed.put(to_batch(plan.experiment.model, unpack(buffer.numpy()))):
                     return
-        except BaseException as error:  # noqa: BLE001 - raised again where the batch is asked for
+        except BaseException as error:
             feed.put(error)
             return
         feed.put(None)
@@ -179,7 +178,7 @@ class ReaderProcess:
                 self._queues[loop].put((iteration, batch))
             for loop in self.loops:
                 self._queues[loop].put(None)
-        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+        except BaseException as error:
             self.failed(error)
 
     def _send(self, loop: LoopId) -> None:
@@ -206,5 +205,5 @@ class ReaderProcess:
                 )
                 self._recorders[loop].add(span)
             dist.send(torch.tensor([0]), target, group=self.group, tag=tag)
-        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+        except BaseException as error:
             self.failed(error)

@@ -1,6 +1,7 @@
 """One kernel for each operation of `recsim_train.workload.operations`, under the same name.
 
-Kernels are plain functions of tensors: no processes, no messages. Calibration times them as they are.
+Kernels are plain functions of tensors: no processes, no messages. Calibration times them as they
+are.
 """
 
 from __future__ import annotations
@@ -305,8 +306,8 @@ def assemble_rows(
     dim = model.embedding_dim
     if ids.inverse is None:
         pooled: list[Tensor | None] = [None] * len(model.tables)
-        for slices, _, answer in parts:
-            for part, vectors in zip(slices, answer, strict=True):
+        for slices, _, vectors_of_shard in parts:
+            for part, vectors in zip(slices, vectors_of_shard, strict=True):
                 held = pooled[part.table]
                 pooled[part.table] = vectors if held is None else held + vectors
         return RealRows(torch.stack([p for p in pooled if p is not None]), ids)

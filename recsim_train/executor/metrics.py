@@ -24,7 +24,7 @@ def auc(scores: Tensor, labels: Tensor) -> float | None:
     negatives = total - positives
     if not positives or not negatives:
         return None
-    values, inverse, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    _, inverse, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()
     mean_rank = last - (counts.double() - 1) / 2
     ranks = mean_rank[inverse][positive].sum().item()

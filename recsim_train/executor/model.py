@@ -25,9 +25,9 @@ def dtype_of(model: Model) -> torch.dtype:
 
 
 def initial_dense(model: Model, seed: int) -> Tensor:
-    """Initial flat parameters [parameters]: normal(0, sqrt(2/(in+out))), bias normal(0, sqrt(1/out)).
+    """Initial flat parameters [parameters].
 
-    The distributions are those of the public DLRM code (arXiv 1906.00091).
+    Weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)). The distributions are those of the public DLRM code (arXiv 1906.00091).
     """
     parts = []
     for index, (inputs, outputs) in enumerate(shape.layers(model)):
@@ -38,7 +38,7 @@ def initial_dense(model: Model, seed: int) -> Tensor:
 
 
 def initial_rows(model: Model, seed: int, table: int, start: int, stop: int) -> Tensor:
-    """Initial rows ``start`` to ``stop`` of a table, [rows, dim]: uniform(-1/sqrt(n), 1/sqrt(n))."""
+    """Initial rows ``start`` to ``stop`` of a table [rows, dim], uniform within 1/sqrt(n)."""
     bound = 1.0 / np.sqrt(model.tables[table].rows)
     rows = torch.empty((stop - start, model.embedding_dim), dtype=dtype_of(model))
     for block in range(start // BLOCK, -(-stop // BLOCK)):

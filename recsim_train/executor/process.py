@@ -96,6 +96,7 @@ def run_role(staging: Path, rank: int) -> int:
     instance = plan.instances[rank]
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
 
     from recsim_train.executor.role import Role
 
@@ -117,22 +118,22 @@ def run_role(staging: Path, rank: int) -> int:
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        store = dist.FileStore(str(staging / "store"), len(plan.instances))
+        store = FileStore(str(staging / "store"), len(plan.instances))
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=len(plan.instances), timeout=START_UP
         )
-        role = Role(plan, instance)
+        role = made = Role(plan, instance)
         role.start()
         say(started=True)
-        progress = Progress(lambda: list(role.contexts) if role is not None else [])
+        progress = Progress(lambda: list(made.contexts))
         role.finish(store, progress)
         if keep_state:
             role.keep_state(Path(keep_state))
         leave()
         dist.destroy_process_group()
-    except BaseException as error:  # noqa: BLE001 - becomes one sentence for the launcher
+    except BaseException as error:
         kind, sentence = describe(error)
-        waits = role.waits() if role is not None else []
+        waits = role.waits() if isinstance(role, Role) else []
         say(error=sentence, kind=kind, waits=waits)
         traceback.print_exc()
         leave()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
@@ -182,8 +183,7 @@ class Role:
             self.replica = Replica(spec.model, spec.training, spec.seed)
             self.strategy = create(self.plan.strategy)
             programs = {
-                loop.name: loop.program
-                for loop in self.strategy.topology(self.plan.threads).loops
+                loop.name: loop.program for loop in self.strategy.topology(self.plan.threads).loops
             }
             numbers = {loop: n for n, loop in enumerate(self.plan.all_loops)}
             for loop in self.plan.loops(self.instance.index):
@@ -212,7 +212,7 @@ class Role:
             try:
                 run_loop(context, program())
                 _stop(context)
-            except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+            except BaseException as error:
                 self.fail(error)
 
         return threading.Thread(target=body, name=context.label, daemon=True)
@@ -224,9 +224,7 @@ class Role:
                 self.failure = error
         self._stopped.set()
 
-    def join(
-        self, threads: list[threading.Thread], tick: Callable[[], None]
-    ) -> None:
+    def join(self, threads: list[threading.Thread], tick: Callable[[], None]) -> None:
         """Until the threads have ended. Raises the first failure of any thread of the process."""
         while any(thread.is_alive() for thread in threads):
             for thread in threads:
@@ -237,7 +235,7 @@ class Role:
         if self.failure is not None:
             raise self.failure
 
-    def finish(self, store: dist.Store, tick: Callable[[], None]) -> None:
+    def finish(self, store: Store, tick: Callable[[], None]) -> None:
         """Wait for all trainers, evaluate at trainer 0, let servers end."""
         if self.instance.role == "trainer":
             self.join(self.loop_threads, tick)

@@ -34,7 +34,8 @@ class NotAnEffectError(TypeError):
 
 def line_of(program: Coroutine[Any, Any, Any]) -> str:
     """file:line at which a suspended program waits, in its innermost frame."""
-    place, inner = "?", program
+    place = "?"
+    inner: object = program
     while inspect.iscoroutine(inner) and inner.cr_frame is not None:
         code = inner.cr_frame
         if "/strategy/effects.py" not in code.f_code.co_filename:
@@ -83,12 +84,14 @@ class LoopContext:
 
 def run_loop(context: LoopContext, program: Coroutine[Effect[Any], Any, None]) -> None:
     """Drive a program to its end. Errors of effects are thrown into it first."""
-    send: Callable[[], Effect[Any]] = lambda: program.send(None)  # noqa: E731
+    answer: object = None
+    failure: Exception | None = None
     while True:
         try:
-            effect = send()
+            effect: object = program.send(answer) if failure is None else program.throw(failure)
         except StopIteration:
             return
+        answer, failure = None, None
         if not isinstance(effect, Effect):
             where = line_of(program)
             program.close()
@@ -98,11 +101,8 @@ def run_loop(context: LoopContext, program: Coroutine[Effect[Any], Any, None]) -
         context.waiting = f"{EFFECT_NAMES[_base(effect)]} at {line_of(program)}"
         try:
             answer = perform(context, effect)
-        except Exception as error:  # noqa: BLE001 - the program may handle it
+        except Exception as error:  # the program may handle it
             failure = error
-            send = lambda failure=failure: program.throw(failure)  # noqa: E731
-        else:
-            send = lambda answer=answer: program.send(answer)  # noqa: E731
 
 
 def _base(effect: Effect[Any]) -> type[Effect[Any]]:

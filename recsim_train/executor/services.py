@@ -239,7 +239,7 @@ def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -
         torch.set_num_threads(1)
         try:
             serving.run()
-        except BaseException as error:  # noqa: BLE001 - handed on to the main thread
+        except BaseException as error:
             failed(error)
 
     thread = threading.Thread(target=body, name=f"serve {serving.client.name}", daemon=True)

@@ -137,9 +137,7 @@ class DenseEnd:
 class DenseStub:
     """Pull, Push and Exchange of one loop against all shards at once."""
 
-    def __init__(
-        self, ends: Sequence[DenseEnd], like: Tensor, new_pending: NewPending
-    ) -> None:
+    def __init__(self, ends: Sequence[DenseEnd], like: Tensor, new_pending: NewPending) -> None:
         self.ends, self._like, self._new_pending = ends, like, new_pending
 
     def pull(self, iteration: int) -> tuple[RealDense, int]:

@@ -35,6 +35,7 @@ def execute_rank(plan: Plan) -> Outcome | None:
     sys.setswitchinterval(0.0005)
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
 
     from recsim_train.executor.role import Role
 
@@ -44,7 +45,7 @@ def execute_rank(plan: Plan) -> Outcome | None:
         dist.init_process_group("gloo", timeout=START_UP)
         role = Role(plan, instance)
         role.start()
-        store = dist.PrefixStore(str(plan.strategy), dist.distributed_c10d._get_default_store())
+        store = PrefixStore(str(plan.strategy), dist.distributed_c10d._get_default_store())
         role.finish(store, lambda: None)
         parts: list[Outcome | None] | None = [None] * world if rank == 0 else None
         gathering = dist.new_group(timeout=timedelta(minutes=10))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.placement.binpack import pack_tables, row_cuts
@@ -19,6 +21,8 @@ from recsim_train.placement.plan import (
 from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
 from recsim_train.strategy.registry import create
 from recsim_train.workload.shape import dense_parameters
+
+Services = Mapping[str, EmbeddingService | DenseService]
 
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
@@ -51,7 +55,7 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     return plan
 
 
-def _unused(experiment: Experiment, services: dict[str, object]) -> list[tuple[str, int]]:
+def _unused(experiment: Experiment, services: Services) -> list[tuple[str, int]]:
     has_dense = any(isinstance(s, DenseService) for s in services.values())
     has_embedding = any(isinstance(s, EmbeddingService) for s in services.values())
     counts = [
@@ -61,7 +65,7 @@ def _unused(experiment: Experiment, services: dict[str, object]) -> list[tuple[s
     return [(role, count) for role, count, used in counts if count and not used]
 
 
-def _instances(experiment: Experiment, services: dict[str, object]) -> tuple[Instance, ...]:
+def _instances(experiment: Experiment, services: Services) -> tuple[Instance, ...]:
     roles = experiment.roles
     unused = {role for role, _ in _unused(experiment, services)}
     counts: list[tuple[Role, int]] = [

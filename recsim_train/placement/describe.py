@@ -66,7 +66,9 @@ def describe(plan: Plan) -> str:
         if instance.role == "trainer":
             for loop in plan.loops(instance.index):
                 reader = plan.reader_of(loop)
-                lines.append(f"      loop {loop.label}, fed by {reader.name if reader else 'itself'}")
+                lines.append(
+                    f"      loop {loop.label}, fed by {reader.name if reader else 'itself'}"
+                )
         for shard in plan.embedding.shards if plan.embedding else ():
             if shard.host == instance:
                 size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
@@ -76,7 +78,9 @@ def describe(plan: Plan) -> str:
                     else f"{p.table}[{p.start}:{p.stop}]"
                     for p in shard.slices
                 )
-                lines.append(f"      embedding shard {shard.index}, {size:,.1f} MiB: tables {names}")
+                lines.append(
+                    f"      embedding shard {shard.index}, {size:,.1f} MiB: tables {names}"
+                )
         for part in plan.dense.shards if plan.dense else ():
             if part.host == instance:
                 lines.append(f"      dense shard {part.index}: elements {part.start}:{part.stop}")

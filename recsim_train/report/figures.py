@@ -2,119 +2,38 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
+from recsim_train.report.drawing import (
+    COLOURS,
+    GRID,
+    INK,
+    MEASURED,
+    PREDICTED,
+    Picture,
+    colour,
+    finish,
+    new_figure,
+    rows_of,
+    style,
+)
 from recsim_train.report.timeline import Lane, timeline
 from recsim_train.results.statistics import counted
-from recsim_train.results.summary import OTHER, folded
+from recsim_train.results.summary import OTHER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PREDICTED, MEASURED = "#56B4E9", "#0B4F7D"
-# Okabe and Ito's colours, told apart by colour-blind readers; the same effect everywhere.
-COLOURS = {
-    "compute": "#0072B2",
-    "lookup": "#E69F00",
-    "update": "#D55E00",
-    "pull": "#009E73",
-    "push": "#56B4E9",
-    "exchange": "#CC79A7",
-    "all_reduce": "#F0E442",
-    "next_batch": "#8C8C8C",
-    OTHER: "#D0D0D0",
-}
-SPARE = ("#882255", "#117733", "#AA4499", "#332288", "#999933")
-INK = "#20262e"
-"""Text and axes; the page replaces it by its own text colour (see `svg_for_page`)."""
-GRID = "#9aa3ad"
-WIDTH = 8.6
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One finished figure."""
-
-    name: str
-    title: str
-    """What it shows, in words: the page's caption and the text for those who can not see it."""
-    svg: str
-    png: bytes
-
-
-def colour(effect: str) -> str:
-    """The colour of an effect (a served one has its client's)."""
-    name = folded(effect)
-    return COLOURS.get(name) or SPARE[sum(name.encode()) % len(SPARE)]
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    import matplotlib as mpl
-
-    settings = {
-        "svg.hashsalt": "recsim-train",
-        "svg.fonttype": "path",
-        "font.size": 10,
-        "font.family": ["DejaVu Sans"],
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.edgecolor": GRID,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "legend.frameon": False,
-        "figure.facecolor": "white",
-        "axes.facecolor": "none",
-    }
-    with mpl.rc_context(settings):
-        yield
-
-
-def _figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, list[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, 1, squeeze=False, **settings)
-    return figure, [axes[row][0] for row in range(rows)]
-
-
-def _finish(figure: Figure, name: str, title: str) -> Picture:
-    svg, png = io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Title": title}, transparent=True)
-    figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
-    return Picture(name, title, svg.getvalue().decode("utf-8"), png.getvalue())
-
-
-def _wrapped(label: str, width: int = 26) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(label, width)) or label
-
-
-def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), [_wrapped(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=GRID, alpha=0.35, linewidth=0.6)
-
 
 def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
     """Bars of predicted and measured examples per second; whiskers are 95 % or the repeats."""
-    with _style():
-        figure, (axes,) = _figure(1.3 + 0.75 * len(comparisons))
-        _rows(axes, [c.label for c in comparisons])
+    with style():
+        figure, (axes,) = new_figure(1.3 + 0.75 * len(comparisons))
+        rows_of(axes, [c.label for c in comparisons])
         top = max(max(c.predicted_eps, c.measured_eps) for c in comparisons)
         for y, c in enumerate(comparisons):
             bars = (
@@ -133,7 +52,7 @@ def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
         axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
         axes.set_xlabel("throughput (examples/s)")
         figure.legend(loc="outside upper left", ncols=2)
-        return _finish(figure, "throughput", "Predicted and measured throughput")
+        return finish(figure, "throughput", "Predicted and measured throughput")
 
 
 def _whisker(c: Comparison, world: str) -> float | None:
@@ -155,17 +74,23 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     effects += sorted(present - set(COLOURS)) + ([OTHER] if OTHER in present else [])
     if not effects:
         return None
-    with _style():
-        figure, (axes,) = _figure(1.6 + 0.46 * len(rows))
-        _rows(axes, [label for label, _ in rows])
+    with style():
+        figure, (axes,) = new_figure(1.6 + 0.46 * len(rows))
+        rows_of(axes, [label for label, _ in rows])
         widest = max(sum(parts.values()) for _, parts in rows)
         left = [0.0] * len(rows)
         for effect in effects:
             widths = [max(0.0, parts.get(effect, 0.0)) for _, parts in rows]
-            bars = {"height": 0.66, "color": colour(effect), "edgecolor": "white"}
             milli = [1e3 * w for w in widths]
             axes.barh(
-                range(len(rows)), milli, left=left, label=_legend(effect), linewidth=0.6, **bars
+                range(len(rows)),
+                milli,
+                0.66,
+                left,
+                label=_legend(effect),
+                color=colour(effect),
+                edgecolor="white",
+                linewidth=0.6,
             )
             for y, width in enumerate(milli):
                 if width > 55 * widest:  # a number only where it fits
@@ -182,7 +107,7 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
         axes.set_xlabel("mean time of one iteration of a training loop (ms)")
         figure.legend(loc="outside upper left", ncols=5, fontsize=9, columnspacing=1.4)
         title = "Where an iteration's time goes, predicted and measured"
-        return _finish(figure, "breakdown", title)
+        return finish(figure, "breakdown", title)
 
 
 def _legend(effect: str) -> str:
@@ -202,23 +127,19 @@ def utilisation_figure(c: Comparison, name: str, most: int = 12) -> Picture | No
     shown = sorted(both, key=lambda key: (-both[key], key))[:most]
     if not shown:
         return None
-    with _style():
-        figure, (axes,) = _figure(1.2 + 0.42 * len(shown))
-        _rows(axes, shown)
+    with style():
+        figure, (axes,) = new_figure(1.2 + 0.42 * len(shown))
+        rows_of(axes, shown)
         for y, key in enumerate(shown):
-            for shift, values, fill, label in (
-                (-0.18, p, PREDICTED, "predicted"),
-                (0.18, m, MEASURED, "measured"),
-            ):
+            for shift, values, fill in ((-0.18, p, PREDICTED), (0.18, m, MEASURED)):
                 if values.get(key) is not None:
                     axes.barh(y + shift, 100 * values[key], 0.32, color=fill)
                     note = f"{100 * values[key]:.0f}"
                     axes.text(100 * values[key] + 1, y + shift, note, va="center", fontsize=8)
-            del label
         axes.set_xlim(0, max(105.0, 112 * max(both.values())))
         axes.set_xlabel("busy share of the resource in the counted steps (%)")
         _worlds_legend(figure, [bool(p), bool(m)])
-        return _finish(figure, name, f"{c.label}: how busy each resource was")
+        return finish(figure, name, f"{c.label}: how busy each resource was")
 
 
 def _worlds_legend(figure: Figure, present: Sequence[bool]) -> None:
@@ -242,8 +163,8 @@ def timeline_figure(c: Comparison, name: str, iterations: int = 3) -> Picture | 
         return None
     span = max(bar.end for _, lanes in shown for lane in lanes for bar in lane.bars)
     counts = [len(lanes) for _, lanes in shown]
-    with _style():
-        figure, axes = _figure(
+    with style():
+        figure, axes = new_figure(
             1.5 + sum(0.55 + 0.27 * n for n in counts),
             len(shown),
             sharex=True,
@@ -258,11 +179,11 @@ def timeline_figure(c: Comparison, name: str, iterations: int = 3) -> Picture | 
             "time since the first counted iteration began (ms); pale: a server's work for it"
         )
         _effects_legend(figure, list(present))
-        return _finish(figure, name, f"{c.label}: the first {iterations} counted iterations")
+        return finish(figure, name, f"{c.label}: the first {iterations} counted iterations")
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[Lane], present: dict[str, None]) -> None:
-    _rows(axes, [lane.label for lane in lanes])
+    rows_of(axes, [lane.label for lane in lanes])
     axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes], fontsize=8)
     for y, lane in enumerate(lanes):
         for served in (False, True):
@@ -286,8 +207,11 @@ def _effects_legend(figure: Figure, effects: Sequence[str]) -> None:
 
     ordered = [e for e in COLOURS if e in effects] + sorted(set(effects) - set(COLOURS))
     handles: list[Any] = [Patch(color=colour(e), label=_legend(e)) for e in ordered]
-    start = {"color": INK, "marker": "|", "linestyle": "none", "markersize": 9}
-    handles.append(Line2D([], [], label="iteration begins", **start))
+    handles.append(
+        Line2D(
+            [], [], color=INK, marker="|", linestyle="none", markersize=9, label="iteration begins"
+        )
+    )
     figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=9, columnspacing=1.4)
 
 
@@ -299,8 +223,8 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
         return None
     markers = ("o", "s", "^", "D", "v", "P", "X", "*")
     lines = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
-    with _style():
-        figure, (axes,) = _figure(3.4)
+    with style():
+        figure, (axes,) = new_figure(3.4)
         for k, (label, x, y) in enumerate(curves):
             axes.plot(
                 x,
@@ -317,7 +241,7 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
         axes.set_xlabel("examples trained on, all loops (warm-up included)")
         axes.set_ylabel("training loss (nats per example)")
         figure.legend(loc="outside upper left", ncols=2, fontsize=9)
-        return _finish(figure, "loss", "Training loss of the real runs")
+        return finish(figure, "loss", "Training loss of the real runs")
 
 
 def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
@@ -336,12 +260,3 @@ def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     ordered = sorted(sums)
     x = [min((g + 1) * group, last + 1) * per_iteration for g in ordered]
     return x, [sum(sums[g]) / len(sums[g]) for g in ordered]
-
-
-def svg_for_page(picture: Picture) -> str:
-    """The figure as an inline element: text in the page's colour, named for screen readers."""
-    from html import escape
-
-    body = picture.svg[picture.svg.index("<svg") :].replace(INK, "currentColor")
-    named = f'<svg role="img" aria-label="{escape(picture.title)}" '
-    return body.replace("<svg ", named, 1)

@@ -10,17 +10,29 @@ from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds, plus
 
-HEADER_ONLY = 1
-WITH_PAYLOAD = 2
-"""Messages of a request: its header, and its payload if it has one."""
+ANSWER = 1
+"""Messages of an answer: the asker knows its size, so it has no header."""
+ACKNOWLEDGEMENT_BYTES = 8
+"""Bytes of an answer that says only that the request is done; not payload."""
+
+
+def request_messages(payload: int) -> int:
+    """Messages of a request: its header, and its payload if it has one."""
+    return 2 if payload else 1
+
+
+_NOTHING: Seconds = (0.0, 0.0)
 
 
 @dataclass(slots=True)
 class Request:
-    """What a client sends to a shard, and what the shard does with it."""
+    """What a client sends to a shard, and what the shard does with it.
+
+    Of ``delivered`` and ``answered`` the client waits for one: that its bytes have arrived, or that
+    the answer is back.
+    """
 
     iteration: int
-    messages: int
     payload: int
     """Bytes that the client hands to the transport."""
     work: Seconds
@@ -30,9 +42,8 @@ class Request:
     """Where the shard records that it has served this."""
     finished: Callable[[int], None]
     """Called with the iteration once the shard is done with the request."""
-    answer: int | None = None
-    """Payload bytes of the answer; None: no answer."""
-    answer_messages: int = 0
+    answer: int = 0
+    """Payload bytes of the answer; 0: no answer, or an acknowledgement where ``barrier``."""
     barrier: Barrier | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)
@@ -72,18 +83,18 @@ class Channel:
             yield machines.transfer(client, host, request.payload)
             if request.delivered is not None:
                 request.delivered.arrive()
-            receive = plus(self._messages(request.messages), self._request)
-            send = self._messages(request.answer_messages)
+            receive = plus(self._messages(request_messages(request.payload)), self._request)
+            send = self._messages(ANSWER) if request.answered is not None else _NOTHING
             if request.barrier is None:
                 yield machines.compute(host, plus(receive, request.work, send), request.purpose)
             else:
                 yield machines.compute(host, receive, request.purpose)
                 yield request.barrier.arrive(request.contribution)
                 yield machines.compute(host, send, request.purpose)
-            if request.answer is not None:
+            if request.answered is not None:
                 yield kernel.timeout(machines.latency)
-                yield machines.transfer(host, client, request.answer)
-                if request.answered is not None:
-                    request.answered.arrive()
-            request.series.add(request.iteration, start, kernel.now, request.answer or 0)
+                size = request.answer or ACKNOWLEDGEMENT_BYTES
+                yield machines.transfer(host, client, size, header=False)
+                request.answered.arrive()
+            request.series.add(request.iteration, start, kernel.now, request.answer)
             request.finished(request.iteration)

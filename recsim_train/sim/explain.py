@@ -91,7 +91,7 @@ def name_of(resource: str) -> str:
         "interpreter": f"interpreter lock of {owner}",
         "nic.tx": f"NIC send of {owner}",
         "nic.rx": f"NIC receive of {owner}",
-        "thread": f"reading thread of {owner}",
+        "thread": f"parsing thread of {owner}",
     }
     return words[part]
 

@@ -270,10 +270,7 @@ class Fluid:
                 resource._demand += by * coefficient * kind.cap
             else:  # sums that only ever change by differences drift: start anew now and then
                 resource._demand = sum(
-                    k.count * k.cap * c
-                    for k in resource._kinds
-                    for r, c in k.uses
-                    if r is resource
+                    k.count * k.cap * c for k in resource._kinds for r, c in k.uses if r is resource
                 )
         if kind.count == 0:
             kind._version += 1

@@ -27,7 +27,7 @@ class Process:
         self.send = send
         self.receive = receive
         self.thread: Resource | None = None
-        """A thread that everything in this process runs in (readers)."""
+        """The thread that parses, in a reader."""
 
 
 class Machines:
@@ -78,20 +78,28 @@ class Machines:
 
     # ------------------------------------------------------------------ activities
 
-    def compute(self, process: Process, seconds: Seconds, purpose: str) -> Event:
-        """One thread's work of (total, lock-held) ``seconds``, as long as chance makes it."""
+    def compute(
+        self, process: Process, seconds: Seconds, purpose: str, *, thread: bool = False
+    ) -> Event:
+        """One thread's work of (total, lock-held) ``seconds``, as long as chance makes it.
+
+        ``thread``: it runs in the thread that the process has for this.
+        """
         total, held = seconds
         if total <= 0.0:
             return self.kernel.event().succeed()
         uses = [(process.cores, 1.0), (process.interpreter, held / total)]
-        if process.thread is not None:
+        if thread and process.thread is not None:
             uses.append((process.thread, 1.0))
         kind = self.kernel.fluid.kind(uses, cap=1.0)
         return self.kernel.activity(kind, total * self._jitter.factor(process.name, purpose))
 
-    def transfer(self, source: Process, target: Process, payload: float) -> Event:
-        """The bytes of one message, header included, after its latency."""
-        self.header_bytes += HEADER_BYTES
+    def transfer(
+        self, source: Process, target: Process, payload: float, *, header: bool = True
+    ) -> Event:
+        """The bytes of a message, its header included where it has one, after its latency."""
+        if header:
+            self.header_bytes += HEADER_BYTES
         key = (source.name, target.name)
         kind = self._flows.get(key)
         if kind is None:
@@ -105,7 +113,7 @@ class Machines:
                 cap=self._cap,
                 weight=self._weight,
             )
-        return self.kernel.activity(kind, payload + HEADER_BYTES)
+        return self.kernel.activity(kind, payload + (HEADER_BYTES if header else 0))
 
     def ring(self, members: list[Process], bytes_each: float) -> Event:
         """``bytes_each`` sent and received by every member of a ring, all at one rate."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.channel import WITH_PAYLOAD
-from recsim_train.sim.kernel import Queue, Steps
+from recsim_train.sim.channel import request_messages
+from recsim_train.sim.kernel import Mailbox, Queue, Steps
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.pricing import Seconds, plus
+from recsim_train.sim.machines import Process
 from recsim_train.sim.services import World
 from recsim_train.workload import shape
 
@@ -34,7 +34,7 @@ class Readers:
             else:
                 served.setdefault(reader, []).append(loop)
         for reader, clients in served.items():
-            world.kernel.process(self._reader(reader, clients))
+            world.kernel.process(self._parse(world.machines.processes[reader], clients))
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
@@ -43,36 +43,55 @@ class Readers:
             yield queue.reserve()
             queue.put(iteration)
 
-    def _reader(self, instance: Instance, clients: list[LoopState]) -> Steps:
-        """A reader process: one thread makes and sends batches, in turn for all its loops."""
-        world, kernel = self._world, self._world.kernel
-        process = world.machines.processes[instance]
-        work = plus(self._make, world.messages(WITH_PAYLOAD))
-        series = [
-            world.ledger.series(process.name, loop.name, "serve_next_batch", SOURCE)
-            for loop in clients
-        ]
+    def _parse(self, process: Process, clients: list[LoopState]) -> Steps:
+        """A reader's one parsing thread: batches in turn for all its loops, each handed to that
+        loop's sending thread, which holds one more."""
+        made = []
+        for loop in clients:
+            queue = Queue(self._world.kernel, 1)
+            made.append(queue)
+            self._world.kernel.process(self._send(process, loop, queue))
         for iteration in range(self._iterations):
-            for loop, record in zip(clients, series, strict=True):
-                assert loop.queue is not None
-                payload = self.batch_bytes(loop.position, iteration)
-                yield world.compute(process, work, f"{loop.name}.read")
-                yield kernel.timeout(world.machines.latency)
-                yield loop.queue.reserve()
-                start = kernel.now
-                yield world.machines.transfer(process, loop.process, payload)
-                record.add(iteration, start, kernel.now, payload)
-                kernel.process(self._receive(loop, loop.queue, world.messages(WITH_PAYLOAD)))
+            for loop, queue in zip(clients, made, strict=True):
+                work = self._make
+                yield self._world.compute(process, work, f"{loop.name}.read", thread=True)
+                yield queue.reserve()
+                queue.put(iteration)
 
-    def _receive(self, loop: LoopState, queue: Queue, work: Seconds) -> Steps:
-        """The trainer's thread that puts what arrived into the loop's queue."""
-        yield self._world.compute(loop.process, work, f"{loop.label}.receive_batch")
-        queue.put(None)
+    def _send(self, process: Process, loop: LoopState, made: Queue) -> Steps:
+        """A reader's thread that sends one loop's batches, once their receiver is ready."""
+        world, kernel = self._world, self._world.kernel
+        record = world.ledger.series(process.name, loop.name, "serve_next_batch", SOURCE)
+        inbox = Mailbox(kernel)
+        kernel.process(self._receive(process, loop, inbox))
+        for iteration in range(self._iterations):
+            yield made.get()
+            start = kernel.now
+            payload = self.batch_bytes(loop.position, iteration)
+            messages = world.messages(request_messages(payload))
+            yield world.compute(process, messages, f"{loop.name}.send")
+            yield kernel.timeout(world.machines.latency)
+            delivered = kernel.event()
+            inbox.put((payload, delivered))
+            yield delivered
+            record.add(iteration, start, kernel.now, payload)
+
+    def _receive(self, reader: Process, loop: LoopState, inbox: Mailbox) -> Steps:
+        """A trainer's thread that takes one loop's batches and puts them into its queue."""
+        world, queue = self._world, loop.queue
+        assert queue is not None
+        while True:
+            payload, delivered = yield inbox.get()
+            yield world.machines.transfer(reader, loop.process, payload)
+            delivered.succeed()
+            messages = world.messages(request_messages(payload))
+            yield world.compute(loop.process, messages, f"{loop.label}.receive_batch")
+            yield queue.reserve()
+            queue.put(None)
 
     def batch_bytes(self, position: int, iteration: int) -> int:
         """Payload of one batch: dense features, labels, ids, and the lengths of variable bags."""
         model, b = self._world.model, self._world.training.batch_size
-        assert self._world.counts is not None
         ids, _ = self._world.counts.batch_counts(position, iteration)
         variable = sum(table.variable for table in model.tables)
         fixed = b * (shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.explain import Window, explain, iterations_within
-from recsim_train.sim.ids import Counts
 from recsim_train.sim.memory import check_memory
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
@@ -25,7 +25,7 @@ def simulate(
     cluster: Cluster,
     *,
     progress: Progress | None = None,
-    counts: Counts | None = None,
+    counts: IdCounts | None = None,
 ) -> Outcome:
     """Predict one run of ``plan`` on ``cluster``; equal inputs give equal outcomes.
 
@@ -35,11 +35,9 @@ def simulate(
     """
     memory = check_memory(plan, cluster)
     if counts is None:
-        from recsim_train.data.counts import counts_for
-
         counts = counts_for(plan)
     training = plan.experiment.training
-    warmup, batch = training.warmup_steps, training.batch_size
+    warmup = training.warmup_steps
     total = warmup + training.steps
     steady = Steady(plan)
     done = 0
@@ -75,7 +73,7 @@ def simulate(
             "simulated_seconds": runtime.kernel.now,
             "stopped": "every step done" if steps == training.steps else "estimate settled",
             "header_bytes": runtime.machines.header_bytes,
-            "id_counts": str(getattr(counts, "source", "the data's id stream")),
+            "id_counts": counts.source,
             "memory": {use.name: use.document() for use in memory},
             "cores": {i.name: cluster.host(i.role).cores for i in plan.instances},
         },
@@ -96,7 +94,7 @@ def simulate(
         window,
         totals,
         predicted=speed.examples_per_second,
-        alone=_alone(plan, cluster, counts, steps) / 1.0 if batch else None,
+        alone=_alone(plan, cluster, counts, steps),
     )
     outcome.utilisation = found.utilisation
     outcome.bottleneck = found.bottleneck
@@ -105,7 +103,7 @@ def simulate(
     return outcome
 
 
-def _alone(plan: Plan, cluster: Cluster, counts: Counts, steps: int) -> float:
+def _alone(plan: Plan, cluster: Cluster, counts: IdCounts, steps: int) -> float:
     """Examples per second of the same loops when everything runs as fast as it would alone."""
     warmup = min(_ALONE_WARMUP, plan.experiment.training.warmup_steps)
     count = min(_ALONE_STEPS, steps)

@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import IdCounts
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.ghosts import GhostDense, GhostFeatures, GhostIds, GhostRows
-from recsim_train.sim.ids import Counts
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Kernel, Steps
 from recsim_train.sim.ledger import Ledger
@@ -48,7 +48,7 @@ class Runtime:
         self,
         plan: Plan,
         cluster: Cluster,
-        counts: Counts,
+        counts: IdCounts,
         *,
         iterations: int,
         strategies: Sequence[Strategy] | None = None,
@@ -158,6 +158,8 @@ class Runtime:
             except Exception as error:
                 failure = error
                 continue
+            if name is None:
+                continue
             series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
             series.add(loop.iteration, start, self.kernel.now, payload)
         self._close_iteration(loop)
@@ -204,7 +206,7 @@ class Runtime:
         )
 
     # ------------------------------------------------------------------ effects
-    # Each returns (answer, name in the records, payload bytes).
+    # Each returns (answer, name in the records or None for no record, payload bytes).
 
     def _next_batch(self, loop: LoopState, _: effects.NextBatch) -> Steps:
         if loop.queue is None:
@@ -217,12 +219,10 @@ class Runtime:
         if self.opening is None and loop.iteration == warmup:
             self.opening = (now, self.kernel.used())
         loop.waiting = "a core"
-        yield self.world.compute(
-            loop.process, self.world.overhead(), f"{loop.label}.next_batch"
-        )
+        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.next_batch")
         if loop.iteration >= self.iterations:
             loop.iteration = self.iterations
-            return None, SOURCE, 0
+            return None, None, 0
         loop.waiting = "a batch from its reader queue"
         yield loop.queue.get()
         ids, unique = self.counts.batch_counts(loop.position, loop.iteration)

@@ -8,13 +8,13 @@ activity: a client pays for all messages of an effect before the first one leave
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from recsim_train.data.counts import IdCounts, ShardCount
+from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import DensePlan, DenseShard, EmbeddingPlan, EmbeddingShard
-from recsim_train.sim.channel import HEADER_ONLY, WITH_PAYLOAD, Request
+from recsim_train.sim.channel import ANSWER, Request, request_messages
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
-from recsim_train.sim.ids import Counts, ShardIds
-from recsim_train.sim.kernel import Barrier, Countdown, Steps
+from recsim_train.sim.kernel import Barrier, Countdown, Event, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
@@ -28,7 +28,7 @@ class World:
     """What every effect needs at hand."""
 
     def __init__(
-        self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: Counts | None
+        self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: IdCounts
     ) -> None:
         self.machines = machines
         self.kernel = machines.kernel
@@ -37,6 +37,7 @@ class World:
         self.counts = counts
         self.model = pricing.experiment.model
         self.training = pricing.experiment.training
+        self.data = pricing.experiment.data
 
     def messages(self, count: int) -> Seconds:
         """Handling ``count`` messages at one end."""
@@ -46,9 +47,11 @@ class World:
         """The runtime's own work for one effect."""
         return self.pricing.units(effect=1)
 
-    def compute(self, process: Process, seconds: Seconds, purpose: str) -> Any:
+    def compute(
+        self, process: Process, seconds: Seconds, purpose: str, *, thread: bool = False
+    ) -> Event:
         """An event: one thread's work is done."""
-        return self.machines.compute(process, seconds, purpose)
+        return self.machines.compute(process, seconds, purpose, thread=thread)
 
 
 class Service:
@@ -59,16 +62,17 @@ class Service:
         self.name = name
 
     def send(
-        self, loop: LoopState, requests: list[tuple[int, Request]], delivered: bool
+        self, loop: LoopState, requests: list[tuple[int, Request]], *, answers: bool
     ) -> Countdown:
-        """Post requests (shard, request) after the latency; counts down what is awaited."""
+        """Post requests (shard, request) after the latency; counts down what is awaited:
+        answers, or deliveries where there is nothing to answer."""
         world = self.world
         countdown = Countdown(world.kernel, len(requests))
         for _, request in requests:
-            if delivered:
-                request.delivered = countdown
-            else:
+            if answers and (request.answer or request.barrier is not None):
                 request.answered = countdown
+            else:
+                request.delivered = countdown
             loop.ask()
 
         def arrive() -> None:
@@ -80,14 +84,13 @@ class Service:
         return countdown
 
     def request(
-        self, loop: LoopState, host: Process, effect: str, payload: int | None, work: Seconds
+        self, loop: LoopState, host: Process, effect: str, payload: int, work: Seconds
     ) -> Request:
-        """A request of the loop's present iteration; ``payload`` None: header only."""
+        """A request of the loop's present iteration with ``payload`` bytes."""
         world = self.world
         return Request(
             iteration=loop.iteration,
-            messages=HEADER_ONLY if payload is None else WITH_PAYLOAD,
-            payload=payload or 0,
+            payload=payload,
             work=work,
             purpose=f"{loop.name}.{effect}",
             series=world.ledger.series(host.name, loop.name, f"serve_{effect}", self.name),
@@ -104,34 +107,38 @@ class EmbeddingRuntime(Service):
         self.pooled = plan.service.pooling == "server"
         self.slices = sum(len(shard.slices) for shard in plan.shards)
         self.hosts = [world.machines.processes[shard.host] for shard in plan.shards]
+        self._joint: dict[int, float] = {}
         together = plan.service.apply == "together"
         self.barriers = [
-            Barrier(world.kernel, clients, partial(self._apply_together, shard)) if together else None
+            Barrier(world.kernel, clients, partial(self._apply_together, shard))
+            if together
+            else None
             for shard in plan.shards
         ]
 
     # ------------------------------------------------------------------ what travels
 
-    def shard_ids(self, ids: GhostIds) -> list[ShardIds]:
-        assert self.world.counts is not None
+    def shard_ids(self, ids: GhostIds) -> list[ShardCount]:
         return list(self.world.counts.shard_counts(ids.position, ids.batch))
 
-    def _ids_bytes(self, count: ShardIds) -> int:
+    def _ids_bytes(self, count: ShardCount) -> int:
         if not self.pooled:
             return shape.ID_BYTES * count.unique
         return shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
 
-    def _vector_bytes(self, shard: EmbeddingShard, count: ShardIds) -> int:
-        vectors = len(shard.slices) * self.world.training.batch_size if self.pooled else count.unique
+    def _vector_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
+        vectors = (
+            len(shard.slices) * self.world.training.batch_size if self.pooled else count.unique
+        )
         return vectors * shape.row_bytes(self.world.model)
 
-    def _gradient_bytes(self, shard: EmbeddingShard, count: ShardIds) -> int:
+    def _gradient_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
         keys = 0 if self.pooled else shape.ID_BYTES * count.unique
         return keys + self._vector_bytes(shard, count)
 
     # ------------------------------------------------------------------ what it costs
 
-    def _client(self, operation: str, counts: list[ShardIds]) -> Seconds:
+    def _client(self, operation: str, counts: list[ShardCount]) -> Seconds:
         unique = sum(c.unique for c in counts)
         return self.world.pricing.operation(
             operation,
@@ -151,17 +158,36 @@ class EmbeddingRuntime(Service):
             tables=len(shard.slices),
         )
 
-    def _contribution(self, count: ShardIds) -> tuple[int, int]:
+    def _contribution(self, count: ShardCount) -> tuple[int, int]:
         return (count.ids if self.pooled else count.unique), count.unique
 
     def _apply_together(self, shard: EmbeddingShard, brought: list[tuple[int, int]]) -> Steps:
-        """One update with all clients' ids; ids that several of them hold are counted for each."""
-        rows = sum(part.rows for part in shard.slices)
+        """One update with all clients' ids, of which some are the same."""
         ids = sum(i for i, _ in brought)
-        unique = min(sum(u for _, u in brought), rows)
+        unique = round(sum(u for _, u in brought) * self._joint_share(shard, len(brought)))
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
         yield self.world.compute(host, work, f"{self.name}[{shard.index}].update")
+
+    def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
+        """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.
+
+        Counts are known batch by batch only; how batches overlap is taken from the generator's
+        Zipf law, for files too.
+        """
+        known = self._joint.get(shard.index)
+        if known is None:
+            batch, exponent = self.world.training.batch_size, self.world.data.synthetic.zipf
+            apart = joint = 0.0
+            for part in shard.slices:
+                rows = self.world.model.tables[part.table].rows
+                ids = batch * shape.mean_ids(self.world.model, part.table)
+                share = part.rows / rows
+                popularity = Zipf(rows, exponent)
+                apart += share * clients * popularity.expected_distinct(ids)
+                joint += share * popularity.expected_distinct(clients * ids)
+            known = self._joint[shard.index] = joint / apart
+        return known
 
     # ------------------------------------------------------------------ effects
 
@@ -180,37 +206,34 @@ class EmbeddingRuntime(Service):
             raise TypeError(f"{self.name} pools on the {self.plan.service.pooling}: give {wanted}")
         world, counts = self.world, self.shard_ids(ids)
         remote, local = self._split(loop)
+        sizes = {shard.index: self._ids_bytes(counts[shard.index]) for shard in remote}
         out = plus(
             world.overhead(),
             self._client("route_ids", counts),
-            world.messages(WITH_PAYLOAD * len(remote)),
+            world.messages(sum(map(request_messages, sizes.values()))),
         )
         loop.waiting = "a core"
         yield world.compute(loop.process, out, f"{loop.label}.route_ids")
         requests = []
-        payload = 0
         for shard in remote:
             count = counts[shard.index]
-            size = self._ids_bytes(count)
-            payload += size
             work = self._shard("lookup", shard, count.ids, count.unique)
-            request = self.request(loop, self.hosts[shard.index], "lookup", size, work)
+            host = self.hosts[shard.index]
+            request = self.request(loop, host, "lookup", sizes[shard.index], work)
             request.answer = self._vector_bytes(shard, count)
-            request.answer_messages = WITH_PAYLOAD
             requests.append((shard.index, request))
-        answers = self.send(loop, requests, delivered=False)
+        answers = self.send(loop, requests, answers=True)
         for shard in local:
             count = counts[shard.index]
             work = self._shard("lookup", shard, count.ids, count.unique)
             yield world.compute(loop.process, work, f"{loop.name}.lookup")
         loop.waiting = f"answers to Lookup from {_shards(self.name, remote)}"
         yield answers.done
-        back = plus(
-            world.messages(WITH_PAYLOAD * len(remote)), self._client("assemble_rows", counts)
-        )
+        answered = sum(request.answer > 0 for _, request in requests)
+        back = plus(world.messages(ANSWER * answered), self._client("assemble_rows", counts))
         loop.waiting = "a core"
         yield world.compute(loop.process, back, f"{loop.label}.assemble_rows")
-        return GhostRows(ids), payload
+        return GhostRows(ids), sum(sizes.values())
 
     def update(self, loop: LoopState, gradient: object) -> Steps:
         """Returns (None, payload bytes)."""
@@ -218,29 +241,26 @@ class EmbeddingRuntime(Service):
             raise TypeError("Update needs the gradient of a Lookup's answer")
         world, counts = self.world, self.shard_ids(gradient.ids)
         remote, local = self._split(loop)
+        sizes = {s.index: self._gradient_bytes(s, counts[s.index]) for s in remote}
         out = plus(
             world.overhead(),
             self._client("route_gradient", counts),
-            world.messages(WITH_PAYLOAD * len(remote)),
+            world.messages(sum(map(request_messages, sizes.values()))),
         )
         loop.waiting = "a core"
         yield world.compute(loop.process, out, f"{loop.label}.route_gradient")
         together = self.plan.service.apply == "together"
         requests = []
-        payload = 0
         for shard in remote:
-            count = counts[shard.index]
-            size = self._gradient_bytes(shard, count)
-            payload += size
-            ids, unique = self._contribution(count)
+            ids, unique = self._contribution(counts[shard.index])
             work = NOTHING if together else self._shard("update", shard, ids, unique)
-            request = self.request(loop, self.hosts[shard.index], "update", size, work)
+            host = self.hosts[shard.index]
+            request = self.request(loop, host, "update", sizes[shard.index], work)
             if together:
-                request.answer, request.answer_messages = 0, HEADER_ONLY
                 request.barrier = self.barriers[shard.index]
                 request.contribution = (ids, unique)
             requests.append((shard.index, request))
-        sent = self.send(loop, requests, delivered=not together)
+        sent = self.send(loop, requests, answers=together)
         for shard in local:
             ids, unique = self._contribution(counts[shard.index])
             barrier = self.barriers[shard.index]
@@ -257,9 +277,9 @@ class EmbeddingRuntime(Service):
         yield sent.done
         if together and remote:
             loop.waiting = "a core"
-            acknowledged = world.messages(HEADER_ONLY * len(remote))
+            acknowledged = world.messages(ANSWER * len(remote))
             yield world.compute(loop.process, acknowledged, f"{loop.label}.acknowledged")
-        return None, payload
+        return None, sum(sizes.values())
 
 
 class DenseRuntime(Service):
@@ -301,22 +321,20 @@ class DenseRuntime(Service):
         world, mine = self.world, loop.process.name
         remote = [s for s in self.plan.shards if s.host.name != mine]
         local = [s for s in self.plan.shards if s.host.name == mine]
-        each = WITH_PAYLOAD if sends else HEADER_ONLY
-        out = plus(world.overhead(), world.messages(each * len(remote)))
+        sizes = {s.index: self._bytes * s.elements if sends else 0 for s in remote}
+        sent = sum(map(request_messages, sizes.values()))
+        out = plus(world.overhead(), world.messages(sent))
         loop.waiting = "a core"
         yield world.compute(loop.process, out, f"{loop.label}.{effect}")
         requests = []
-        payload = 0
         for shard in remote:
-            size = self._bytes * shard.elements
-            payload += size if sends else 0
             work = world.pricing.operation(operation, elements=shard.elements)
             host = self.hosts[shard.index]
-            request = self.request(loop, host, effect, size if sends else None, work)
+            request = self.request(loop, host, effect, sizes[shard.index], work)
             if answers:
-                request.answer, request.answer_messages = size, WITH_PAYLOAD
+                request.answer = self._bytes * shard.elements
             requests.append((shard.index, request))
-        awaited = self.send(loop, requests, delivered=not answers)
+        awaited = self.send(loop, requests, answers=answers)
         for shard in local:
             work = world.pricing.operation(operation, elements=shard.elements)
             yield world.compute(loop.process, work, f"{loop.name}.{effect}")
@@ -325,9 +343,9 @@ class DenseRuntime(Service):
         yield awaited.done
         if answers and remote:
             loop.waiting = "a core"
-            back = world.messages(WITH_PAYLOAD * len(remote))
+            back = world.messages(ANSWER * len(remote))
             yield world.compute(loop.process, back, f"{loop.label}.{effect}.answer")
-        return payload
+        return sum(sizes.values())
 
 
 def _shards(service: str, shards: list[EmbeddingShard] | list[DenseShard]) -> str:

@@ -37,6 +37,4 @@ class Steady:
 
     def estimate(self, counted: int, iterations: list[Iteration]) -> Throughput:
         """Throughput over the first ``counted`` counted iterations of each loop."""
-        return throughput(
-            iterations, warmup=self._warmup, steps=counted, batch_size=self._batch
-        )
+        return throughput(iterations, warmup=self._warmup, steps=counted, batch_size=self._batch)

@@ -92,9 +92,10 @@ class FlatPS(Strategy):
         return gradients.dense
 
     async def keys(self, batch: Batch) -> Ids:
-        if self.pooling == "server":
-            return batch.ids
-        return await Compute(DEDUPLICATE, batch.ids)
+        ids = batch.ids
+        if self.pooling == "worker":
+            ids = await Compute(DEDUPLICATE, ids)
+        return ids
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE))

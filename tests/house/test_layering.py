@@ -30,7 +30,18 @@ ONLY_IN = {
     "yaml": {"config/"},
 }
 NEVER_IN = {
-    "torch": {"strategy", "config", "placement", "workload", "data", "trace", "results", "sim", "report", "cli"},
+    "torch": {
+        "strategy",
+        "config",
+        "placement",
+        "workload",
+        "data",
+        "trace",
+        "results",
+        "sim",
+        "report",
+        "cli",
+    },
     "simpy": {"executor", "strategy", "calibrate"},
     "pydantic": {"strategy"},
 }
@@ -98,6 +109,8 @@ def test_help_imports_no_heavy_library() -> None:
     assert not heavy & loaded
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.name != "__main__.py"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if p.name != "__main__.py"], ids=lambda p: p.stem
+)
 def test_modules_stay_small_enough_to_hold_in_the_head(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 500

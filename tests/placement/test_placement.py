@@ -21,11 +21,16 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 
 
-def experiment(rows: list[int], kind: str = "flat_ps", *, split: float = 1.0, **roles: int) -> Experiment:
+def experiment(
+    rows: list[int], kind: str = "flat_ps", *, split: float = 1.0, **roles: int
+) -> Experiment:
     return Experiment(
         name="t",
         model=Model(
-            embedding_dim=8, bottom_mlp=(16, 8), top_mlp=(8, 1), tables=tuple(Table(rows=r) for r in rows)
+            embedding_dim=8,
+            bottom_mlp=(16, 8),
+            top_mlp=(8, 1),
+            tables=tuple(Table(rows=r) for r in rows),
         ),
         roles=Roles(**roles),
         training=Training(threads=2),
@@ -50,11 +55,13 @@ def test_every_row_has_exactly_one_home(rows: list[int], shards: int, split: flo
 
 
 @given(rows=st.lists(st.integers(1, 10**6), min_size=4, max_size=30), shards=st.integers(1, 4))
-def test_whole_tables_are_packed_within_the_bound_of_longest_first(rows: list[int], shards: int) -> None:
+def test_whole_tables_are_packed_within_the_bound_of_longest_first(
+    rows: list[int], shards: int
+) -> None:
     spec = experiment(rows, split=10.0)
     weights = table_weights(spec)
     loads = [sum(weights[p.table] for p in shard) for shard in pack_tables(spec, shards)]
-    assert max(loads) <= max(4 / 3 / shards, max(weights)) + max(weights) + 1e-9
+    assert max(loads) <= max(4 / 3 / shards, *weights) + max(weights) + 1e-9
     assert sum(loads) == pytest.approx(1.0)
 
 
@@ -81,7 +88,10 @@ def test_without_servers_the_shards_live_in_the_trainers() -> None:
 
 
 def test_lock_step_and_unused_roles_are_said() -> None:
-    plan = build_plan(e := experiment([9], "allreduce", trainers=2, dense_servers=1, embedding_servers=1), e.strategies[0])
+    plan = build_plan(
+        e := experiment([9], "allreduce", trainers=2, dense_servers=1, embedding_servers=1),
+        e.strategies[0],
+    )
     assert plan.threads == 1
     assert not plan.of_role("dense_server")
     assert [note.split(":")[0] for note in plan.notes] == [
@@ -98,13 +108,18 @@ def test_more_servers_than_anything_to_hold_is_one_sentence() -> None:
 def test_streams_of_the_loops_do_not_overlap() -> None:
     plan = build_plan(e := experiment([100], trainers=2, readers=1), e.strategies[0])
     assert [loop.name for loop in plan.feeding] == [
-        "trainer[0].worker[0]", "trainer[0].worker[1]", "trainer[1].worker[0]", "trainer[1].worker[1]",
-    ]  # fmt: skip
+        "trainer[0].worker[0]",
+        "trainer[0].worker[1]",
+        "trainer[1].worker[0]",
+        "trainer[1].worker[1]",
+    ]
     assert {str(plan.reader_of(loop)) for loop in plan.feeding} == {str(plan.of_role("reader")[0])}
 
 
 def test_a_plan_can_be_printed() -> None:
-    plan = build_plan(e := experiment([100_000, 50], trainers=2, embedding_servers=2), e.strategies[0])
+    plan = build_plan(
+        e := experiment([100_000, 50], trainers=2, embedding_servers=2), e.strategies[0]
+    )
     text = describe(plan)
     for instance in plan.instances:
         assert instance.name in text

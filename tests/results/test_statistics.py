@@ -81,12 +81,13 @@ def test_an_interrupted_run_counts_what_was_done() -> None:
 
 def test_nothing_counted_gives_no_figure() -> None:
     got = throughput(process([1.0] * 3), warmup=10, steps=5, batch_size=4)
-    assert got.examples_per_second is None and got.ci95 is None and got.seconds == 0.0
+    assert (got.examples_per_second, got.ci95, got.seconds) == (None, None, 0.0)
 
 
 def test_one_iteration_gives_a_rate_without_interval() -> None:
     got = throughput(process([2.0]), warmup=0, steps=1, batch_size=4)
-    assert got.examples_per_second == pytest.approx(2.0) and got.ci95 is None
+    assert got.examples_per_second == pytest.approx(2.0)
+    assert got.ci95 is None
 
 
 @pytest.mark.parametrize(("per_loop", "windows"), [(1, 1), (2, 2), (7, 2), (40, 10), (5000, 20)])

@@ -1,0 +1,193 @@
+"""Does it fit: bytes of every process, against the memory of the machine it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.errors import UserError
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Instance, Plan, Role
+from recsim_train.workload import shape
+
+PROCESS_BYTES = 256 * 2**20
+"""An interpreter with its libraries loaded, before any of ours: a round figure."""
+_TRIED = 16
+"""Numbers of embedding servers that are tried for a suggestion."""
+
+_ROLE_NAMES: dict[Role, str] = {
+    "trainer": "trainers",
+    "embedding_server": "embedding servers",
+    "dense_server": "dense servers",
+    "reader": "readers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of one process."""
+
+    instance: Instance
+    parts: dict[str, float] = field(default_factory=dict)
+    """By what they are for: "tables" (rows and their optimizer's state), "dense", "activations",
+    "queues", "buffers", "process"."""
+    available: float = 0.0
+    """Memory of its machine."""
+
+    @property
+    def name(self) -> str:
+        return self.instance.name
+
+    @property
+    def needed(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def tables(self) -> float:
+        return self.parts.get("tables", 0.0)
+
+    def document(self) -> dict[str, object]:
+        """As JSON."""
+        return {"bytes": self.needed, "available": self.available, **self.parts}
+
+
+def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:
+    """What one process holds when all is allocated. An estimate of the large parts."""
+    parts = {"process": float(PROCESS_BYTES)}
+
+    def add(what: str, size: float) -> None:
+        if size:
+            parts[what] = parts.get(what, 0.0) + size
+
+    training, model = plan.experiment.training, plan.experiment.model
+    value, row = shape.value_bytes(model), shape.row_bytes(model)
+    weights = shape.dense_parameters(model) * value
+    batch = _batch_bytes(plan)
+    clients = len(plan.feeding)
+    if plan.embedding is not None:
+        pooled = plan.embedding.service.pooling == "server"
+        for shard in plan.embedding.shards:
+            if shard.host != instance:
+                continue
+            state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
+            add("tables", sum(part.rows for part in shard.slices) * (row + state))
+            ids = sum(shape.mean_ids(model, part.table) for part in shard.slices)
+            vectors = len(shard.slices) if pooled else ids
+            each = training.batch_size * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
+            add("buffers", clients * each)
+    if plan.dense is not None:
+        copies = 2 if training.dense_optimizer == "adagrad" else 1
+        for part in plan.dense.shards:
+            if part.host == instance:
+                add("dense", copies * part.elements * value)
+                add("buffers", 2 * clients * part.elements * value)
+    loops = [loop for loop in plan.all_loops if loop.trainer == instance.index]
+    if instance.role == "trainer":
+        # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
+        copies = 2 if training.dense_optimizer == "adagrad" else 1
+        add("dense", weights * (copies + 3 * len(loops)))
+        add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
+        add("activations", _activation_bytes(plan) * len(loops))
+    elif instance.role == "reader":
+        served = sum(plan.reader_of(loop) == instance for loop in plan.feeding)
+        add("queues", batch * 2 * (served + 1))
+    return MemoryUse(instance, parts, available)
+
+
+def _batch_bytes(plan: Plan) -> float:
+    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
+    return b * (
+        shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES + shape.ID_BYTES * ids
+    )
+
+
+def _activation_bytes(plan: Plan) -> float:
+    """Activations and their gradients of one batch, with the embeddings that were looked up."""
+    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    outputs = sum(o for _, o in shape.layers(model))
+    vectors = len(model.tables) + 1
+    pooled = plan.embedding is None or plan.embedding.service.pooling == "server"
+    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
+    looked_up = 2 * (len(model.tables) if pooled else ids) * model.embedding_dim
+    per_example = 2 * (outputs + vectors * (model.embedding_dim + vectors)) + looked_up
+    return b * per_example * shape.value_bytes(model)
+
+
+def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
+    """Memory of every process, in rank order.
+
+    Raises UserError, in one sentence with the role and the figures, where something does not fit.
+    """
+    if cluster.colocate:
+        return check_machine(plan, cluster.hosts["default"])
+    uses = [memory_of(plan, i, cluster.host(i.role).memory) for i in plan.instances]
+    for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
+        if use.needed > use.available:
+            raise UserError(
+                f"{use.name} needs {gib(use.needed)} GiB{_of_tables(use.tables)}, but its host has "
+                f"{gib(use.available)} GiB{_advice(plan, cluster, use)}"
+            )
+    return uses
+
+
+def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
+    """Memory of every process, all on one machine of type ``host``.
+
+    Raises UserError, in one sentence with the figures, where they do not fit together.
+    """
+    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
+    needed = sum(use.needed for use in uses)
+    if needed > host.memory:
+        tables = sum(use.tables for use in uses)
+        largest = max(uses, key=lambda use: use.needed)
+        role = _ROLE_NAMES[largest.instance.role]
+        share = sum(u.needed for u in uses if u.instance.role == largest.instance.role)
+        raise UserError(
+            f"all processes together need {gib(needed)} GiB{_of_tables(tables)}, most of it the "
+            f"{role} with {gib(share)} GiB, but the machine has {gib(host.memory)} GiB; cap the "
+            "tables' rows"
+        )
+    return uses
+
+
+def gib(size: float) -> str:
+    """Bytes as a number of GiB."""
+    number = size / 2**30
+    return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
+
+
+def _of_tables(tables: float) -> str:
+    return f" (of which tables {gib(tables)} GiB)" if tables else ""
+
+
+def _advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
+    """How many embedding servers would do, if that helps."""
+    host = cluster.host("embedding_server")
+    fits_without = use.needed - use.tables <= use.available
+    if not use.tables or (use.instance.role != "embedding_server" and not fits_without):
+        return "; use a larger host, fewer threads or a smaller batch"
+    present = len(plan.of_role("embedding_server"))
+    room = host.memory - PROCESS_BYTES
+    tables = sum(memory_of(plan, instance).tables for instance in plan.instances)
+    if room > 0:
+        first = max(present + 1, int(tables / room))
+        for servers in range(first, first + _TRIED):
+            if _fits(plan, cluster, servers):
+                return f"; {servers} embedding servers would be enough"
+    return "; cap the tables' rows or use a larger host"
+
+
+def _fits(plan: Plan, cluster: Cluster, servers: int) -> bool:
+    roles = plan.experiment.roles.model_copy(update={"embedding_servers": servers})
+    experiment = plan.experiment.model_copy(update={"roles": roles})
+    try:
+        other = build_plan(experiment, plan.strategy)
+    except UserError:
+        return False
+    uses: Sequence[MemoryUse] = [
+        memory_of(other, instance, cluster.host(instance.role).memory)
+        for instance in other.instances
+    ]
+    return all(use.needed <= use.available for use in uses if use.tables)

@@ -1,0 +1,179 @@
+"""The loop through the command line: simulate, run, report on Criteo text."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+
+EXPERIMENT = """
+name: small
+model: {embedding_dim: 8, bottom_mlp: [16, 8], top_mlp: [16, 1], tables: {count: 26, rows: 500}}
+data: {path: small.tsv, generate: true, eval_rows: 500, synthetic: {rows: 3000}}
+roles: {trainers: 2, embedding_servers: 1, dense_servers: 1}
+training: {batch_size: 32, threads: 2, steps: 20, warmup_steps: 2}
+strategy: flat_ps
+"""
+
+
+def command(*words: str, cwd: Path, timeout: float = 110) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recsim_train", *words],
+        cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def answer(*words: str, cwd: Path, code: int = 0) -> Any:
+    done = command(*words, "--json", cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+RUN_FIELDS = {
+    "run_id", "run_dir", "world", "strategy", "examples_per_second", "ci95", "steps", "seconds",
+    "bytes_sent", "bottleneck", "loss", "auc", "normalized_entropy",
+}  # fmt: skip
+
+
+def test_the_whole_loop(folder: Path) -> None:
+    predicted = answer("simulate", "small.yaml", "--cluster", REFERENCE, cwd=folder)["runs"][0]
+    measured = answer("run", "small.yaml", cwd=folder)["runs"][0]
+    for run, world in ((predicted, "simulated"), (measured, "real")):
+        assert set(run) >= RUN_FIELDS
+        assert run["world"] == world
+        assert run["strategy"] == "flat_ps"
+        assert run["steps"] == 20
+        low, high = run["ci95"]
+        assert low <= run["examples_per_second"] <= high
+        examples = 2 * 2 * 20 * 32
+        assert run["examples_per_second"] == pytest.approx(examples / run["seconds"], rel=1e-6)
+    assert predicted["loss"] is None
+    assert 0.3 < measured["auc"] < 1
+    # By hand: ids up, pooled vectors down, their gradients up; weights down, gradients up.
+    weights = 4 * (13 * 16 + 16 + 16 * 8 + 8 + (8 + 27 * 26 // 2) * 16 + 16 + 16 + 1)
+    per_iteration = 8 * 26 * 32 + 2 * 4 * 26 * 8 * 32 + 2 * weights
+    assert measured["bytes_sent"] == predicted["bytes_sent"] == 2 * 2 * 20 * per_iteration
+
+    found = answer("report", "runs", "--out", "report", cwd=folder)
+    (pair,) = found["comparisons"]
+    assert pair["predicted_bytes"] == pair["measured_bytes"]
+    error = predicted["examples_per_second"] / measured["examples_per_second"] - 1
+    assert pair["signed_error"] == pytest.approx(error)
+    assert found["summary"]["median_abs_error"] == pytest.approx(abs(error))
+    page = (folder / "report" / "report.html").read_text(encoding="utf-8")
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert 'src="http' not in page
+    assert (folder / "report" / "summary.json").exists()
+    assert "flat_ps" in (folder / "report" / "summary.md").read_text(encoding="utf-8")
+
+    gate = command("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
+    assert gate.returncode == 3, gate.stderr
+    assert "Traceback" not in gate.stderr
+    loose = command("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
+    assert loose.returncode == 0, loose.stderr
+
+
+def test_simulation_is_byte_identical_and_free_of_torch(folder: Path) -> None:
+    script = (
+        "import sys\n"
+        "words = ['simulate', 'small.yaml', '--cluster', {!r}, '--out', {!r}]\n"
+        "sys.argv = ['recsim-train', *words]\n"
+        "from recsim_train.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    files = []
+    for out in ("first", "second"):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(REFERENCE, out)],
+            cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (run,) = (folder / out).iterdir()
+        skip = {"summary.json"}  # names the directory it lies in
+        files.append({p.name: p.read_bytes() for p in run.iterdir() if p.name not in skip})
+    assert files[0] == files[1]
+
+
+def test_resume_keeps_what_is_complete(folder: Path) -> None:
+    first = answer("run", "small.yaml", cwd=folder)["runs"][0]
+    again = answer("run", "small.yaml", "--resume", cwd=folder)["runs"][0]
+    assert again["run_id"] == first["run_id"]
+    anew = answer("run", "small.yaml", cwd=folder)["runs"][0]
+    assert anew["run_id"] != first["run_id"]
+
+
+@pytest.mark.parametrize("name", ["simulate", "run"])
+def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
+    done = command(name, "small.yaml", "--dry-run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for process in ("trainer[1]", "embedding_server[0]", "dense_server[0]"):
+        assert process in done.stdout
+    assert not (folder / "runs").exists()
+
+
+def start_long_run(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recsim_train", "run", "small.yaml",
+         "--set", "training.steps=1000000"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    parent = psutil.Process(process.pid)
+    end = time.monotonic() + 60
+    while len(children := parent.children(recursive=True)) < 4 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert len(children) >= 4
+    time.sleep(8)  # into the training
+    return process, parent.children(recursive=True)
+
+
+def gone(children: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert not alive
+
+
+@pytest.mark.parametrize("role", ["trainer[1]", "embedding_server[0]", "dense_server[0]"])
+def test_a_killed_role_ends_the_run_with_a_sentence(folder: Path, role: str) -> None:
+    process, children = start_long_run(folder)
+    victim = next(p for p in children if any(role in word for word in p.cmdline()))
+    victim.kill()
+    begin = time.monotonic()
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - begin < 15
+    assert process.returncode == 1
+    assert role in errors
+    assert "SIGKILL" in errors
+    assert "Traceback" not in errors
+    gone(children)
+
+
+def test_ctrl_c_keeps_the_partial_result(folder: Path) -> None:
+    process, children = start_long_run(folder)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    gone(children)
+    (run,) = (folder / "runs").iterdir()
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted"
