@@ -52,7 +52,7 @@ def _check(path: Path) -> None:
         raise UserError(f"{path}: the file holds no text once unpacked; expected {_EXPECTED}")
     if b"\0" in text[:_BINARY_LOOK]:
         raise UserError(f"{path}: a binary file; expected {_EXPECTED}")
-    lines = text.split(b"\n")[:_LINES]
+    lines = text.removesuffix(b"\n").split(b"\n")[:_LINES]
     if not any(line.count(b"\t") == COLUMNS - 1 for line in lines):
         raise UserError(
             f"{path}: no line among the first {len(lines)} has {COLUMNS} tab-separated columns; "

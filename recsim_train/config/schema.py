@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, RoleName
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
 from recsim_train.config.options import OptionSchema, Schemas
@@ -49,6 +49,7 @@ def cluster_schema() -> dict[str, Any]:
         "anyOf": [DURATION.json_schema(), {k: v for k, v in price.items() if k != "description"}],
     }
     _default_texts(definitions)
+    schema["properties"]["hosts"]["propertyNames"] = {"enum": ["default", *get_args(RoleName)]}
     return {"$schema": DRAFT, **schema, "title": "recsim-train cluster profile"}
 
 

@@ -36,7 +36,7 @@ def parse_value(text: str, where: str) -> Any:
         message = error.problems[0].message
         raise ConfigErrors([Problem(Mark(where), "", message)], where) from None
     if node is None:
-        return None
+        return text or None
     if not quoted and not _whole(node, text):
         return text
     builder = Builder(where, [])

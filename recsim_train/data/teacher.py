@@ -133,7 +133,7 @@ def _sigmoid(x: Floats) -> Floats:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def _mean_by_bag(values: Floats, bag: Bags, examples: int) -> Floats:
+def _mean_by_bag(values: Floats, bag: Bag, examples: int) -> Floats:
     """Mean of the values in each example's bag."""
     if bag.lengths is None:
         return values if len(values) == examples else values.reshape(examples, -1).mean(axis=1)

@@ -43,7 +43,7 @@ class Zipf:
             return (uniforms * self.size).astype(np.int64)
         ranks = np.searchsorted(self._cumulated, uniforms, side="right").astype(np.int64)
         if self.size > self._head:
-            tail = np.flatnonzero(ranks == self._head)
+            tail = np.nonzero(ranks == self._head)
             mass = (uniforms[tail] - self._cumulated[-1]) * self._total
             power = 1.0 - self.exponent
             start = self._integral(self._head + 0.5)

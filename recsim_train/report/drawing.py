@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PREDICTED, MEASURED = "#56B4E9", "#0B4F7D"
+PREDICTED, MEASURED = "#8FB8DE", "#2F6DB0"
 # Okabe and Ito's colours, told apart by colour-blind readers; the same effect everywhere.
 COLOURS = {
     "compute": "#0072B2",
@@ -99,7 +99,8 @@ def finish(figure: Figure, name: str, title: str) -> Picture:
     return Picture(name, title, svg.getvalue().decode("utf-8"), png.getvalue())
 
 
-def wrapped(label: str, width: int = 26) -> str:
+def wrapped(label: str, width: int = 30) -> str:
+    """A long label on several lines."""
     return "\n".join(textwrap.wrap(label, width)) or label
 
 
@@ -116,3 +117,8 @@ def svg_for_page(picture: Picture) -> str:
     body = picture.svg[picture.svg.index("<svg") :].replace(INK, "currentColor")
     named = f'<svg role="img" aria-label="{escape(picture.title)}" '
     return body.replace("<svg ", named, 1)
+
+
+def most_lines(labels: Sequence[str]) -> int:
+    """Lines of the longest label: rows must be high enough for it."""
+    return max((wrapped(label).count("\n") + 1 for label in labels), default=1)

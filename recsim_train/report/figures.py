@@ -16,6 +16,7 @@ from recsim_train.report.drawing import (
     Picture,
     colour,
     finish,
+    most_lines,
     new_figure,
     rows_of,
     style,
@@ -49,7 +50,7 @@ def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
                     note += f"  ({text.percent(c.signed_error, signed=True)})"
                 axes.text(value + (half or 0) + 0.012 * top, place, note, va="center", fontsize=9)
         axes.set_xlim(0, top * 1.2)
-        axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
+        axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
         axes.set_xlabel("throughput (examples/s)")
         figure.legend(loc="outside upper left", ncols=2)
         return finish(figure, "throughput", "Predicted and measured throughput")
@@ -75,7 +76,9 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     if not effects:
         return None
     with style():
-        figure, (axes,) = new_figure(1.6 + 0.46 * len(rows))
+        figure, (axes,) = new_figure(
+            1.6 + (0.28 + 0.18 * most_lines([r[0] for r in rows])) * len(rows)
+        )
         rows_of(axes, [label for label, _ in rows])
         widest = max(sum(parts.values()) for _, parts in rows)
         left = [0.0] * len(rows)
@@ -237,7 +240,7 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
                 label=label,
             )
         axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
-        axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
+        axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
         axes.set_xlabel("examples trained on, all loops (warm-up included)")
         axes.set_ylabel("training loss (nats per example)")
         figure.legend(loc="outside upper left", ncols=2, fontsize=9)

@@ -25,6 +25,14 @@ def _digits(value: float) -> str:
     return f"{value:.{min(places, 6)}f}"
 
 
+def tick(value: float) -> str:
+    """A rate on an axis: "25k" rather than "25.0k"."""
+    head, unit = rate(value), ""
+    if head[-1].isalpha():
+        head, unit = head[:-1], head[-1]
+    return (head.rstrip("0").rstrip(".") if "." in head else head) + unit
+
+
 def seconds(value: float | None) -> str:
     """A duration with a fitting unit: 0.0031 -> "3.10 ms"."""
     if value is None:

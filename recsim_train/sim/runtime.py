@@ -94,13 +94,13 @@ class Runtime:
             for loop in plan.loops(trainer):
                 program = programs[loop.loop]()
                 loops.append(LoopState(loop, process, position.get(loop, -1), program))
-        for loop in loops:
+        for state in loops:
             for service in (self.embedding, self.dense):
                 if service is not None:
                     for index, host in enumerate(service.hosts):
-                        if host is not loop.process:
-                            channel = Channel(self.machines, self.pricing, loop.process, host)
-                            loop.channels[service.name, index] = channel
+                        if host is not state.process:
+                            channel = Channel(self.machines, self.pricing, state.process, host)
+                            state.channels[service.name, index] = channel
         return loops
 
     # ------------------------------------------------------------------ running
@@ -238,15 +238,12 @@ class Runtime:
         if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
             given = ", ".join(type(a).__name__ for a in arguments)
             raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
-        ids = next((a.ids for a in arguments if isinstance(a, Batch | GhostRows)), None)
-        if name == "deduplicate":
-            ids = arguments[0]
-        counted = ids if isinstance(ids, GhostIds) else None
+        counted = next((a for a in map(_ids_of, arguments) if a is not None), None)
         seconds = self.pricing.operation(
             name,
             pooling=self.plan.embedding.service.pooling if self.plan.embedding else "server",
-            ids=counted.ids if counted else 0,
-            unique=counted.unique if counted else 0,
+            ids=0 if counted is None else counted.ids,
+            unique=0 if counted is None else counted.unique,
             tables=len(self.world.model.tables),
             elements=self.elements,
         )
@@ -312,6 +309,12 @@ class Runtime:
     def _now(self, loop: LoopState, _: effects.Now) -> Steps:
         yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.now")
         return self.kernel.now, "", 0
+
+
+def _ids_of(value: object) -> GhostIds | None:
+    """The ids that a value is about, if it is about any."""
+    ids: object = value.ids if isinstance(value, Batch | GhostRows) else value
+    return ids if isinstance(ids, GhostIds) else None
 
 
 _PERFORM: dict[type, Callable[..., Steps]] = {

@@ -200,7 +200,7 @@ BAD = {
     ),
     "bottom width": (
         MODEL + "{preset: tiny, bottom_mlp: [16, 9]}\n",
-        "3:36: model.bottom_mlp: the last width must equal embedding_dim (8), got 9",
+        "3:35: model.bottom_mlp: the last width must equal embedding_dim (8), got 9",
     ),
     "top width": (
         MODEL + "{preset: tiny, top_mlp: [16, 2]}\n",
@@ -212,7 +212,7 @@ BAD = {
     ),
     "layer of no width": (
         MODEL + "{preset: tiny, top_mlp: [0, 1]}\n",
-        "3:34: model.top_mlp[0]: expected an integer of at least 1, got 0",
+        "3:33: model.top_mlp[0]: expected an integer of at least 1, got 0",
     ),
     "no tables": (
         MODEL + "{preset: tiny, tables: []}\n",
@@ -224,7 +224,7 @@ BAD = {
     ),
     "negative rows": (
         MODEL + "{preset: tiny, tables: [10, -1]}\n",
-        "3:37: model.tables[1].rows: expected an integer of at least 1, got -1",
+        "3:36: model.tables[1].rows: expected an integer of at least 1, got -1",
     ),
     "table that is text": (
         MODEL + "{preset: tiny, tables: [big]}\n",
@@ -248,7 +248,7 @@ BAD = {
     ),
     "cap of zero": (
         MODEL + "{preset: tiny, max_rows: 0}\n",
-        "3:34: model.max_rows: expected an integer of at least 1, got 0",
+        "3:33: model.max_rows: expected an integer of at least 1, got 0",
     ),
     # across sections
     "all rows held out": (

@@ -1,0 +1,262 @@
+"""Times every kernel of the executor at every setting of the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recsim_train.calibrate.grid import Setting, training
+from recsim_train.calibrate.timing import Stopwatch
+from recsim_train.config.experiment import Model, Training
+from recsim_train.executor import kernels
+from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Routed, Worker
+from recsim_train.executor.transport import join
+from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
+from recsim_train.placement.plan import TableSlice
+from recsim_train.strategy.values import Batch
+from recsim_train.workload import shape
+from recsim_train.workload.operations import Scope, Work, cost
+
+_SEED = 5
+_SHARDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel at one setting."""
+
+    operation: str
+    label: str
+    work: Work
+    call: Callable[[], object]
+
+
+def random_ids(setting: Setting, batch: int, generator: np.random.Generator) -> RealIds:
+    """A batch of random ids, half of them from a popular hundredth of the rows."""
+    rows, values, lengths, offsets = setting.rows, [], [], [0]
+    for _ in range(setting.tables):
+        count = batch * setting.ids
+        length = None
+        if setting.variable:
+            bags = generator.integers(1, setting.ids + 1, batch, dtype=np.int32)
+            length, count = torch.from_numpy(bags), int(bags.sum())
+        drawn = generator.integers(0, rows, count)
+        popular = generator.integers(0, max(1, rows // 100), count)
+        drawn = np.where(generator.random(count) < 0.5, popular, drawn)
+        values.append(torch.from_numpy(drawn))
+        lengths.append(length)
+        offsets.append(offsets[-1] + count)
+    return RealIds(torch.cat(values), tuple(offsets), tuple(lengths), batch)
+
+
+class Bench:
+    """One setting's state; cases are made for each batch size."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.model: Model = setting.model()
+        self.adagrad, self.sgd = training("adagrad"), training("sgd")
+        self.slices = [TableSlice(t, 0, setting.rows) for t in range(setting.tables)]
+        self.parts = [self.slices[i::_SHARDS] for i in range(_SHARDS)]
+        self.state = EmbeddingState(self.model, self.adagrad, _SEED, self.slices)
+        # the same rows with the other optimizer: its state is not touched
+        self.plain = EmbeddingState(self.model, self.sgd, _SEED, [])
+        self.plain.slices, self.plain.rows = self.state.slices, self.state.rows
+        self.plain.bases = self.state.bases
+        self.worker = Worker(Replica(self.model, self.sgd, _SEED), "server")
+        self.generator = np.random.default_rng(_SEED)
+
+    def batch(self, size: int) -> Batch:
+        """A random batch."""
+        ids = random_ids(self.setting, size, self.generator)
+        dense = torch.randn(size, self.model.dense_features)
+        labels = (torch.rand(size) < 0.3).to(torch.float32)
+        return Batch(size, ids, RealFeatures(dense, labels))
+
+    def cases(self, size: int) -> Iterator[Case]:
+        """Every operation whose cost depends on the batch."""
+        model, batch = self.model, self.batch(size)
+        ids, worker, state = batch.ids, self.worker, self.state
+        assert isinstance(ids, RealIds)
+        unique = kernels.deduplicate(worker, ids)
+        count, distinct = ids.values.numel(), unique.values.numel()
+        label = f"{model.name}, batch {size}"
+        tables = self.setting.tables
+
+        def case(
+            operation: str,
+            call: Callable[[], object],
+            pooling: str = "server",
+            rules: Training | None = None,
+            **scope: int,
+        ) -> Case:
+            found = {"ids": count, "unique": distinct, "tables": tables, **scope}
+            what = Scope(
+                model=model,
+                training=rules or self.adagrad,
+                pooling="worker" if pooling == "worker" else "server",
+                batch=size,
+                **found,  # type: ignore[arg-type]
+            )
+            return Case(operation, f"{label}, {pooling}", cost(operation, what), call)
+
+        pooled = RealRows(torch.randn(tables, size, self.setting.dim), ids)
+        yield case("forward_backward", lambda: kernels.forward_backward(worker, batch, pooled))
+        inside = Worker(worker.replica, "worker")
+        rows = RealRows(torch.randn(distinct, self.setting.dim), unique)
+        yield case(
+            "forward_backward", lambda: kernels.forward_backward(inside, batch, rows), "worker"
+        )
+        yield case("deduplicate", lambda: kernels.deduplicate(worker, ids))
+
+        routed = kernels.route_ids(ids, self.slices, frozenset())
+
+        def lookup() -> object:
+            local = state.local(routed.values, routed.counts)
+            return kernels.lookup_pooled(state, local, routed.starts(), size)
+
+        yield case("lookup_pooled", lookup)
+        local, starts = state.local(routed.values, routed.counts), routed.starts()
+        gradient = torch.randn(tables, size, self.setting.dim) * 1e-6
+        yield case(
+            "update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient)
+        )
+        yield case(
+            "update_pooled",
+            lambda: kernels.update_pooled(self.plain, local, starts, gradient),
+            rules=self.sgd,
+        )
+        alone = kernels.route_ids(unique, self.slices, frozenset())
+        yield case(
+            "lookup_rows",
+            lambda: kernels.lookup_rows(state, state.local(alone.values, alone.counts)),
+            "worker",
+            ids=distinct,
+        )
+        places = state.local(alone.values, alone.counts)
+        pushed = torch.randn(distinct, self.setting.dim) * 1e-6
+        yield case(
+            "update_rows",
+            lambda: kernels.update_rows(state, places, pushed),
+            "worker",
+            ids=distinct,
+        )
+        yield from self._client(case, ids, unique)
+
+    def _client(self, case: Callable[..., Case], ids: RealIds, unique: RealIds) -> Iterator[Case]:
+        """The client's side with two shards."""
+        for pooling, asked in (("server", ids), ("worker", unique)):
+            total = asked.values.numel()
+            routed = [kernels.route_ids(asked, part, frozenset()) for part in self.parts]
+            answers = [self._answer(part, r, pooling) for part, r in zip(self.parts, routed)]
+            counts = [r.counts for r in routed]
+            whole = kernels.assemble_rows(
+                self.model, asked, list(zip(self.parts, counts, answers))
+            )
+
+            def route(asked: RealIds = asked) -> object:
+                return [
+                    join(_sent(kernels.route_ids(asked, part, frozenset())))
+                    for part in self.parts
+                ]
+
+            def assemble(
+                asked: RealIds = asked,
+                counts: list[tuple[int, ...]] = counts,
+                answers: list[Tensor] = answers,
+            ) -> object:
+                return kernels.assemble_rows(
+                    self.model, asked, list(zip(self.parts, counts, answers))
+                )
+
+            def back(
+                whole: RealRows = whole,
+                counts: list[tuple[int, ...]] = counts,
+                routed: list[Routed] = routed,
+                pooling: str = pooling,
+            ) -> object:
+                pieces = kernels.route_gradient(whole, list(zip(self.parts, counts)))
+                if pooling == "server":
+                    return [join([piece]) for piece in pieces]
+                return [join([r.values, piece]) for r, piece in zip(routed, pieces)]
+
+            yield case("route_ids", route, pooling, ids=total, shards=_SHARDS)
+            yield case("assemble_rows", assemble, pooling, ids=total, shards=_SHARDS)
+            yield case("route_gradient", back, pooling, ids=total, shards=_SHARDS)
+
+    def _answer(self, part: Sequence[TableSlice], routed: Routed, pooling: str) -> Tensor:
+        if pooling == "server":
+            return torch.randn(len(part), routed.batch, self.setting.dim)
+        return torch.randn(routed.values.numel(), self.setting.dim)
+
+    def dense_cases(self) -> Iterator[Case]:
+        """Every operation whose cost depends on the dense parameters only."""
+        model = self.model
+        elements = shape.dense_parameters(model)
+        worker = self.worker
+        other = Worker(Replica(model, self.adagrad, _SEED), "server")
+        gradient = RealDense(torch.randn(elements) * 1e-6)
+        central = DenseState(model, self.sgd, _SEED, 0, elements)
+        pairs: list[tuple[str, Callable[[], object], Training]] = [
+            ("apply", lambda: kernels.apply(worker, gradient), self.sgd),
+            ("apply", lambda: kernels.apply(other, gradient), self.adagrad),
+            ("load", lambda: kernels.load(worker, gradient), self.sgd),
+            ("snapshot", lambda: kernels.snapshot(worker), self.sgd),
+            ("subtract", lambda: kernels.subtract(worker, gradient), self.sgd),
+            ("accumulate", lambda: kernels.accumulate(worker, gradient), self.sgd),
+            ("drain", lambda: kernels.drain(worker), self.sgd),
+            ("dense_read", lambda: kernels.dense_read(central), self.sgd),
+            ("dense_apply", lambda: kernels.dense_apply(central, gradient.tensor), self.sgd),
+            (
+                "dense_elastic",
+                lambda: kernels.dense_elastic(central, gradient.tensor, 0.5),
+                self.sgd,
+            ),
+        ]
+        label = f"{elements} dense parameters"
+        for operation, call, rules in pairs:
+            work = cost(operation, Scope(model=model, training=rules, elements=elements))
+            yield Case(operation, f"{label}, {rules.dense_optimizer}", work, call)
+
+
+def _sent(routed: Routed) -> list[Tensor]:
+    """What travels of routed ids: `recsim_train.executor.services.EmbeddingServer.pack`."""
+    return [routed.values, *(x.to(torch.int32) for x in routed.lengths if x is not None)]
+
+
+def measure(
+    settings: Sequence[Setting], budget: float, tick: Callable[[], None]
+) -> list[dict[str, object]]:
+    """Observations as plain data: operation, label, work, cpu, wall, spread.
+
+    ``tick``: called after every (setting, batch) pair.
+    """
+    stopwatch = Stopwatch(budget)
+    found: list[dict[str, object]] = []
+
+    def note(case: Case) -> None:
+        timed = stopwatch.time(case.call)
+        found.append(
+            {
+                "operation": case.operation,
+                "label": case.label,
+                "work": dict(case.work),
+                "cpu": timed.cpu,
+                "wall": timed.wall,
+                "spread": timed.spread,
+            }
+        )
+
+    for setting in settings:
+        bench = Bench(setting)
+        for case in bench.dense_cases():
+            note(case)
+        for size in setting.batches:
+            for case in bench.cases(size):
+                note(case)
+            tick()
+    return found

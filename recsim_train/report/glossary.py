@@ -1,0 +1,50 @@
+"""The words that a report uses, for its own last section."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+TERMS = {
+    "examples/s": "Throughput: training examples finished per second by all training loops "
+    "together, from the first counted start to the last counted end.",
+    "counted step": "One iteration of every training loop after the warm-up. Rates, times and "
+    "bytes are of counted steps only.",
+    "signed error": "Predicted / measured − 1. Positive: the prediction is too fast.",
+    "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
+    "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
+    "windows of the run).",
+    "within noise": "The error is no larger than the measurement's spread, so this measurement can "
+    "not tell the prediction from the truth.",
+    "rank agreement": "Kendall's tau between the predicted and the measured order of the "
+    "comparisons: 1 is the same order, −1 the opposite one.",
+    "payload bytes": "Bytes of the tensors that all roles hand to the transport; no headers, no "
+    "protocol overhead, nothing for a shard in the same process.",
+    "binding resource": "The busiest resource of the prediction; the bound is the throughput at "
+    "which it would be busy all the time.",
+    "AUC": "Area under the ROC curve on held-out rows: 0.5 is guessing, 1 is perfect order.",
+    "normalised entropy": "Held-out log loss over that of always predicting the mean click rate; "
+    "below 1 is better than the constant.",
+}
+EFFECTS = {
+    "next_batch": "Waiting for the next mini-batch from the reader's bounded queue.",
+    "compute": "Local work of the training loop, such as forward and backward pass.",
+    "lookup": "Reading embeddings from every shard of the embedding service.",
+    "update": "Sending embedding gradients back to the shards.",
+    "pull": "Fetching the central dense parameters from the dense servers.",
+    "push": "Sending a dense gradient to the dense servers.",
+    "exchange": "Elastic averaging of dense parameters with the central copy.",
+    "all_reduce": "Averaging dense gradients over all trainers, each receiving the mean.",
+    "other": "Between effects: what is left of an iteration after all its effects.",
+}
+
+
+def glossary(effects: Collection[str]) -> dict[str, str]:
+    """All general terms, and the effects that the report shows."""
+    from recsim_train.report.text import effect
+
+    shown = {
+        ("between effects" if e == "other" else effect(e)): EFFECTS[e]
+        for e in EFFECTS
+        if e in effects
+    }
+    return TERMS | shown

@@ -1,0 +1,166 @@
+"""The page: everything of a report in one file that needs no network."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from recsim_train import __version__
+from recsim_train.report import text
+from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.drawing import Picture, colour, svg_for_page
+from recsim_train.report.explain import name_of
+from recsim_train.report.glossary import glossary
+from recsim_train.results.rundir import RunRecord
+
+MOST_HEADLINES = 6
+
+
+def page(
+    findings: Findings,
+    *,
+    pictures: Mapping[str, Picture],
+    traces: Mapping[str, tuple[str, Mapping[str, str]]],
+    commands: Sequence[str],
+) -> str:
+    """The HTML page.
+
+    ``pictures``: by name; those of one comparison end in "-" and its number from 1.
+    ``traces``: file name and what it leaves out, by the same number. ``commands``: how to repeat
+    the report itself. Everything that came from outside is escaped.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("recsim_train.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(t=text, name_of=name_of, colour=colour)
+    # Our own drawings are the only markup let through unescaped.
+    figures = {
+        name: {"title": p.title, "svg": Markup(svg_for_page(p))}
+        for name, p in pictures.items()
+    }
+    comparisons = [
+        {
+            "number": number,
+            "c": c,
+            "p": c.simulated.summary,
+            "m": c.real.summary,
+            "trace": traces.get(str(number)),
+            "limits": _limits(c),
+        }
+        for number, c in enumerate(findings.comparisons, start=1)
+    ]
+    effects = {
+        e
+        for c in findings.comparisons
+        for r in (c.simulated, c.real)
+        for e in r.summary["time_by_effect"]
+    }
+    return environment.get_template("page.html.j2").render(
+        title=title(findings),
+        headlines=[c.headline for c in findings.comparisons[:MOST_HEADLINES]],
+        more_headlines=max(0, len(findings.comparisons) - MOST_HEADLINES),
+        findings=findings,
+        summary=findings.document()["summary"],
+        comparisons=comparisons,
+        figures=figures,
+        faults=[(c, b) for c in findings.comparisons for b in c.faults],
+        warnings=grouped_warnings(findings.comparisons),
+        environments=environments(findings),
+        commands=[*_run_commands(findings), *commands],
+        glossary=glossary(effects),
+        version=__version__,
+    )
+
+
+def title(findings: Findings) -> str:
+    """The experiments that are compared."""
+    names = dict.fromkeys(str(c.simulated.manifest.get("experiment")) for c in findings.comparisons)
+    names |= dict.fromkeys(str(u.record.manifest.get("experiment")) for u in findings.unpaired)
+    return ", ".join(names)
+
+
+def grouped_warnings(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
+    """Each warning once, with the comparisons it belongs to."""
+    found: dict[str, list[str]] = {}
+    for c in comparisons:
+        for warning in c.warnings:
+            found.setdefault(warning, []).append(c.label)
+    return list(found.items())
+
+
+def _limits(c: Comparison) -> str | None:
+    """What binds, in one sentence."""
+    bottleneck, bound = c.simulated.summary.get("bottleneck"), c.simulated.summary.get("bound_eps")
+    if not bottleneck:
+        return None
+    sentence = f"The prediction is bound by {bottleneck}"
+    if bound:
+        sentence += f", which allows at most {text.rate(bound)} examples/s"
+    return sentence + "."
+
+
+def environments(findings: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
+    """One card per profile and per machine: (title, rows)."""
+    cards: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    for c in findings.comparisons:
+        for record in (*c.all_simulated, *c.all_real):
+            card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
+            cards.setdefault(repr(card), card)
+    return list(cards.values())
+
+
+def _profile_card(record: RunRecord) -> tuple[str, list[tuple[str, str]]]:
+    cluster = record.manifest.get("cluster") or {}
+    calibration = cluster.get("calibration") or {}
+    host = (cluster.get("hosts") or {}).get("default") or {}
+    rows = {
+        "profile": cluster.get("name"),
+        "calibrated": calibration.get("date") or "no: prices are assumed",
+        "on": calibration.get("machine"),
+        "cores per host": host.get("cores"),
+        "memory per host": text.size(host.get("memory")) if host.get("memory") else None,
+        "network": f"{host['nic'] * 8 / 1e9:.3g} Gbit/s" if host.get("nic") else None,
+        "latency": text.seconds((cluster.get("network") or {}).get("latency")),
+        "load while calibrating": calibration.get("background_load"),
+        "calibrated with": _versions(calibration.get("versions")),
+        "simulated with": _versions(record.environment.get("versions")),
+    }
+    return "Prediction", [(k, str(v)) for k, v in rows.items() if v not in (None, "")]
+
+
+def _machine_card(record: RunRecord) -> tuple[str, list[tuple[str, str]]]:
+    e = record.environment
+    memory = e.get("memory_bytes")
+    rows = {
+        "machine": e.get("machine"),
+        "host": e.get("host"),
+        "system": e.get("system"),
+        "memory": text.size(memory) if memory else None,
+        "date": e.get("date"),
+        "load before": f"{e['load']} on {e.get('cores')} cores" if "load" in e else None,
+        "revision": e.get("revision"),
+        "versions": _versions(e.get("versions")),
+    }
+    return "Measurement", [(k, str(v)) for k, v in rows.items() if v not in (None, "")]
+
+
+def _versions(versions: Any) -> str:
+    if not isinstance(versions, dict):
+        return ""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _run_commands(findings: Findings) -> list[str]:
+    """The commands that made the paired runs, each once, predictions first."""
+    records = [r for c in findings.comparisons for r in c.all_simulated]
+    records += [r for c in findings.comparisons for r in c.all_real]
+    lines = [shlex.join(map(str, r.environment.get("command") or ())) for r in records]
+    return [line for line in dict.fromkeys(lines) if line]

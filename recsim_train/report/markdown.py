@@ -1,0 +1,70 @@
+"""The report in short, for a README or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from recsim_train.report import text
+from recsim_train.report.compare import Findings
+
+
+def markdown(findings: Findings, pictures: Collection[str]) -> str:
+    """Headlines, the table, why, caveats; figures are linked relative to the file."""
+    lines = ["# Predicted against measured", ""]
+    if not findings.comparisons:
+        lines += ["No prediction is paired with a measurement.", ""]
+    lines += [f"- {_plain(c.headline)}." for c in findings.comparisons]
+    faults = [(c, b) for c in findings.comparisons for b in c.faults]
+    if faults:
+        lines += ["", "**Payload bytes disagree; do not trust this prediction:**", ""]
+        lines += [
+            f"- {_plain(c.label)}, {text.effect(b.effect)}: {text.exact(b.predicted)} bytes per "
+            f"counted step predicted, {text.exact(b.measured)} measured"
+            for c, b in faults
+        ]
+    if findings.comparisons:
+        lines += ["", *_table(findings), ""]
+        lines += [
+            f"Median absolute error {text.percent(findings.median_abs_error)}, "
+            f"largest {text.percent(max(findings.absolute_errors))}, "
+            f"rank agreement {text.number(findings.rank_agreement, 2)}.",
+            "",
+        ]
+    if "throughput" in pictures:
+        lines += ["![Predicted and measured throughput](figures/throughput.svg)", ""]
+    for c in findings.comparisons:
+        if c.why:
+            lines += [f"## Why: {_plain(c.label)}", ""]
+            lines += [f"- {_plain(sentence)}" for sentence in c.why.sentences] + [""]
+    warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
+    if warnings:
+        lines += ["## Caveats", "", *(f"- {_plain(w)}" for w in warnings), ""]
+    if findings.unpaired:
+        lines += ["## Runs without a partner", ""]
+        lines += [f"- {_plain(u.record.run_id)}: {_plain(u.reason)}" for u in findings.unpaired]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _table(findings: Findings) -> list[str]:
+    rows = [
+        "| strategy | predicted examples/s | measured examples/s | signed error | spread "
+        "| predicted bytes/step | measured bytes/step |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for c in findings.comparisons:
+        spread = f"± {text.percent(c.measured_spread)}" if c.measured_spread is not None else "–"
+        rows.append(
+            f"| {_plain(c.label)} | {c.predicted_eps:,.0f} | {c.measured_eps:,.0f} "
+            f"| {text.percent(c.signed_error, signed=True)} | {spread} "
+            f"| {text.exact(sum(b.predicted for b in c.payload))} "
+            f"| {text.exact(sum(b.measured for b in c.payload))} |"
+        )
+    return rows
+
+
+def _plain(value: str) -> str:
+    """Text that Markdown takes as text: no markup, no new cell."""
+    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
+        value = value.replace(mark, f"\\{mark}")
+    return value.replace("\n", " ")

@@ -1,0 +1,139 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.report import text
+from recsim_train.report.write import ReportResult
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def _console(console: Console | None) -> Console:
+    from rich.console import Console
+
+    if console is not None:
+        return console
+    made = Console(highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made = Console(highlight=False, width=140)  # a file or a pipe has no width to keep to
+    return made
+
+
+def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
+    """Finished runs (entries of ``{"runs": [...]}``), one a row; empty columns are left out."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    columns = {
+        "strategy": [escape(str(d["strategy"])) for d in documents],
+        "world": [str(d["world"]) for d in documents],
+        "examples/s": [_rate(d) for d in documents],
+        "steps": [text.exact(d["steps"]) for d in documents],
+        "time": [text.seconds(d["seconds"]) for d in documents],
+        "payload/step": [_payload(d) for d in documents],
+        "bound by": [escape(str(d.get("bottleneck") or text.NONE)) for d in documents],
+        "train loss": [_training(d) for d in documents],
+        "loss": [text.number(d.get("loss"), 4) for d in documents],
+        "AUC": [text.number(d.get("auc"), 4) for d in documents],
+        "NE": [text.number(d.get("normalized_entropy"), 4) for d in documents],
+        "status": [text.NONE if d["status"] == "complete" else d["status"] for d in documents],
+    }
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [name for name, cells in columns.items() if any(c != text.NONE for c in cells)]
+    for name in shown:
+        words = name in ("strategy", "world", "bound by", "status")
+        table.add_column(name, justify="left" if words else "right", overflow="fold")
+    for row in zip(*(columns[name] for name in shown), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _rate(document: Mapping[str, Any]) -> str:
+    eps, ci95 = document["examples_per_second"], document["ci95"]
+    if eps is None:
+        return text.NONE
+    half = f" ± {text.percent((ci95[1] - ci95[0]) / 2 / eps)}" if ci95 and eps else ""
+    return text.rate(eps) + half
+
+
+def _payload(document: Mapping[str, Any]) -> str:
+    per_effect = [v for v in document["bytes_by_effect"].values() if v is not None]
+    return text.size(sum(per_effect)) if per_effect else text.NONE
+
+
+def _training(document: Mapping[str, Any]) -> str:
+    first, last = document.get("train_loss_first"), document.get("train_loss_last")
+    if first is None or last is None:
+        return text.NONE
+    return f"{text.number(first, 4)} → {text.number(last, 4)}"
+
+
+def print_runs(document: Mapping[str, Any], console: Console | None = None) -> None:
+    """A table of ``{"runs": [...]}`` and where each run lies."""
+    out = _console(console)
+    out.print(run_table(document["runs"]))
+    for run in document["runs"]:
+        out.print(str(run["run_dir"]), style="dim", markup=False, soft_wrap=True)
+
+
+def print_report(result: ReportResult, console: Console | None = None) -> None:
+    """Headlines, the table, why, caveats, and where the page lies."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    out, findings = _console(console), result.findings
+    for c in findings.comparisons:
+        out.print(f"[bold]{escape(c.headline)}.[/bold]", soft_wrap=True)
+    if not findings.comparisons:
+        out.print("[bold]No prediction is paired with a measurement.[/bold]")
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("strategy", overflow="fold")
+        for name in ("predicted/s", "measured/s", "error", "spread", "bytes predicted", "measured"):
+            table.add_column(name, justify="right")
+        for c in findings.comparisons:
+            spread = (
+                text.NONE if c.measured_spread is None else f"± {text.percent(c.measured_spread)}"
+            )
+            style = "red" if c.faults else None
+            table.add_row(
+                escape(c.label),
+                text.exact(round(c.predicted_eps)),
+                text.exact(round(c.measured_eps)),
+                text.percent(c.signed_error, signed=True),
+                spread,
+                text.exact(sum(b.predicted for b in c.payload)),
+                text.exact(sum(b.measured for b in c.payload)),
+                style=style,
+            )
+        out.print()
+        out.print(table)
+    for c in findings.comparisons:
+        for b in c.faults:
+            out.print(
+                f"[bold red]payload bytes disagree:[/bold red] {escape(c.label)}, "
+                f"{text.effect(b.effect)}: {text.exact(b.predicted)} per step predicted, "
+                f"{text.exact(b.measured)} measured",
+                soft_wrap=True,
+            )
+    for c in findings.comparisons:
+        if c.why:
+            out.print()
+            out.print(f"why: {c.label}", style="bold", markup=False)
+            for sentence in c.why.sentences:
+                out.print(f"  {sentence}", markup=False, soft_wrap=True)
+    warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
+    if warnings:
+        out.print()
+    for warning in warnings:
+        out.print(f"[yellow]caveat:[/yellow] {escape(warning)}", soft_wrap=True)
+    for u in findings.unpaired:
+        out.print(f"unpaired: {u.record.run_id}: {u.reason}", markup=False, soft_wrap=True)
+    out.print()
+    out.print(f"page: {result.page}", markup=False, soft_wrap=True)

@@ -1,0 +1,128 @@
+"""Write a report: documents, figures, timelines and the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.report import figures, text
+from recsim_train.report.compare import Comparison, Findings, compare
+from recsim_train.report.drawing import Picture
+from recsim_train.report.html import page
+from recsim_train.report.load import load_runs
+from recsim_train.report.markdown import markdown
+from recsim_train.trace.perfetto import Source, write_trace
+
+MOST_DETAILED = 12
+"""Comparisons with figures and a timeline of their own; tables hold all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportResult:
+    """What was found and where it was written."""
+
+    findings: Findings
+    out: Path
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of ``report --json``."""
+        return self.findings.document()
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.out / "report.html"
+
+    def within(self, limit: float) -> bool:
+        """Whether the median absolute error is at most ``limit`` (a share); False without one."""
+        error = self.findings.median_abs_error
+        return error is not None and error <= limit
+
+    def gate_sentence(self, limit: float) -> str:
+        """Why `within` says what it says."""
+        error = self.findings.median_abs_error
+        if error is None:
+            return "no prediction is paired with a measurement, so there is no error to judge"
+        relation = "at most" if error <= limit else "above"
+        return (
+            f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
+        )
+
+
+def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
+    """Compare runs and write summary.json, summary.md, report.html, figures/ and trace-*.json.
+
+    ``run_dirs``: run directories, or folders that hold some. Raises UserError for bad input and
+    RunFailed if the disk does not take the report.
+    """
+    findings = compare(load_runs(run_dirs))
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; the report needs a folder")
+    pictures = draw(findings)
+    command = ["recsim-train", "report", *map(os.fspath, run_dirs), "--out", os.fspath(out)]
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        for picture in pictures.values():
+            _put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
+            _put(out / "figures" / f"{picture.name}.png", picture.png)
+        traces = {
+            str(number): _trace(out, number, c)
+            for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
+        }
+        document = json.dumps(findings.document(), indent=2, allow_nan=False, ensure_ascii=False)
+        _put(out / "summary.json", f"{document}\n".encode())
+        _put(out / "summary.md", markdown(findings, pictures).encode("utf-8"))
+        html = page(findings, pictures=pictures, traces=traces, commands=[shlex.join(command)])
+        _put(out / "report.html", html.encode("utf-8"))
+    except OSError as error:
+        raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
+    return ReportResult(findings, out)
+
+
+def draw(findings: Findings) -> dict[str, Picture]:
+    """Every figure that the runs have something to show in, by name."""
+    comparisons = findings.comparisons
+    if not comparisons:
+        return {}
+    drawn = [
+        figures.throughput_figure(comparisons),
+        figures.breakdown_figure(comparisons),
+        figures.loss_figure(comparisons),
+    ]
+    for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
+        drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
+        drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
+    return {picture.name: picture for picture in drawn if picture is not None}
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Whole or not at all: a reader never meets half a file."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
+    """Both worlds' timeline in one Perfetto file: (file name, what was left out)."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
+    name = f"trace-{number}-{slug}.json"
+    sources = [
+        Source(
+            title,
+            record.spans(),
+            record.iterations(),
+            int(record.manifest["configuration"]["training"]["warmup_steps"]),
+            int(record.summary["steps"]),
+            int(record.manifest.get("dropped_spans", 0)),
+        )
+        for title, record in (("simulated", c.simulated), ("real", c.real))
+    ]
+    return name, write_trace(out / name, sources)

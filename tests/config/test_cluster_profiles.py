@@ -1,0 +1,237 @@
+"""Cluster profiles: finding, reading, writing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Price
+from recsim_train.config.dump import dump_cluster, dump_yaml
+from recsim_train.config.errors import UserError
+from recsim_train.config.load import ConfigErrors, find_cluster, load_cluster
+
+OURS = sorted((Path(__file__).parents[2] / "cluster_profiles").glob("*.yaml"))
+
+
+def profile(**changes: object) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "name": "test",
+        "hosts": {"default": {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}},
+        "network": {"latency": "50 us"},
+        "costs": {name: {"value": "3 ns", "uncertainty": "1 %"} for name in Costs.model_fields},
+    }
+    return data | changes
+
+
+def write(folder: Path, data: dict[str, Any], name: str = "p") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(dump_yaml(data), encoding="utf-8")
+    return path
+
+
+def failure(path: Path) -> str:
+    with pytest.raises(ConfigErrors) as caught:
+        load_cluster(str(path))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda p: p.name)
+def test_our_own_profiles_load(path: Path) -> None:
+    cluster = load_cluster(str(path))
+    assert cluster.host("trainer").cores >= 1
+
+
+def test_reads(tmp_path: Path) -> None:
+    cluster = load_cluster(str(write(tmp_path, profile())))
+    assert cluster.host("reader").nic == 25e9 / 8
+    assert cluster.network.latency == pytest.approx(50e-6)
+    assert cluster.costs.call.uncertainty == 0.01
+
+
+def test_a_price_may_be_its_value_alone(tmp_path: Path) -> None:
+    data = profile()
+    data["costs"]["call"] = "5 us"
+    assert load_cluster(str(write(tmp_path, data))).costs.call == Price(value="5 us")
+
+
+HOST = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragment"),
+    [
+        (
+            {"hosts": {"default": HOST | {"nic": 25}}},
+            "hosts.default.nic: expected a data rate with its unit, such as '25 Gbit/s': 25 has no",
+        ),
+        (
+            {"hosts": {"default": HOST | {"nic": "25 Gbps"}}},
+            "unknown unit 'Gbps' for a data rate; did you mean 'Gbit/s'? Known: B/s, kB/s",
+        ),
+        (
+            {"hosts": {"default": HOST | {"nic": "0 GB/s"}}},
+            "hosts.default.nic: expected a data rate above 0",
+        ),
+        (
+            {"hosts": {"default": HOST | {"memory": "24 us"}}},
+            "hosts.default.memory: unknown unit 'us' for a size",
+        ),
+        (
+            {"hosts": {"default": HOST, "trainers": HOST}},
+            "hosts.trainers: unknown key in hosts; did you mean 'trainer'?",
+        ),
+        ({"hosts": {"trainer": HOST}}, "hosts: missing host type 'default'"),
+        (
+            {"hosts": {"default": {"cores": 0, "memory": "1 GB", "nic": "1 GB/s"}}},
+            "hosts.default.cores: expected an integer of at least 1, got 0",
+        ),
+        ({"network": {}}, "network.latency: missing; expected a duration such as '50 us'"),
+        ({"network": {"latency": "1 s", "efficiency": 1.5}}, "above 0 and at most 1, got 1.5"),
+        ({"costs": {}}, "costs.gemm_flop: missing; expected a mapping (One floating-point"),
+        ({"costs": {"call": "5"}}, "costs.call.value: expected a duration with its unit"),
+        ({"jitter": -0.1}, "jitter: expected a number of at least 0 and at most 2, got -0.1"),
+        ({"colocate": "yes"}, "colocate: expected true or false, got 'yes'"),
+        ({"jiter": 0.1}, "jiter: unknown key; did you mean 'jitter'?"),
+        (
+            {"calibration": {"date": "2026-11-20", "machine": "m", "valid_range": {"b": [1]}}},
+            "calibration.valid_range.b[1]: missing; expected a number",
+        ),
+    ],
+)
+def test_bad_profiles_are_explained(
+    tmp_path: Path, changes: dict[str, object], fragment: str
+) -> None:
+    message = failure(write(tmp_path, profile(**changes)))
+    assert fragment in message
+    assert "Input should" not in message
+    assert "[key]" not in message
+
+
+def test_all_at_once(tmp_path: Path) -> None:
+    data = profile(jitter=-1, hosts={"default": HOST | {"nic": 25}}, nam="x")
+    path = write(tmp_path, data)
+    assert failure(path).endswith(f"3 problems in {path}")
+
+
+class TestFinding:
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        self.root = tmp_path
+        self.experiment = tmp_path / "repo" / "experiments" / "e.yaml"
+
+    def test_by_name_in_the_current_directory(self) -> None:
+        write(Path("cluster_profiles"), profile(name="mine"), "mine")
+        assert find_cluster("mine", self.experiment) == Path("cluster_profiles/mine.yaml")
+        assert load_cluster("mine", self.experiment).name == "mine"
+
+    def test_by_name_beside_the_experiments(self) -> None:
+        (self.root / "repo" / "experiments").mkdir(parents=True)
+        write(self.root / "repo" / "cluster_profiles", profile(name="theirs"), "theirs")
+        assert load_cluster("theirs", self.experiment).name == "theirs"
+        assert find_cluster("theirs") is None
+
+    def test_by_path(self) -> None:
+        path = write(self.root / "else", profile(name="p"))
+        assert load_cluster(str(path), None).name == "p"
+
+    def test_absent_name_lists_what_there_is(self) -> None:
+        write(Path("cluster_profiles"), profile(), "datacentre")
+        write(Path("cluster_profiles"), profile(), "laptop")
+        with pytest.raises(UserError) as caught:
+            load_cluster("datacenter", self.experiment)
+        assert str(caught.value) == (
+            "there is no cluster profile 'datacenter'; did you mean 'datacentre'?; "
+            "available: datacentre, laptop"
+        )
+
+    def test_absent_local_says_how_to_make_it(self) -> None:
+        assert find_cluster("local", self.experiment) is None
+        with pytest.raises(UserError) as caught:
+            load_cluster("local", self.experiment)
+        assert str(caught.value) == (
+            "there is no cluster profile 'local' (this machine's) yet; make it with "
+            "`recsim-train calibrate -o cluster_profiles/local.yaml` (none is in cluster_profiles/)"
+        )
+
+    def test_absent_path(self) -> None:
+        with pytest.raises(UserError, match=r"cluster profile x/y\.yaml: no such file; profiles"):
+            load_cluster("x/y.yaml")
+
+    def test_directory(self) -> None:
+        with pytest.raises(UserError, match="is a directory; expected a cluster profile"):
+            load_cluster(f"{self.root}/here")
+
+    def test_empty_name(self) -> None:
+        with pytest.raises(UserError, match="there is no cluster profile ''"):
+            load_cluster("")
+
+
+def measured() -> Cluster:
+    """A profile with odd numbers and awkward texts, as a calibration makes it."""
+    seconds = {name: 1.2345678e-9 * 7.3**i for i, name in enumerate(Costs.model_fields)}
+    return Cluster(
+        name="local",
+        description="first line\nsecond: line # not a comment",
+        colocate=True,
+        hosts={
+            "default": Host(cores=2, memory=f"{16_384_123_904} B", nic="3.1415926535 GB/s"),
+            "trainer": Host(cores=40, memory="256 GB", nic="25 Gbit/s"),
+        },
+        network=Network(latency="23.456789 us", efficiency=1448 / 1514, connection_cap="1 GB/s"),
+        contention=0.87654321,
+        jitter=0.01234567,
+        costs=Costs(
+            **{
+                name: Price(value=f"{value!r} s", uncertainty=f"{i * 0.7} %")
+                for i, (name, value) in enumerate(seconds.items())
+            }
+        ),
+        calibration=Calibration(
+            date="2026-11-20",
+            machine="Some CPU @ 2.10GHz: 2 cores",
+            versions={"python": "3.11", "torch": "2.13", "other": "1e3", "octal": "0o17"},
+            background_load="0.5",
+            seconds=93.25,
+            command="recsim-train calibrate -o 'a b.yaml'",
+            residuals={"gemm": "median 3 %, worst 12 %"},
+            valid_range={"training.batch_size": (32.0, 1024.5)},
+        ),
+    )
+
+
+def agree(a: object, b: object) -> bool:
+    """Equal, numbers to six significant digits."""
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(agree(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(agree, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=5.1e-6)
+    return a == b and type(a) is type(b)
+
+
+def test_a_written_profile_reads_back(tmp_path: Path) -> None:
+    before = measured()
+    path = tmp_path / "local.yaml"
+    path.write_text(dump_cluster(before, "made by a test\n\nnot by hand"), encoding="utf-8")
+    assert agree(before.model_dump(mode="json"), load_cluster(str(path)).model_dump(mode="json"))
+
+
+def test_the_written_text_has_units() -> None:
+    text = dump_cluster(measured(), "made by a test\n\nsecond line")
+    assert text.startswith("# made by a test\n#\n# second line\nname: local\n")
+    assert "nic: 25 Gbit/s" in text
+    assert "call: {value: 1.23457 ns, uncertainty: 0 %}" in text
+    assert "interpreter: {value: 9.01234 ns, uncertainty: 0.7 %}" in text
+
+
+def test_no_calibration_no_section() -> None:
+    text = dump_cluster(measured().model_copy(update={"calibration": None}))
+    assert "calibration" not in text
+    assert text.startswith("name:")

@@ -1,0 +1,194 @@
+"""When something dies: one sentence that names it, everything ended, what was measured kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Model,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+    Table,
+    Training,
+)
+from recsim_train.executor import metrics
+from recsim_train.executor.kernels import Replica, Worker
+from recsim_train.executor.launch import PartialRun, execute
+from recsim_train.executor.runtime import LoopContext, NotAnEffectError, QueueFeed, run_loop
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.strategy.effects import Compute, Now, Pull
+from recsim_train.strategy.operations import SNAPSHOT
+
+
+def make_plan(*, steps: int = 10**6, timeout: str = "30 s", **data: object) -> Plan:
+    choice = StrategyChoice(kind="flat_ps")
+    spec = Experiment(
+        name="failures",
+        model=Model(
+            embedding_dim=4,
+            bottom_mlp=(8, 4),
+            top_mlp=(8, 1),
+            tables=(Table(rows=40), Table(rows=50)),
+        ),
+        data=Data(eval_rows=16, synthetic=Synthetic(rows=2000), **data),
+        roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=1),
+        training=Training(batch_size=16, threads=1, steps=steps, warmup_steps=2),
+        execution=Execution(timeout=timeout),
+        strategies=(choice,),
+    )
+    return build_plan(spec, choice)
+
+
+def children() -> list[psutil.Process]:
+    return [
+        p
+        for p in psutil.Process().children(recursive=True)
+        if any("recsim_train.executor.process" in word for word in p.cmdline())
+    ]
+
+
+ROLES = ["trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]", "reader[0]"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path) -> None:
+    killed_at: list[float] = []
+    seen: list[psutil.Process] = []
+
+    def kill(done: int, _: int) -> None:
+        if done > 5 and not killed_at:
+            seen.extend(children())
+            victim = next(p for p in seen if role in p.cmdline())
+            killed_at.append(time.monotonic())
+            victim.kill()
+
+    with pytest.raises(PartialRun) as failure:
+        execute(make_plan(), staging=tmp_path, progress=kill)
+    assert time.monotonic() - killed_at[0] < 15
+    assert str(failure.value) == f"{role} was killed by signal 9 (SIGKILL)"
+    assert len(seen) == len(ROLES)
+    assert not any(p.is_running() for p in seen)
+    outcome = failure.value.outcome
+    assert outcome is not None
+    assert 0 <= outcome.steps < 10**6
+    if not role.startswith("trainer"):
+        assert outcome.steps > 0
+        assert {i.loop for i in outcome.iterations} == {
+            "trainer[0].worker[0]",
+            "trainer[1].worker[0]",
+        }
+
+
+def test_an_error_in_one_role_is_its_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "gone.tsv"
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    with pytest.raises(PartialRun, match=r"reader\[0\] failed: .*gone\.tsv"):
+        execute(make_plan(path=str(path)), staging=staging)
+    assert not children()
+
+
+def test_a_stalled_process_is_given_up_after_the_timeout(tmp_path: Path) -> None:
+    stopped: list[psutil.Process] = []
+
+    def stall(done: int, _: int) -> None:
+        if done > 5 and not stopped:
+            victim = next(p for p in children() if "dense_server[0]" in p.cmdline())
+            victim.suspend()
+            stopped.append(victim)
+
+    with pytest.raises(PartialRun) as failure:
+        execute(make_plan(timeout="3 s"), staging=tmp_path, progress=stall)
+    text = str(failure.value)
+    assert "who waited for what" in text
+    assert "pull at flat_ps.py:" in text or "push at flat_ps.py:" in text
+    assert not any(p.is_running() for p in stopped)
+
+
+def test_no_thread_or_descriptor_is_left_behind(tmp_path: Path) -> None:
+    process = psutil.Process()
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+        execute(make_plan(steps=5), staging=tmp_path / name)
+        if name == "first":
+            before = (threading.active_count(), process.num_fds())
+    time.sleep(0.2)
+    assert threading.active_count() <= before[0]
+    assert process.num_fds() <= before[1] + 1
+
+
+def context(plan: Plan) -> LoopContext:
+    replica = Replica(plan.experiment.model, plan.experiment.training, 1)
+    return LoopContext(
+        instance="trainer[0]",
+        label="worker[0]",
+        worker=Worker(replica, "server"),
+        feed=QueueFeed(1, lambda: False),
+        embedding=None,
+        dense=None,
+        collectives={},
+        clock=time.monotonic,
+        recorder=None,
+    )
+
+
+def test_awaiting_anything_else_names_the_line() -> None:
+    class Stranger:
+        def __await__(self):  # type: ignore[no-untyped-def]
+            yield "not an effect"
+
+    async def program() -> None:
+        await Now()
+        await Stranger()
+
+    with pytest.raises(NotAnEffectError, match=r"test_failures\.py:\d+: a strategy may await"):
+        run_loop(context(make_plan()), program())
+
+
+def test_a_failed_effect_is_thrown_into_the_program() -> None:
+    caught = []
+
+    async def program() -> None:
+        try:
+            await Pull("dense")
+        except AssertionError as error:
+            caught.append(error)
+        await Compute(SNAPSHOT)
+
+    run_loop(context(make_plan()), program())
+    assert len(caught) == 1
+
+
+def test_metrics_against_a_reference() -> None:
+    sklearn_metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(500, generator=generator).round(decimals=1)  # with ties
+    labels = (torch.rand(500, generator=generator) < torch.sigmoid(logits)).float()
+    found = metrics.auc(logits, labels)
+    assert found == pytest.approx(sklearn_metrics.roc_auc_score(labels, logits))
+    loss = metrics.log_loss(logits, labels)
+    probabilities = torch.sigmoid(logits.double())
+    assert loss == pytest.approx(sklearn_metrics.log_loss(labels, probabilities))
+    rate = torch.full_like(logits, float(labels.mean()))
+    constant = metrics.log_loss(torch.logit(rate.double()), labels)
+    assert metrics.normalized_entropy(constant, labels) == pytest.approx(1.0)
+    assert metrics.auc(logits, torch.ones(500)) is None
+
+
+def test_outcome_fields_that_quality_fills_exist() -> None:
+    from recsim_train.trace.record import Outcome
+
+    names = {field.name for field in dataclasses.fields(Outcome)}
+    assert {"loss", "auc", "normalized_entropy"} <= names
