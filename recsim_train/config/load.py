@@ -176,7 +176,9 @@ def _no_profile(name: str, near: Path | None) -> str:
             "there is no cluster profile 'local' (this machine's) yet; make it with "
             f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({known})"
         )
-    return f"there is no cluster profile {name!r}{suggest(name, available)}; {known}"
+    hint = suggest(name, available)
+    known = known[0].upper() + known[1:] if hint else f"; {known}"
+    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{known}"
 
 
 __all__ = [

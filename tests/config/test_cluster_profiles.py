@@ -146,8 +146,8 @@ class TestFinding:
         with pytest.raises(UserError) as caught:
             load_cluster("datacenter", self.experiment)
         assert str(caught.value) == (
-            "there is no cluster profile 'datacenter'; did you mean 'datacentre'?; "
-            "available: datacentre, laptop"
+            "there is no cluster profile 'datacenter'; did you mean 'datacentre'? "
+            "Available: datacentre, laptop"
         )
 
     def test_absent_local_says_how_to_make_it(self) -> None:
