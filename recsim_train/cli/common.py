@@ -217,7 +217,8 @@ def check_local_memory(plan: Plan) -> None:
     from recsim_train.sim.memory import check_machine
 
     memory = psutil.virtual_memory().total
-    check_machine(plan, Host(cores=os.cpu_count() or 1, memory=f"{memory} B", nic="1 GB/s"))
+    host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}
+    check_machine(plan, Host.model_validate(host))
 
 
 def simulated_environment() -> dict[str, object]:

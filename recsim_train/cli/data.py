@@ -47,7 +47,7 @@ def profile(
     json: common.JsonOption = False,
 ) -> None:
     """Id statistics of an experiment's input: unique ids per batch, skew, reuse."""
-    from recsim_train.data.stream import profile_stream
+    from recsim_train.data.profile import profile_stream
 
     loaded = common.load(experiment, set_, None)
     common.ensure_data(loaded)
@@ -59,5 +59,7 @@ def profile(
     for key, value in found.items():
         if not isinstance(value, list | dict):
             typer.echo(f"{key}: {value}")
-    for row in found.get("tables", []):
+    tables = found["tables"]
+    assert isinstance(tables, list)
+    for row in tables:
         typer.echo("  " + ", ".join(f"{key} {value}" for key, value in row.items()))

@@ -21,7 +21,7 @@ def _percent(text: str) -> float:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="Run directories.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path(
         "report"
     ),

@@ -13,7 +13,8 @@ from recsim_train.cli import common
 if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
     from recsim_train.placement.plan import Plan
-    from recsim_train.results.rundir import RunRecord
+    from recsim_train.results.rundir import RunRecord, Status
+    from recsim_train.trace.record import Outcome
 
 
 def run(
@@ -52,62 +53,73 @@ def run(
     records = []
     for plan in plans:
         record = find_complete(out, plan, "real", profile) if resume else None
-        records.append(record or _launch(plan, profile, out, experiment))
+        records.append(record or _launch(plan, profile, out))
     common.show_records(records, json)
 
 
-def _launch(plan: Plan, profile: Cluster | None, out: Path, experiment: Path) -> RunRecord:
+def _launch(plan: Plan, profile: Cluster | None, out: Path) -> RunRecord:
     from recsim_train.executor.launch import Interrupted, PartialRun, execute
-    from recsim_train.results.rundir import write_run
 
     common.writable(out)
-    with tempfile.TemporaryDirectory(prefix=".staging-", dir=out) as staging:
-        kept = {
-            "plan": plan,
-            "world": "real",
-            "cluster": profile,
-            "command": common.command_line(),
-        }
-        try:
-            with common.progress_bar(f"running {plan.strategy.kind}") as progress:
-                outcome = execute(plan, staging=Path(staging), progress=progress)
-        except (PartialRun, Interrupted) as error:
-            interrupted = isinstance(error, Interrupted)
-            if error.outcome is not None and error.outcome.iterations:
-                record = write_run(
-                    out,
-                    **kept,
-                    outcome=error.outcome,
-                    environment=common.real_environment(),
-                    status="interrupted" if interrupted else "partial",
-                    message=str(error),
-                )
-                common.say(f"what was finished is kept in {record.path}")
-            if not interrupted:
-                raise
-            common.say(f"interrupted; to go on: {' '.join(common.resume_command())}")
-            raise typer.Exit(common.INTERRUPTED) from None
-        return write_run(out, **kept, outcome=outcome, environment=common.real_environment())
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
+            common.progress_bar(f"running {plan.strategy.kind}") as progress,
+        ):
+            outcome = execute(plan, staging=Path(staging), progress=progress)
+    except (PartialRun, Interrupted) as error:
+        interrupted = isinstance(error, Interrupted)
+        if error.outcome is not None and error.outcome.steps > 0:
+            status: Status = "interrupted" if interrupted else "partial"
+            record = _keep(plan, profile, out, error.outcome, status, str(error))
+            common.say(f"what was measured until then is kept in {record.path}")
+        if not interrupted:
+            raise
+        common.say(f"interrupted; to go on: {' '.join(common.resume_command())}")
+        raise typer.Exit(common.INTERRUPTED) from None
+    return _keep(plan, profile, out, outcome)
+
+
+def _keep(
+    plan: Plan,
+    profile: Cluster | None,
+    out: Path,
+    outcome: Outcome,
+    status: Status = "complete",
+    message: str = "",
+) -> RunRecord:
+    """Write a measurement; where ``out`` does not take it, somewhere else, because it was dear."""
+    from recsim_train.config.errors import RunFailed
+    from recsim_train.results.rundir import write_run
+
+    def write(folder: Path) -> RunRecord:
+        return write_run(
+            folder,
+            plan=plan,
+            world="real",
+            outcome=outcome,
+            cluster=profile,
+            environment=common.real_environment(),
+            command=common.command_line(),
+            status=status,
+            message=message,
+        )
+
+    try:
+        return write(out)
+    except RunFailed as error:
+        saved = write(Path(tempfile.mkdtemp(prefix="recsim-train-kept-")))
+        raise RunFailed(f"{error}; the measurement is kept in {saved.path}") from None
 
 
 def _as_rank(plans: list[Plan], profile: Cluster | None, out: Path, json: bool) -> None:
     from recsim_train.executor.torchrun import execute_rank
-    from recsim_train.results.rundir import write_run
 
     records = []
     for plan in plans:
         outcome = execute_rank(plan)
         if outcome is not None:
             common.writable(out)
-            record = write_run(
-                out,
-                plan=plan,
-                world="real",
-                outcome=outcome,
-                cluster=profile,
-                environment=common.real_environment(),
-                command=common.command_line(),
-            )
-            records.append(record)
+            records.append(_keep(plan, profile, out, outcome))
     if records:
         common.show_records(records, json)

@@ -48,11 +48,18 @@ class Costs(Section):
     """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
 
     call: Price
-    """One tensor operator call, without the interpreter lock."""
+    """One tensor operator call, views and those within others included, without the interpreter
+    lock."""
     interpreter: Price
-    """The part of one tensor operator call that holds the interpreter lock."""
+    """One call out of Python: the part that holds the interpreter lock."""
     gemm_flop: Price
     """One floating-point operation of a matrix product."""
+    batched_matrix: Price
+    """One of the interaction's many small matrix products, without its flops."""
+    batched_flop: Price
+    """One floating-point operation of such a product."""
+    index_element: Price
+    """One element picked by its index or put back there (the interaction's pairs)."""
     stream_byte: Price
     """One byte read or written in order (element-wise work, copies, optimizers)."""
     gather_row: Price

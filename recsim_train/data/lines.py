@@ -6,7 +6,8 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from types import TracebackType
+from typing import BinaryIO, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,23 @@ class Lines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # whoever drops a stream in its middle has no file left open
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
 
     def skip(self, count: int) -> int:
         """Pass over up to ``count`` lines; how many there were (fewer at the end of the file)."""

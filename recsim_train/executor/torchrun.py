@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import sys
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.merge import merge
 from recsim_train.executor.process import START_UP, batch_scheduling, describe
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+
+_runs = itertools.count()
+
+
+@functools.cache
+def _rendezvous() -> Store:
+    """The key-value store that torchrun's environment variables name."""
+    from torch._C._distributed_c10d import Store
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", timeout=START_UP))
+    assert isinstance(store, Store)
+    return store
 
 
 def under_torchrun() -> bool:
@@ -42,10 +62,11 @@ def execute_rank(plan: Plan) -> Outcome | None:
     torch.set_num_threads(1)
     instance = plan.instances[rank]
     try:
-        dist.init_process_group("gloo", timeout=START_UP)
+        # A prefix for each run: addresses of an earlier one must not be found again.
+        store = PrefixStore(f"run{next(_runs)}", _rendezvous())
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=START_UP)
         role = Role(plan, instance)
         role.start()
-        store = PrefixStore(str(plan.strategy), dist.distributed_c10d._get_default_store())
         role.finish(store, lambda: None)
         parts: list[Outcome | None] | None = [None] * world if rank == 0 else None
         gathering = dist.new_group(timeout=timedelta(minutes=10))

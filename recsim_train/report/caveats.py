@@ -134,7 +134,10 @@ def _stated(record: RunRecord) -> Iterator[str]:
 
 
 def _load(real: RunRecord) -> Iterator[str]:
-    load, cores = real.environment.get("load"), real.environment.get("cores")
+    # The launcher's own reading is from before the run; the environment may be from after it.
+    load = (real.summary.get("facts") or {}).get("load_average_before")
+    load = real.environment.get("load") if load is None else load
+    cores = real.environment.get("cores")
     if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
         yield (
             f"The machine was busy when {real.run_id} began: load {load:.1f} on {cores} cores, so "
@@ -152,8 +155,10 @@ def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
             "judge by the held-out figures."
         )
     malformed = facts.get("malformed_rows")
-    if isinstance(malformed, int) and malformed > 0:
-        yield f"{malformed:,} malformed rows of the data were skipped."
+    if isinstance(malformed, dict):
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(malformed.items()) if count)
+        if kinds:
+            yield f"Malformed rows of the data were skipped ({kinds})."
     for record in (simulated, real):
         dropped = record.manifest.get("dropped_spans", 0)
         if dropped:

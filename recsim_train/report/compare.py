@@ -11,7 +11,7 @@ from recsim_train.report import text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.explain import Explanation, explain
 from recsim_train.report.naming import labels, why_alone
-from recsim_train.report.payload import EffectBytes, compare_bytes
+from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import kendall_tau, median
 from recsim_train.results.summary import clean
@@ -89,7 +89,7 @@ class Comparison:
                 "predicted_bytes_by_effect": {b.effect: b.predicted for b in self.payload},
                 "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
                 "bytes_agree": {b.effect: b.agree for b in self.payload},
-                "data_dependent_effects": [b.effect for b in self.payload if b.data_dependent],
+                "data_dependent_effects": [b.effect for b in self.payload if b.excuse == DATA],
                 "predicted_ci95": p["ci95"],
                 "measured_ci95": m["ci95"],
                 "repeats": len(self.all_real),

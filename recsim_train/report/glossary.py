@@ -19,8 +19,9 @@ TERMS = {
     "comparisons: 1 is the same order, −1 the opposite one.",
     "payload bytes": "Bytes of the tensors that all roles hand to the transport; no headers, no "
     "protocol overhead, nothing for a shard in the same process.",
-    "binding resource": "The busiest resource of the prediction; the bound is the throughput at "
-    "which it would be busy all the time.",
+    "what binds": "What the predicted throughput comes from: a saturated resource or, where "
+    "none is, the time of a training loop's own iteration. The bound is what no run on the profile "
+    "can exceed.",
     "AUC": "Area under the ROC curve on held-out rows: 0.5 is guessing, 1 is perfect order.",
     "normalised entropy": "Held-out log loss over that of always predicting the mean click rate; "
     "below 1 is better than the constant.",

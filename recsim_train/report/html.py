@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -40,11 +41,11 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["unbroken"] = unbroken
     environment.globals.update(t=text, name_of=name_of, colour=colour)
     # Our own drawings are the only markup let through unescaped.
     figures = {
-        name: {"title": p.title, "svg": Markup(svg_for_page(p))}
-        for name, p in pictures.items()
+        name: {"title": p.title, "svg": Markup(svg_for_page(p))} for name, p in pictures.items()
     }
     comparisons = [
         {
@@ -80,6 +81,14 @@ def page(
     )
 
 
+def unbroken(sentence: str) -> str:
+    """Keep numbers with their units and signs on one line."""
+    kept = re.sub(
+        r"(\d) (%|[kMG]?examples/s|ms|s|µs|ns|[KMGT]iB|B)(?!\w)", "\\1\u00a0\\2", sentence
+    )
+    return kept.replace("± ", "±\u00a0")
+
+
 def title(findings: Findings) -> str:
     """The experiments that are compared."""
     names = dict.fromkeys(str(c.simulated.manifest.get("experiment")) for c in findings.comparisons)
@@ -96,15 +105,13 @@ def grouped_warnings(comparisons: Iterable[Comparison]) -> list[tuple[str, list[
     return list(found.items())
 
 
-def _limits(c: Comparison) -> str | None:
-    """What binds, in one sentence."""
+def _limits(c: Comparison) -> list[str]:
+    """What binds the prediction, and what nothing can beat."""
     bottleneck, bound = c.simulated.summary.get("bottleneck"), c.simulated.summary.get("bound_eps")
-    if not bottleneck:
-        return None
-    sentence = f"The prediction is bound by {bottleneck}"
+    found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
     if bound:
-        sentence += f", which allows at most {text.rate(bound)} examples/s"
-    return sentence + "."
+        found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
+    return found
 
 
 def environments(findings: Findings) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -8,6 +8,9 @@ from typing import Any
 
 from recsim_train.results.rundir import RunRecord
 
+LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.")
+"""Settings that hardly change a throughput: named only where nothing else differs."""
+
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
     """The strategies' names, with the settings, options and profiles in which they differ."""
@@ -20,7 +23,8 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
             for key in sorted(fact)
             if key != "strategy" and any(other.get(key) != fact[key] for other in same)
         ]
-        shown = ", ".join(f"{key.rsplit('.', 1)[-1]} {fact[key]}" for key in differing[:4])
+        telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
+        shown = ", ".join(f"{key.rsplit('.', 1)[-1]} {fact[key]}" for key in telling[:4])
         found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
     return found
 

@@ -21,6 +21,7 @@ def _digits(value: float) -> str:
     """Three significant digits without an exponent."""
     if value == 0:
         return "0"
+    value = float(f"{value:.3g}")  # first, so that 0.9999 has the digits of 1
     places = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(places, 6)}f}"
 

@@ -126,6 +126,12 @@ class Kernel:
                 self.events += 1
         except EmptySchedule:
             return
+        except Exception as error:
+            # SimPy raises a copy whose cause is what the process raised
+            original = error.__cause__
+            if isinstance(original, type(error)):
+                raise original from original.__cause__
+            raise
         finally:
             if collecting:
                 gc.enable()

@@ -42,37 +42,56 @@ class Scope:
     shards: int = 1
 
 
+_REGISTER = 16
+"""Matrix products narrower than this take the time of this width."""
+
+
 def forward_backward(s: Scope) -> Work:
     """DLRM forward and backward with log loss: [batch] examples, one thread."""
     m, b = s.model, s.batch
     size = shape.value_bytes(m)
     layers = shape.layers(m)
-    first_inputs = m.dense_features * layers[0][1]
+    wide = [(max(i, _REGISTER), max(o, _REGISTER)) for i, o in layers]
     weights = sum(i * o for i, o in layers)
     outputs = sum(o for _, o in layers)
     vectors, width = len(m.tables) + 1, shape.interaction_width(m)
-    flops = b * (6 * weights - 2 * first_inputs + 6 * vectors * vectors * m.embedding_dim)
-    activations = b * (6 * outputs + 6 * vectors * m.embedding_dim + 4 * width + vectors * vectors)
-    calls = 12 * len(layers) + 24
+    pairs = vectors * (vectors - 1) // 2
+    activations = b * (6 * outputs + 6 * vectors * m.embedding_dim + 4 * width)
     work = {
-        "gemm_flop": flops,
-        "stream_byte": size * (activations + 3 * weights),
-        "call": calls,
-        "interpreter": 4 * len(layers) + 16,
+        # forward, and the gradients of weights and inputs; the first layer's inputs need none
+        "gemm_flop": b * (6 * sum(i * o for i, o in wide) - 2 * wide[0][0] * wide[0][1]),
+        "batched_matrix": 3 * b,
+        "batched_flop": b * 6 * vectors * vectors * m.embedding_dim,
+        "index_element": 2 * b * pairs,
+        "stream_byte": size * (activations + 2 * b * vectors * vectors + 3 * weights),
+        # each call is recorded by autograd, whose backward pass holds no lock
+        "call": 2 * (38 * len(layers) + 94),
+        "interpreter": 2 * len(layers) + 20,
     }
-    if s.pooling == "worker":
-        moved = size * m.embedding_dim * (s.ids + s.unique)
-        return _add(
-            work,
-            {
-                "gather_row": s.ids,
-                "gather_byte": size * m.embedding_dim * s.ids,
-                "stream_byte": moved,
-                "call": 8,
-                "interpreter": 4,
-            },
-        )
-    return work
+    if s.pooling == "server":
+        return work
+    bags = {
+        "gather_row": s.ids,
+        "gather_byte": shape.row_bytes(m) * s.ids,
+        "scatter_row": s.ids,
+        "scatter_byte": shape.row_bytes(m) * s.ids,
+        "stream_byte": shape.row_bytes(m) * (2 * s.ids + s.unique),
+        "call": 20,
+        "interpreter": 4,
+    }
+    if _many(m):  # the bags' gradient is spread in order of rows, so that they are sorted first
+        several = {
+            "unique_id": s.ids,
+            "call": 3 * len(m.tables) + 44,
+            "interpreter": len(m.tables) + 4,
+        }
+        return _add(work, bags, several)
+    return _add(work, bags)
+
+
+def _many(model: Model) -> bool:
+    """Whether bags hold more than one id."""
+    return any(table.ids > 1 or table.variable for table in model.tables)
 
 
 def _add(*parts: Work) -> Work:
@@ -83,31 +102,37 @@ def _add(*parts: Work) -> Work:
     return total
 
 
-def _streams(vectors: float, calls: int) -> Callable[[Scope], Work]:
+def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], Work]:
     """Element-wise work over ``elements`` values: ``vectors`` read or written per element."""
 
     def work(s: Scope) -> Work:
         moved = vectors * s.elements * shape.value_bytes(s.model)
-        return {"stream_byte": moved, "call": calls, "interpreter": calls}
+        return {"stream_byte": moved, "call": calls, "interpreter": interpreter}
 
     return work
 
 
+_SGD, _ADAGRAD = _streams(3, 2, 1), _streams(11, 5, 8)
+
+
 def dense_step(s: Scope) -> Work:
     """One optimizer step over ``elements`` dense parameters."""
-    vectors, calls = (3, 1) if s.training.dense_optimizer == "sgd" else (8, 4)
-    return _streams(vectors, calls)(s)
+    return (_SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD)(s)
 
 
 def deduplicate(s: Scope) -> Work:
     """Sort-based unique over the batch's ids, all tables at once."""
-    return {"unique_id": s.ids, "call": 4, "interpreter": 4}
+    moved = 4 * shape.ID_BYTES * s.ids
+    return {"unique_id": s.ids, "stream_byte": moved, "call": 77, "interpreter": 18}
 
 
 def route_ids(s: Scope) -> Work:
     """Client: collect the ids of each shard into one message per shard."""
-    moved = 2 * shape.ID_BYTES * s.ids
-    return {"stream_byte": moved, "call": 2 * s.shards + s.tables, "interpreter": 2 * s.shards}
+    return {
+        "stream_byte": 2 * shape.ID_BYTES * s.ids,
+        "call": 2 * s.tables + s.shards,
+        "interpreter": s.tables + s.shards,
+    }
 
 
 def _vectors(s: Scope) -> float:
@@ -117,25 +142,48 @@ def _vectors(s: Scope) -> float:
 
 def assemble_rows(s: Scope) -> Work:
     """Client: put the shards' answers together, in table order."""
-    moved = 2 * shape.row_bytes(s.model) * _vectors(s)
-    return {"stream_byte": moved, "call": 2 * s.shards + s.tables, "interpreter": 2 * s.shards}
+    pooled = s.pooling == "server"
+    return {
+        "stream_byte": 2 * shape.row_bytes(s.model) * _vectors(s),
+        "call": (2 if pooled else 5) * s.tables + 2 * s.shards,
+        "interpreter": s.shards + (0 if pooled else 2 * s.tables),
+    }
 
 
 def route_gradient(s: Scope) -> Work:
     """Client: collect the gradients of each shard into one message per shard."""
-    return assemble_rows(s)
+    vectors = _vectors(s)
+    moved = shape.row_bytes(s.model) * vectors
+    if s.pooling == "server":
+        calls = {"call": 10 * s.shards, "interpreter": 4 * s.shards}
+        return {"stream_byte": 2 * moved, **calls}
+    # rows are put together, then joined with their ids
+    return {
+        "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
+        "call": 2 * s.tables + 6 * s.shards,
+        "interpreter": s.tables + 6 * s.shards,
+    }
+
+
+def _bags(s: Scope) -> Work:
+    """Where each bag starts, and which row of the shard each id is."""
+    work = {"stream_byte": 4 * shape.ID_BYTES * s.ids, "call": 28, "interpreter": 7}
+    if not _many(s.model):
+        return work
+    return _add(work, {"call": 3 * s.tables + 5, "interpreter": s.tables + 4})
 
 
 def lookup_pooled(s: Scope) -> Work:
     """Shard: read ``ids`` rows, sum them per bag."""
     row = shape.row_bytes(s.model)
-    return {
+    rows = {
         "gather_row": s.ids,
         "gather_byte": row * s.ids,
-        "stream_byte": row * s.tables * s.batch + 2 * shape.ID_BYTES * s.ids,
-        "call": 4,
-        "interpreter": 4,
+        "stream_byte": row * s.tables * s.batch,
+        "call": 2,
+        "interpreter": 2,
     }
+    return _add(_bags(s), rows)
 
 
 def lookup_rows(s: Scope) -> Work:
@@ -144,47 +192,60 @@ def lookup_rows(s: Scope) -> Work:
     return {
         "gather_row": s.unique,
         "gather_byte": row * s.unique,
-        "stream_byte": row * s.unique + 2 * shape.ID_BYTES * s.unique,
-        "call": 4,
-        "interpreter": 4,
+        "stream_byte": row * s.unique + 4 * shape.ID_BYTES * s.unique,
+        "call": 29,
+        "interpreter": 8,
     }
 
 
 def _apply_rows(s: Scope, rows: float) -> Work:
-    """Optimizer step on ``rows`` distinct rows."""
+    """Optimizer step on ``rows`` rows."""
     row = shape.row_bytes(s.model)
-    calls = 2 if s.training.sparse_optimizer == "sgd" else 8
+    # adding rows that are scaled on the way goes row by row, at twice the time
+    scatters, streams, calls, interpreter = 2, 1, 7, 3
+    if s.training.sparse_optimizer != "sgd":
+        scatters, streams, calls, interpreter = 1, 6, 38, 13
     return {
-        "scatter_row": rows,
-        "scatter_byte": row * rows,
-        "stream_byte": row * rows * (1 if s.training.sparse_optimizer == "sgd" else 4),
+        "scatter_row": scatters * rows,
+        "scatter_byte": scatters * row * rows,
+        "stream_byte": row * rows * streams,
         "call": calls,
-        "interpreter": calls,
+        "interpreter": interpreter,
+    }
+
+
+def _sum_duplicates(s: Scope) -> Work:
+    """Sort ids, sum the gradients of those that are one row."""
+    row = shape.row_bytes(s.model)
+    return {
+        "unique_id": s.ids,
+        "scatter_row": s.ids,
+        "scatter_byte": row * s.ids,
+        "stream_byte": row * s.unique,
+        "call": 24,
+        "interpreter": 4,
     }
 
 
 def update_pooled(s: Scope) -> Work:
     """Shard: spread pooled gradients over the bags' ids, sum duplicates, apply."""
-    row = shape.row_bytes(s.model)
-    spread = {
-        "unique_id": s.ids,
-        "gather_row": s.ids,
-        "gather_byte": row * s.ids,
-        "stream_byte": row * (s.tables * s.batch + 2 * s.ids),
-        "call": 6,
-        "interpreter": 6,
-    }
-    return _add(spread, _apply_rows(s, s.unique))
+    spread: Work = {}
+    if _many(s.model):
+        moved = 2 * shape.row_bytes(s.model) * s.ids
+        spread = {"stream_byte": moved, "call": 29, "interpreter": 6}
+    if s.training.sparse_optimizer == "sgd":  # adds every id's gradient to its row, one by one
+        return _add(spread, _apply_rows(s, s.ids))
+    return _add(spread, _sum_duplicates(s), _apply_rows(s, s.unique))
 
 
 def update_rows(s: Scope) -> Work:
     """Shard: apply gradients of unique rows. ``ids`` above ``unique``: several clients' rows
     are summed first."""
-    row = shape.row_bytes(s.model)
     if s.ids <= s.unique:
         return _apply_rows(s, s.unique)
-    merge = {"unique_id": s.ids, "stream_byte": 3 * row * s.ids, "call": 4, "interpreter": 4}
-    return _add(merge, _apply_rows(s, s.unique))
+    if s.training.sparse_optimizer == "sgd":
+        return _apply_rows(s, s.ids)
+    return _add(_sum_duplicates(s), _apply_rows(s, s.unique))
 
 
 OPERATIONS: dict[str, Callable[[Scope], Work]] = {
@@ -192,11 +253,11 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "deduplicate": deduplicate,
     "forward_backward": forward_backward,
     "apply": dense_step,
-    "load": _streams(2, 1),
-    "snapshot": _streams(2, 1),
-    "subtract": _streams(3, 1),
-    "accumulate": _streams(3, 1),
-    "drain": _streams(3, 2),
+    "load": _streams(2, 2, 1),
+    "snapshot": _streams(2, 2, 3),
+    "subtract": _streams(3, 2, 1),
+    "accumulate": _streams(3, 2, 1),
+    "drain": _streams(3, 3, 4),
     # the client's side of Lookup and Update
     "route_ids": route_ids,
     "assemble_rows": assemble_rows,
@@ -206,9 +267,9 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "lookup_rows": lookup_rows,
     "update_pooled": update_pooled,
     "update_rows": update_rows,
-    "dense_read": _streams(2, 1),
+    "dense_read": _streams(2, 2, 3),
     "dense_apply": dense_step,
-    "dense_elastic": _streams(7, 3),
+    "dense_elastic": _streams(8, 4, 7),
 }
 """Every operation by name. The executor has one kernel for each."""
 

@@ -21,9 +21,6 @@ def _load() -> ModuleType:
 
 
 @pytest.fixture
-def factory(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def factory() -> ModuleType:
     """Plans, outcomes and run directories."""
-    found = _load()
-    if importlib.util.find_spec("recsim_train.config.identity") is None:
-        found.stand_in_identity(monkeypatch)
-    return found
+    return _load()

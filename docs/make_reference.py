@@ -1,0 +1,95 @@
+"""Writes docs/reference.md from the code itself; a test fails while the file differs.
+
+python docs/make_reference.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from recsim_train.config.cluster import Cluster, Costs, Host, Network
+from recsim_train.config.presets import describe_presets
+from recsim_train.config.reference import settings_table
+from recsim_train.strategy.registry import schemas, strategies
+
+TARGET = Path(__file__).with_name("reference.md")
+COMMANDS = (
+    "simulate", "run", "report", "calibrate", "data generate", "data profile",
+    "show strategies", "show presets", "show settings", "show schema",
+)  # fmt: skip
+
+HEAD = """\
+# Reference
+
+Made by `python docs/make_reference.py` from the code; edit the code, not this file.
+Words are explained in the [glossary](glossary.md).
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | fine |
+| 1 | a run failed in the middle; what was measured is kept |
+| 2 | the input is wrong, and that was known before anything started |
+| 3 | `report --max-error`: the median absolute error is above the limit |
+| 130 | interrupted; finished parts are kept, and the command that goes on is printed |
+
+## Quantities
+
+A quantity has a unit: `25 Gbit/s`, `3 GB/s`, `2.8 GiB/s` (three different rates), `50 us`, `4 MiB`, `5 %`.
+A number without a unit is refused where a unit is due.
+"""
+
+
+def cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def command_help(command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "recsim_train", *command.split(), "--help"],
+        capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"},
+    )  # fmt: skip
+    text = done.stdout.replace("python -m recsim_train", "recsim-train")
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def build() -> str:
+    parts = [HEAD, "## Commands\n"]
+    parts += [f"### {c}\n\n```\n{command_help(c)}\n```\n" for c in COMMANDS]
+    parts.append("## Experiment: every setting and its dotted name for `--set`\n")
+    parts.append("| name | type | default | meaning |\n|---|---|---|---|")
+    for row in settings_table():
+        parts.append(
+            f"| `{row.name}` | {cell(row.type)} | {cell(row.default)} | {cell(row.meaning)} |"
+        )
+    parts.append("\n## Strategies\n")
+    options = schemas()
+    for kind, strategy in strategies().items():
+        step = "lock-step, one worker thread per trainer" if strategy.lock_step else "free-running"
+        parts.append(f"### {kind}\n\n{strategy.summary}; {step}. Source: {strategy.source}.\n")
+        parts.append("| option | default | meaning |\n|---|---|---|")
+        for option in options[kind].values():
+            choices = f" ({', '.join(option.choices)})" if option.choices else ""
+            parts.append(
+                f"| `strategy.{option.name}` | {option.default} | {option.help}{choices} |"
+            )
+        parts.append("")
+    parts.append("## Model presets\n\n```")
+    parts += list(describe_presets())
+    parts.append("```\n\n## Cluster profile\n")
+    for section in (Cluster, Host, Network, Costs):
+        parts.append(f"### {section.__name__.lower()}\n\n| field | meaning |\n|---|---|")
+        for name, field in section.model_fields.items():
+            if field.description:
+                parts.append(f"| `{name}` | {cell(field.description)} |")
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(build(), encoding="utf-8")

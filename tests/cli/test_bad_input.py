@@ -1,0 +1,195 @@
+"""What users get wrong, through the command line: one clear sentence, the right exit code.
+
+Errors of configuration files have their own tests (tests/config); here are the ways in which whole
+commands fail, before they start (2) and in the middle (1).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+
+EXPERIMENT = """
+name: small
+model: {embedding_dim: 8, bottom_mlp: [16, 8], top_mlp: [16, 1], tables: {count: 26, rows: 500}}
+data: {path: small.tsv, generate: true, eval_rows: 200, synthetic: {rows: 3000}}
+roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
+training: {batch_size: 16, threads: 1, steps: 20, warmup_steps: 2}
+strategy: flat_ps
+"""
+
+
+def command(
+    *words: str, cwd: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recsim_train", *words],
+        cwd=cwd, capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **(env or {})},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "binary.tsv").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "empty.tsv").touch()
+    (tmp_path / "prose.tsv").write_text("hello\n" * 2000)
+    (tmp_path / "fake.gz").write_text("not gzip\n" * 100)
+    (tmp_path / "profile.yaml").write_text("name: [unclosed\n")
+    (tmp_path / "file").touch()
+    return tmp_path
+
+
+BAD = {
+    "no such experiment": (["simulate", "nothing.yaml"], "nothing.yaml"),
+    "experiment is a folder": (["simulate", "."], "is a directory"),
+    "experiment is binary": (["simulate", "binary.tsv"], "binary.tsv"),
+    "unknown key": (["simulate", "small.yaml", "--set", "roles.trainer=2"], "did you mean"),
+    "negative count": (["run", "small.yaml", "--set", "roles.trainers=-1"], "at least 1"),
+    "zero trainers": (["run", "small.yaml", "--set", "roles.trainers=0"], "at least 1"),
+    "zero batch": (["run", "small.yaml", "--set", "training.batch_size=0"], "at least 1"),
+    "fraction": (["run", "small.yaml", "--set", "training.steps=1.5"], "integer"),
+    "no unit": (["run", "small.yaml", "--set", "execution.timeout=5"], "unit"),
+    "unknown unit": (["run", "small.yaml", "--set", "execution.timeout=5 sex"], "unknown unit"),
+    "unknown strategy": (["run", "small.yaml", "--set", "strategy=flat"], "flat_ps"),
+    "unknown option": (["run", "small.yaml", "--set", "strategy.evry=2"], "every"),
+    "bad choice": (["run", "small.yaml", "--set", "strategy.mode=downpor"], "downpour"),
+    "option out of range": (["run", "small.yaml", "--set", "strategy.alpha=2"], "alpha"),
+    "set without =": (["run", "small.yaml", "--set", "roles.trainers"], "roles.trainers"),
+    "unknown preset": (["run", "small.yaml", "--set", "model=criteo"], "criteo-kaggle"),
+    "absent data": (["run", "small.yaml", "--set", "data.path=no.tsv"], "no.tsv"),
+    "binary data": (["run", "small.yaml", "--set", "data.path=binary.tsv"], "binary.tsv"),
+    "empty data": (["run", "small.yaml", "--set", "data.path=empty.tsv"], "empty.tsv"),
+    "other text": (["run", "small.yaml", "--set", "data.path=prose.tsv"], "prose.tsv"),
+    "not gzip": (["run", "small.yaml", "--set", "data.path=fake.gz"], "gzip"),
+    "data is a folder": (["run", "small.yaml", "--set", "data.path=."], "directory"),
+    "huge tables": (
+        ["run", "small.yaml", "--set", "model.tables={count: 26, rows: 4000000000}"],
+        "GiB",
+    ),
+    "huge tables, predicted": (
+        ["simulate", "small.yaml", "--cluster", REFERENCE,
+         "--set", "model.tables={count: 26, rows: 100000000}"],
+        "embedding servers",
+    ),
+    "too many servers": (
+        ["run", "small.yaml", "--set", "roles.embedding_servers=40",
+         "--set", "model.tables={count: 26, rows: 3}"],
+        "40 embedding shards",
+    ),
+    "absent profile": (["simulate", "small.yaml", "--cluster", "moon"], "moon"),
+    "broken profile": (["simulate", "small.yaml", "--cluster", "profile.yaml"], "profile.yaml:"),
+    "out is a file": (["run", "small.yaml", "--out", "file"], "file"),
+    "report of nothing": (["report", "nowhere"], "nowhere"),
+    "report of a folder without runs": (["report", "."], "run"),
+    "bad gate": (["report", ".", "--max-error", "much"], "percentage"),
+    "negative seed": (["run", "small.yaml", "--seed", "-1"], "seed"),
+    "unknown flag": (["run", "small.yaml", "--quick"], "--quick"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_known_before_starting(name: str, folder: Path) -> None:
+    words, part = BAD[name]
+    done = command(*words, cwd=folder)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert not list(folder.glob("runs/*"))
+
+
+def test_a_truncated_gzip_is_found_in_the_middle(folder: Path) -> None:
+    assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
+    packed = gzip.compress((folder / "small.tsv").read_bytes())
+    (folder / "cut.gz").write_bytes(packed[: len(packed) // 2])
+    done = command("run", "small.yaml", "--set", "data.path=cut.gz",
+                   "--set", "training.steps=500", cwd=folder)  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "cut.gz" in done.stderr
+    assert "trainer[0] failed" in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = (folder / "runs").iterdir()
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["status"] == "partial"
+    assert "cut.gz" in manifest["message"]
+    assert json.loads((run / "summary.json").read_text())["steps"] > 0
+
+
+def test_malformed_lines_are_counted_and_training_goes_on(folder: Path) -> None:
+    assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
+    lines = (folder / "small.tsv").read_text().splitlines()
+    for number in range(300, 600, 10):
+        lines[number] = "1\tthree columns\tonly"
+    (folder / "dirty.tsv").write_text("\n".join(lines) + "\n")
+    done = command("run", "small.yaml", "--set", "data.path=dirty.tsv", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)["runs"][0]["facts"]
+    assert sum(facts["malformed_rows"].values()) > 0
+
+
+def test_a_full_disk_loses_nothing(folder: Path) -> None:
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("a small file system of one's own needs root and unshare")
+    assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
+    (folder / "small").mkdir()
+    (folder / "elsewhere").mkdir()
+    script = (
+        f"mount -t tmpfs -o size=8k tmpfs small && exec {sys.executable} -m recsim_train "
+        "run small.yaml --out small"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script],
+        cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "TMPDIR": str(folder / "elsewhere")},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    (kept,) = (folder / "elsewhere").glob("recsim-train-kept-*/*")
+    assert json.loads((kept / "summary.json").read_text())["steps"] == 20
+
+
+def test_a_port_in_use_does_not_matter(folder: Path) -> None:
+    """A local run opens no port of its own choice; torchrun's variables must be complete."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = command("run", "small.yaml", "--json", cwd=folder, env={"MASTER_PORT": port})
+    assert done.returncode == 0, done.stderr
+
+
+def test_torchrun_with_the_wrong_number_of_ranks(folder: Path) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "7", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    done = command("run", "small.yaml", cwd=folder, env=env)
+    assert done.returncode == 2, done.stderr
+    assert "needs 3 ranks (trainer[0], embedding_server[0], dense_server[0])" in done.stderr
+
+
+def test_torchrun_runs_the_same_experiment(folder: Path) -> None:
+    assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
+         "-m", "recsim_train", "run", "small.yaml", "--json",
+         "--set", "strategy=[flat_ps, {kind: flat_ps, every: 4}]"],
+        cwd=folder, capture_output=True, text=True, timeout=110, check=False,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout)["runs"]
+    assert [run["steps"] for run in runs] == [20, 20]
+    local = json.loads(command("run", "small.yaml", "--json", cwd=folder).stdout)["runs"][0]
+    assert runs[0]["bytes_sent"] == local["bytes_sent"]

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Data, Model, Table
+from recsim_train.data import lines as lines_module
+from recsim_train.data.criteo import CriteoParser, Malformed, check_file, read_first
+from recsim_train.data.lines import Lines
+from recsim_train.data.stream import held_out, open_stream
+
+INTEGERS = st.one_of(
+    st.just(""), st.integers(-5, 5), st.integers(-(10**18) + 1, 10**18 - 1), st.integers(0, 10**9)
+).map(str)
+CATEGORIES = st.one_of(st.just(""), st.text("0123456789abcdefABCDEF", max_size=16))
+# characters next to digits and letters in ASCII, control characters and high bytes
+ODD = st.text("0123456789afAF/:@G`g-+. \x00\x10\x19\x7f\x80\xb0\xff\t\r", max_size=19)
+
+
+@st.composite
+def criteo_lines(draw: st.DrawFn) -> bytes:
+    """Mostly well-formed lines; some with one odd field, one field less or more, or noise."""
+    fields = [
+        draw(st.sampled_from("01")),
+        *(draw(INTEGERS) for _ in range(13)),
+        *draw(st.lists(CATEGORIES, min_size=26, max_size=26)),
+    ]
+    spoilt = draw(st.integers(0, 5))
+    if spoilt == 1:
+        fields[draw(st.integers(0, 39))] = draw(ODD)
+    elif spoilt == 2:
+        fields = fields[: draw(st.integers(0, 39))]
+    elif spoilt == 3:
+        fields += [""] * draw(st.integers(1, 41))
+    ending = draw(st.sampled_from(("", "", "\r")))
+    return ("\t".join(fields) + ending).encode("latin-1")
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(criteo_lines(), min_size=1, max_size=12),
+    st.booleans(),
+    st.sampled_from(((1, 2, 3, 1000, 2**33), (7,) * 26)),
+    st.integers(1, 13),
+)
+def test_parser_agrees_with_the_reference(
+    tmp_path: Path,
+    reference: Any,
+    make_model: Callable[..., Model],
+    lines: list[bytes],
+    last_feed: bool,
+    rows: tuple[int, ...],
+    features: int,
+) -> None:
+    model = make_model(rows, features)
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"\n".join(lines) + (b"\n" if last_feed or not lines[-1] else b""))
+    wrong = [r if isinstance(r := reference.row(x, model), str) else None for x in lines]
+    parser = CriteoParser(model, str(path))
+    pieces = Lines(path).take(len(lines))
+    assert sum(map(len, pieces)) == len(lines)
+    if all(wrong):
+        with pytest.raises(RunFailed, match="no well-formed Criteo row"):
+            parser.batch(pieces)
+        return
+    batch = parser.batch(pieces)
+    expected, _ = reference.batch(lines, model)
+    assert batch.labels.tolist() == [row.label for row in expected]
+    np.testing.assert_allclose(batch.dense, [row.dense for row in expected], rtol=1e-6)
+    found = batch.ids.reshape(len(model.tables), -1).T
+    assert found.tolist() == [row.ids for row in expected]
+    assert batch.dense.dtype == np.float32
+    counts = {kind: wrong.count(kind) for kind in set(wrong) if kind}
+    assert parser.malformed.counts == counts
+    for kind, numbers in parser.malformed.first_lines.items():
+        assert numbers == [n for n, w in enumerate(wrong, 1) if w == kind][:5]
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_every_single_byte_as_a_field(
+    byte: int, reference: Any, make_model: Callable[..., Model], tmp_path: Path, make_line: Any
+) -> None:
+    model = make_model((100,) * 26)
+    good = make_line().encode()
+    fields = good.split(b"\t")
+    lines = []
+    for place, text in ((0, b""), (3, b""), (3, b"-1"), (20, b""), (20, b"12"), (39, b"1")):
+        changed = fields.copy()
+        changed[place] = text + bytes([byte])
+        lines += b"\t".join(changed).split(b"\n")
+    lines.append(good)
+    path = tmp_path / "bytes.txt"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    expected, wrong = reference.batch(lines, model)
+    parser = CriteoParser(model, str(path))
+    batch = parser.batch(Lines(path).take(len(lines)))
+    assert batch.ids.reshape(26, -1).T.tolist() == [row.ids for row in expected]
+    assert parser.malformed.total == len([w for w in wrong if w])
+
+
+def test_small_blocks_give_the_same_rows(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_model: Callable[..., Model],
+    make_line: Any,
+) -> None:
+    model = make_model((50, 60))
+    path = tmp_path / "x.txt"
+    path.write_text("".join(make_line("01"[n % 2], str(n), f"{n:x}") + "\n" for n in range(40)))
+    whole = [b.ids.tolist() for b in read_first(model, str(path), 40, 7)]
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 301)
+    assert [b.ids.tolist() for b in read_first(model, str(path), 40, 7)] == whole
+    assert [len(part) for part in whole] == [14] * 5 + [10]
+
+
+def test_gzip_of_several_members_reads_as_one(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    text = [make_line(integer=str(n)) + "\n" for n in range(6)]
+    plain, packed = tmp_path / "x.txt", tmp_path / "x.txt.gz"
+    plain.write_text("".join(text))
+    # a member may end in the middle of a line
+    joined = "".join(text)
+    packed.write_bytes(
+        b"".join(gzip.compress(joined[i : i + 200].encode()) for i in range(0, 900, 200))
+        + gzip.compress(joined[1000:].encode())
+    )
+    model = make_model((9,))
+    (one,) = read_first(model, str(plain), 99, 99)
+    (two,) = read_first(model, str(packed), 99, 99)
+    assert np.array_equal(one.dense, two.dense)
+    assert one.size == 6
+
+
+def test_missing_values_and_hashing(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(make_line("0", "", "") + "\n" + make_line("1", "-7", "0000000a") + "\n")
+    (batch,) = read_first(make_model((1, 2, 6)), str(path), 10, 10)
+    assert batch.ids.tolist() == [0, 0, 0, 1, 0, 1]
+    assert not batch.dense.any()
+
+
+def test_malformed_lines_are_replaced_and_reported(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    rows = [make_line(integer=str(n)) for n in range(6)]
+    rows[1] = "1\t2"
+    rows[2] = make_line("2")
+    rows[5] = make_line(category="xyz")
+    path = tmp_path / "x.txt"
+    path.write_text("\n".join(rows) + "\n")
+    parser = CriteoParser(make_model((5,)), str(path))
+    batch = parser.batch(Lines(path).take(6))
+    assert np.expm1(batch.dense[:, 0]).round().tolist() == [0, 3, 3, 3, 4, 0]
+    assert parser.malformed.describe() == (
+        "1 without 40 columns (line 2); 1 with a label other than 0 or 1 (line 3); "
+        "1 with a category that is no hexadecimal number (line 6)"
+    )
+
+
+def test_malformed_counts_add_up() -> None:
+    total = Malformed()
+    assert total.describe() == "none"
+    for start in (10, 0):
+        other = Malformed()
+        other.add(np.ones(4, dtype=np.int8), np.arange(start, start + 4))
+        total.merge(other)
+    assert total.counts == {"columns": 8}
+    assert total.first_lines == {"columns": [0, 1, 2, 3, 10]}
+    assert total.describe() == "8 without 40 columns (lines 0, 1, 2, 3, 10 ...)"
+
+
+def test_batch_without_a_good_row_fails_with_file_and_line(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text((make_line() + "\n") * 4 + "bad\n" * 4)
+    data = Data(path=str(path), eval_rows=0)
+    with open_stream(
+        make_model((5,)), data, batch_size=4, positions=(0,), total=1, iterations=2
+    ) as stream:
+        next(stream)
+        with pytest.raises(RunFailed, match=r"x\.txt: no well-formed .* lines 5 to 8 .*without 40"):
+            next(stream)
+
+
+def test_truncated_gzip_gives_its_rows_then_fails(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    rng = np.random.default_rng(1)
+    text = "".join(make_line(category=f"{n:x}") + "\n" for n in rng.integers(0, 1 << 32, 3000))
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(text.encode())[:-3000])
+    model, data = make_model((50,)), Data(path=str(path), eval_rows=10)
+    check_file(model, str(path), 10)
+    with (
+        open_stream(model, data, batch_size=10, positions=(0,), total=1, iterations=400) as stream,
+        pytest.raises(RunFailed, match=r"its gzip data ends in the middle .* after 2,\d\d\d rows"),
+    ):
+        for _ in stream:
+            pass
+    assert 2000 < stream.rows < 3000
+
+
+def test_damaged_gzip_fails_in_one_sentence(tmp_path: Path, make_line: Any) -> None:
+    packed = bytearray(gzip.compress((make_line() + "\n").encode() * 50))
+    packed[-6] ^= 1
+    path = tmp_path / "x.gz"
+    path.write_bytes(packed)
+    with pytest.raises(RunFailed, match="its gzip data is damaged"):
+        Lines(path).skip(100)
+
+
+def test_failing_disk_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_line: Any
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text((make_line() + "\n") * 3)
+    lines = Lines(path)
+
+    class Broken:
+        def read1(self, size: int) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(lines, "_file", Broken())
+    with pytest.raises(RunFailed, match=r"it can not be read \(Input/output error\), after 0 rows"):
+        lines.take(1)
+
+
+def test_binary_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(3 << 20))
+    with pytest.raises(RunFailed, match="line 1 is longer than 1,048,576 bytes"):
+        Lines(path).take(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent", None, "no such data file"),
+        ("empty.txt", b"", "has no rows"),
+        ("x.gz", b"plain text\n", "named .gz but is not a gzip file"),
+        ("x.bin", bytes(range(256)) * 40, "is not Criteo text"),
+        ("x.csv", b"label,I1,I2\n1,2,3\n", "is not Criteo text: its first lines are without 40"),
+    ],
+)
+def test_unusable_files_are_user_errors(
+    name: str,
+    content: bytes | None,
+    message: str,
+    tmp_path: Path,
+    make_model: Callable[..., Model],
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        check_file(make_model((5,)), str(path), 0)
+
+
+def test_directory_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a directory"):
+        Lines(tmp_path)
+
+
+def test_models_that_criteo_text_can_not_feed(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    several = make_model((5,)).model_copy(update={"tables": (Table(rows=5, ids=3),)})
+    for model, what in (
+        (make_model((5,) * 27), "27 tables"),
+        (make_model((5,), 14), "14 dense features"),
+        (several, "several ids per example"),
+    ):
+        with pytest.raises(UserError, match=what):
+            CriteoParser(model, "x.txt")
+
+
+def test_file_of_held_out_rows_only(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text((make_line() + "\n") * 8)
+    model = make_model((5,))
+    for held in (8, 9):
+        message = r"x.txt has 8 rows and data.eval_rows holds out the first"
+        with pytest.raises(UserError, match=message):
+            check_file(model, str(path), held)
+        data = Data(path=str(path), eval_rows=held)
+        stream = open_stream(model, data, batch_size=2, positions=(0,), total=1, iterations=2)
+        with stream, pytest.raises(RunFailed, match=message):
+            next(stream)
+    check_file(model, str(path), 7)
+    assert [b.size for b in held_out(model, Data(path=str(path), eval_rows=7), 3)] == [3, 3, 1]

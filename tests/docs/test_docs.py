@@ -1,0 +1,83 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.reference import settings_table
+from recsim_train.strategy.effects import EFFECTS
+from recsim_train.strategy.registry import schemas
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def test_the_reference_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert module.build() == written, "run: python docs/make_reference.py"
+
+
+def test_every_swept_setting_is_documented() -> None:
+    names = {row.name for row in settings_table()}
+    wanted = {
+        "roles.trainers", "roles.embedding_servers", "roles.dense_servers", "training.batch_size",
+        "training.threads", "training.steps", "training.warmup_steps", "strategy", "data.path",
+    }  # fmt: skip
+    assert wanted <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_glossary_names_every_effect() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    for effect in EFFECTS:
+        assert f"`{effect.__name__}`" in glossary
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "experiments").rglob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_experiment_loads(path: Path) -> None:
+    assert load_experiment(path, [], schemas()).experiment.strategies
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "cluster_profiles").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_profile_loads_and_says_where_it_comes_from(path: Path) -> None:
+    cluster = load_cluster(str(path), None)
+    assert cluster.description or cluster.calibration
+
+
+QUICKSTART = ROOT / "experiments" / "quickstart.yaml"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "roles.trainers=3", "roles.embedding_servers=0", "roles.dense_servers=2", "roles.readers=1",
+        "training.batch_size=64", "training.threads=1", "training.steps=7",
+        "training.warmup_steps=0", "strategy=flat_ps", "strategy=allreduce",
+        "strategy=[flat_ps, allreduce]", "strategy.mode=easgd", "data.path=other.tsv",
+    ],
+)  # fmt: skip
+def test_the_quickstart_accepts_every_swept_setting(override: str) -> None:
+    loaded = load_experiment(QUICKSTART, [override], schemas())
+    assert loaded.experiment != load_experiment(QUICKSTART, [], schemas()).experiment or (
+        override in {"strategy=flat_ps"}
+    )

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.config.errors import UserError
+from recsim_train.report.compare import compare
+from recsim_train.report.load import load_runs
+from recsim_train.report.write import ReportResult
+
+
+def both(factory: Any, out: Path, plan: Any = None, **real: Any) -> None:
+    plan = plan or factory.plan()
+    factory.write(out, plan, "simulated")
+    factory.write(out, plan, "real", found=factory.outcome(plan, world="real", **real))
+
+
+def test_a_prediction_meets_its_measurement(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path, speed=0.8)
+    findings = compare(load_runs([tmp_path]))
+    (c,) = findings.comparisons
+    # Everything but the 50 µs between effects takes 1 / 0.8 as long.
+    assert c.signed_error == pytest.approx((14.5 / 0.8 + 0.05) / 14.55 - 1, rel=1e-3)
+    assert c.signed_error == pytest.approx(c.predicted_eps / c.measured_eps - 1)
+    assert findings.unpaired == ()
+    assert c.headline.startswith("flat_ps: predicted 35.")
+    assert c.headline.endswith("% too high")
+
+
+def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path)
+    document = compare(load_runs([tmp_path])).document()
+    assert set(document) >= {"comparisons", "summary", "unpaired"}
+    assert set(document["comparisons"][0]) >= {
+        "strategy",
+        "predicted_eps",
+        "measured_eps",
+        "signed_error",
+        "measured_spread",
+        "within_noise",
+        "predicted_bytes",
+        "measured_bytes",
+        "bytes_agree",
+    }
+    assert set(document["summary"]) >= {"median_abs_error", "max_abs_error", "rank_agreement"}
+    assert document["comparisons"][0]["predicted_bytes"] == 4 * (2048 + 2 * 8192 + 2 * 4000)
+    assert document["summary"]["rank_agreement"] is None
+    json.dumps(document, allow_nan=False)
+
+
+def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated")
+    for speed in (1.0, 0.8, 0.9):
+        outcome = factory.outcome(plan, world="real", speed=speed)
+        factory.write(tmp_path, plan, "real", found=outcome)
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    values = sorted(r.summary["examples_per_second"] for r in c.all_real)
+    assert c.measured_eps == values[1]
+    assert c.measured_spread == pytest.approx((values[2] - values[0]) / 2 / values[1])
+    assert c.real.summary["examples_per_second"] == values[1]
+    assert c.document()["repeats"] == 3
+
+
+def test_within_noise_follows_the_spread(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path / "quiet", speed=0.97)
+    both(factory, tmp_path / "loud", speed=0.97, jitter=0.6)
+    (quiet,) = compare(load_runs([tmp_path / "quiet"])).comparisons
+    (loud,) = compare(load_runs([tmp_path / "loud"])).comparisons
+    assert quiet.within_noise is False
+    assert loud.measured_spread is not None
+    assert quiet.measured_spread is not None
+    assert loud.measured_spread > quiet.measured_spread
+    assert loud.within_noise is (abs(loud.signed_error) <= loud.measured_spread)
+
+
+def test_equal_payload_agrees_and_one_byte_more_does_not(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path / "a")
+    both(factory, tmp_path / "b", sent={"update": (8193, 0)})
+    (same,) = compare(load_runs([tmp_path / "a"])).comparisons
+    assert same.faults == []
+    assert set(same.document()["bytes_agree"].values()) == {True}
+    findings = compare(load_runs([tmp_path / "b"]))
+    (other,) = findings.comparisons
+    assert [b.effect for b in other.faults] == ["update"]
+    assert other.document()["bytes_agree"] == {
+        "lookup": True,
+        "pull": True,
+        "push": True,
+        "update": False,
+    }
+    assert findings.document()["summary"]["bytes_agree"] is False
+
+
+def test_an_effect_missing_in_one_world_is_a_fault(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path, sent={"push": (0, 0)})
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    assert [(b.effect, b.predicted, b.measured) for b in c.faults] == [("push", 16000, 0)]
+
+
+def test_a_fault_in_any_repeat_is_shown(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path)
+    plan = factory.plan()
+    odd = factory.outcome(plan, world="real", speed=0.5, sent={"pull": (0, 4001)})
+    factory.write(tmp_path, plan, "real", found=odd)
+    good = factory.outcome(plan, world="real", speed=0.99)
+    factory.write(tmp_path, plan, "real", found=good)
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    assert [b.effect for b in c.faults] == ["pull"]
+
+
+def test_a_shorter_simulation_still_agrees_byte_for_byte(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated", found=factory.outcome(plan, steps=37))
+    factory.write(tmp_path, plan, "real")
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    assert c.faults == []
+    assert c.document()["predicted_bytes"] == c.document()["measured_bytes"]
+
+
+def test_data_dependent_sizes_are_no_fault(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan(options={"pooling": "worker"})
+    both(factory, tmp_path, plan, sent={"lookup": (2040, 8192)})
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    lookup = next(b for b in c.payload if b.effect == "lookup")
+    assert (lookup.agree, lookup.excuse, lookup.fault) == (False, "depends on the data", False)
+    assert lookup.difference == pytest.approx(10240 / 10232 - 1)
+
+
+def test_an_unfinished_run_may_lack_a_processs_bytes(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated")
+    cut = factory.outcome(plan, world="real", sent={"pull": (0, 0)})
+    factory.write(tmp_path, plan, "real", found=cut, status="partial")
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    pull = next(b for b in c.payload if b.effect == "pull")
+    assert (pull.agree, pull.fault) == (False, False)
+
+
+def test_rank_agreement_over_strategies(tmp_path: Path, factory: Any) -> None:
+    for kind, speed in (("flat_ps", 1.0), ("allreduce", 1.0)):
+        both(factory, tmp_path / "same", factory.plan(kind), speed=speed)
+    for kind, speed in (("flat_ps", 0.3), ("allreduce", 1.0)):
+        both(factory, tmp_path / "turned", factory.plan(kind), speed=speed)
+    assert compare(load_runs([tmp_path / "same"])).rank_agreement == 1.0
+    findings = compare(load_runs([tmp_path / "turned"]))
+    assert findings.rank_agreement == -1.0
+    errors = sorted(findings.absolute_errors)
+    assert findings.document()["summary"]["max_abs_error"] == errors[-1]
+    assert findings.median_abs_error == pytest.approx(sum(errors) / 2)
+
+
+def test_other_settings_are_not_paired_and_the_difference_is_named(
+    tmp_path: Path, factory: Any
+) -> None:
+    factory.write(tmp_path, factory.plan(training={"batch_size": 64}), "simulated")
+    factory.write(tmp_path, factory.plan(), "real")
+    factory.write(tmp_path, factory.plan("allreduce"), "simulated")
+    findings = compare(load_runs([tmp_path]))
+    assert findings.comparisons == ()
+    reasons = {(u.record.strategy, u.record.world): u.reason for u in findings.unpaired}
+    assert reasons["flat_ps", "simulated"] == (
+        "no measurement of the same settings: training.batch_size is 64 here and 128 there"
+    )
+    assert reasons["allreduce", "simulated"] == "no measurement of this strategy was given"
+    assert findings.document()["summary"] == {
+        "median_abs_error": None,
+        "max_abs_error": None,
+        "rank_agreement": None,
+        "bytes_agree": None,
+    }
+
+
+def test_options_of_one_strategy_tell_comparisons_apart(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path, factory.plan())
+    both(factory, tmp_path, factory.plan(options={"mode": "easgd", "every": 4}))
+    labels = {c.label for c in compare(load_runs([tmp_path])).comparisons}
+    assert labels == {"flat_ps (every 1, mode downpour)", "flat_ps (every 4, mode easgd)"}
+
+
+def test_each_profile_is_a_comparison_of_its_own(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    for name in ("fast", "slow"):
+        factory.write(tmp_path, plan, "simulated", profile=factory.cluster(name=name))
+    factory.write(tmp_path, plan, "real")
+    found = compare(load_runs([tmp_path])).comparisons
+    assert {c.label for c in found} == {"flat_ps (profile fast)", "flat_ps (profile slow)"}
+
+
+def test_a_partial_run_gives_way_to_a_complete_one(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    cut = factory.outcome(plan, world="real", steps=20, speed=0.2)
+    factory.write(tmp_path, plan, "simulated")
+    factory.write(tmp_path, plan, "real", found=cut, status="interrupted")
+    (alone,) = compare(load_runs([tmp_path])).comparisons
+    assert any("is interrupted" in w for w in alone.warnings)
+    factory.write(tmp_path, plan, "real")
+    findings = compare(load_runs([tmp_path]))
+    (c,) = findings.comparisons
+    assert c.real.status == "complete"
+    assert "a complete run of the same settings is used" in findings.unpaired[0].reason
+
+
+def test_a_run_without_throughput_is_unpaired(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    nothing = factory.outcome(plan, world="real", steps=0)
+    factory.write(tmp_path, plan, "simulated")
+    factory.write(tmp_path, plan, "real", found=nothing, status="partial")
+    findings = compare(load_runs([tmp_path]))
+    assert findings.comparisons == ()
+    assert any("counted no iteration" in u.reason for u in findings.unpaired)
+
+
+def test_the_gate(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path, speed=0.9)
+    result = ReportResult(compare(load_runs([tmp_path])), tmp_path)
+    error = result.findings.median_abs_error
+    assert error is not None
+    assert 0.1 < error < 0.12
+    assert result.within(0.12)
+    assert not result.within(0.1)
+    assert result.gate_sentence(0.1) == "the median absolute error 11.1 % is above 10.0 %"
+    empty = ReportResult(compare([]), tmp_path)
+    assert not empty.within(1.0)
+    assert "no error to judge" in empty.gate_sentence(1.0)
+
+
+def test_folders_are_expanded_and_runs_taken_once(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path)
+    (tmp_path / ".writing-x").mkdir()
+    (tmp_path / "notes").mkdir()
+    one = next(p for p in tmp_path.iterdir() if "simulated" in p.name)
+    assert len(load_runs([tmp_path, one, tmp_path / "."])) == 2
+    for path, sentence in (
+        (tmp_path / "notes", "neither is a run directory nor holds any"),
+        (tmp_path / "absent", "there is no such run directory"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            load_runs([path])
+    with pytest.raises(UserError, match="no run directory"):
+        load_runs([])

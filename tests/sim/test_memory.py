@@ -1,0 +1,81 @@
+"""Does it fit, and what does the user read when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Table
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.memory import PROCESS_BYTES, check_machine, check_memory
+from recsim_train.sim.run import simulate
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+
+LARGE = {"tables": tuple(Table(rows=100_000_000) for _ in range(4)), "embedding_dim": 8}
+SERVERS = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+TABLES = 4 * 100_000_000 * (8 + 1) * 4
+
+
+def test_tables_and_optimizer_state_by_hand(plans: Plans, clusters: Clusters) -> None:
+    uses = check_memory(plans(roles=SERVERS, model=LARGE), clusters())
+    assert [use.name for use in uses] == [
+        "trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]",
+    ]  # fmt: skip
+    server = uses[2]
+    assert server.tables == TABLES
+    assert server.parts["process"] == PROCESS_BYTES
+    assert TABLES + PROCESS_BYTES < server.needed < TABLES + PROCESS_BYTES + 2**27
+    assert uses[0].tables == 0
+    sgd = plans(roles=SERVERS, model=LARGE, training={"sparse_optimizer": "sgd"})
+    assert check_memory(sgd, clusters())[2].tables == TABLES * 8 / 9
+
+
+def test_the_sentence_names_the_role_the_need_and_a_way_out(
+    plans: Plans, clusters: Clusters
+) -> None:
+    with pytest.raises(UserError) as caught:
+        check_memory(plans(roles=SERVERS, model=LARGE), clusters(memory="5 GiB"))
+    assert str(caught.value) == (
+        "embedding_server[0] needs 13.7 GiB (of which tables 13.4 GiB), but its host has 5.0 GiB; "
+        "4 embedding servers would be enough"
+    )
+    enough = plans(roles={**SERVERS, "embedding_servers": 4}, model=LARGE)
+    check_memory(enough, clusters(memory="5 GiB"))
+    fewer = plans(roles={**SERVERS, "embedding_servers": 3}, model=LARGE)
+    with pytest.raises(UserError, match="4 embedding servers would be enough"):
+        check_memory(fewer, clusters(memory="5 GiB"))
+
+
+def test_tables_in_trainers_that_do_not_fit(plans: Plans, clusters: Clusters) -> None:
+    with pytest.raises(
+        UserError, match=r"^trainer\[0\] needs .* embedding servers would be enough"
+    ):
+        check_memory(plans(model=LARGE), clusters(memory="5 GiB"))
+
+
+def test_no_advice_that_does_not_help(plans: Plans, clusters: Clusters) -> None:
+    with pytest.raises(UserError, match="smaller batch"):
+        check_memory(plans(training={"batch_size": 10_000_000}), clusters(memory="5 GiB"))
+
+
+def test_processes_of_one_machine_are_added_up(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=SERVERS, model=LARGE)
+    cluster = clusters(colocate=True, memory="14 GiB")
+    with pytest.raises(UserError) as caught:
+        check_memory(plan, cluster)
+    text = str(caught.value)
+    assert text.startswith("all processes together need 14.4 GiB (of which tables 13.4 GiB)")
+    assert "the embedding servers with 13.7 GiB" in text
+    assert "the machine has 14.0 GiB" in text
+    roomy = cluster.hosts["default"].model_copy(update={"memory": 16.0 * 2**30})
+    assert len(check_machine(plan, roomy)) == 4
+
+
+def test_simulate_checks_first(plans: Plans, clusters: Clusters) -> None:
+    with pytest.raises(UserError, match="needs"):
+        simulate(plans(roles=SERVERS, model=LARGE), clusters(memory="5 GiB"))

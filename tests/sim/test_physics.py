@@ -1,0 +1,307 @@
+"""The simulated world obeys arithmetic and changes in the direction that physics says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.machines import HEADER_BYTES
+from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.record import Outcome
+from recsim_train.workload import operations, shape
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+Eps = Callable[[Plan, Cluster], float]
+
+FAST_DATA = {"path": "file.tsv"}
+"""Parsing, unlike synthesising, does not hold the interpreter lock."""
+SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
+
+
+def test_one_trainer_one_server_by_hand(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    plan = plans(
+        roles={"embedding_servers": 1}, data=FAST_DATA, training={"steps": 5, "warmup_steps": 2}
+    )
+    cluster = clusters()
+    outcome = outcome_of(plan, cluster)
+    model, b = plan.experiment.model, 64
+    price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    effect, message, request = price["effect"], price["message"], price["request"]
+    latency, rate = 20e-6, 10e9 / 8
+    ids, vectors = 6 * b, 6 * b * 8 * 4
+
+    def work(name: str) -> float:
+        scope = operations.Scope(
+            model,
+            plan.experiment.training,
+            batch=b,
+            ids=ids,
+            unique=ids,
+            tables=6,
+            elements=shape.dense_parameters(model),
+        )
+        return sum(n * price[p] for p, n in operations.cost(name, scope).items())
+
+    next_batch = effect
+    pull = effect + work("dense_read")
+    load = effect + work("load")
+    lookup = (
+        effect + work("route_ids") + 2 * message
+        + latency + (HEADER_BYTES + 8 * ids) / rate
+        + 2 * message + request + work("lookup_pooled") + message
+        + latency + vectors / rate
+        + message + work("assemble_rows")
+    )  # fmt: skip
+    learn = effect + work("forward_backward")
+    update = (
+        effect + work("route_gradient") + 2 * message + latency + (HEADER_BYTES + vectors) / rate
+    )
+    push = effect + work("dense_apply")
+    # the server's thread may still apply the last update when the next lookup reaches it
+    applying = 2 * message + request + work("update_pooled")
+    meanwhile = push + next_batch + pull + load + effect + work("route_ids") + 2 * message + latency
+    lookup += max(0.0, applying - meanwhile)
+    assert applying > meanwhile
+    whole = next_batch + pull + load + lookup + learn + update + push
+    assert [i.iteration for i in outcome.iterations] == list(range(7))
+    for i in outcome.iterations[1:]:
+        assert i.end - i.start == pytest.approx(whole, rel=1e-9)
+    parts = {(k.effect, k.name): t.seconds / t.count for k, t in outcome.totals.items()}
+    assert parts["lookup", "embedding"] == pytest.approx(lookup, rel=1e-9)
+    assert parts["update", "embedding"] == pytest.approx(update, rel=1e-9)
+    assert parts["pull", "dense"] == pytest.approx(pull, rel=1e-9)
+    assert parts["compute", "forward_backward"] == pytest.approx(learn, rel=1e-9)
+    served = applying + (HEADER_BYTES + vectors) / rate
+    assert parts["serve_update", "embedding"] == pytest.approx(served, rel=1e-9)
+
+
+def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    plan = plans("allreduce", roles={"trainers": 4}, data=FAST_DATA)
+    outcome = outcome_of(plan, clusters())
+    dense = 4 * shape.dense_parameters(plan.experiment.model)
+    steps = 2 * 3
+    seconds = 10e-6 + steps * 10e-6 + steps * (20e-6 + 20e-6) + steps / 4 * dense / (10e9 / 8)
+    spans = [t for k, t in outcome.totals.items() if k.effect == "all_reduce"]
+    assert len(spans) == 4
+    assert sum(t.bytes for t in spans) == 4 * 20 * dense
+    assert min(t.seconds / t.count for t in spans) == pytest.approx(seconds, rel=1e-6)
+    ends = [s.end for s in outcome.spans if s.effect == "all_reduce" and s.iteration == 5]
+    assert len(ends) == 4
+    assert max(ends) - min(ends) < 1e-12
+
+
+@pytest.mark.parametrize("pooling", ["server", "worker"])
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_payload_by_hand(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, kind: str, pooling: str
+) -> None:
+    plan = plans(kind, {"pooling": pooling}, roles={**SERVERS, "readers": 1})
+    outcome = outcome_of(plan, clusters())
+    found: dict[str, float] = {}
+    for key, total in outcome.totals.items():
+        found[key.effect] = found.get(key.effect, 0) + total.bytes
+    iterations, b, ids = 2 * 20, 64, 64 * 6
+    dense = 4 * shape.dense_parameters(plan.experiment.model)
+    rows = 4 * 8 * ids
+    expected = {
+        "lookup": 8 * ids,
+        "serve_lookup": rows,
+        "update": rows if pooling == "server" else rows + 8 * ids,
+        "serve_update": 0,
+        "next_batch": 0,
+        "serve_next_batch": b * (4 * 4 + 4) + 8 * ids,
+        "compute": 0,
+    }
+    if kind == "flat_ps":
+        expected |= {"pull": 0, "serve_pull": dense, "push": dense, "serve_push": 0}
+    else:
+        expected |= {"all_reduce": dense}
+    assert found == {effect: size * iterations for effect, size in expected.items()}
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_one_process_sends_nothing(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, kind: str
+) -> None:
+    outcome = outcome_of(plans(kind), clusters())
+    assert outcome.totals
+    assert all(total.bytes == 0 for total in outcome.totals.values())
+    assert outcome.facts["header_bytes"] == 0
+    busy = {u.resource: u.busy for u in outcome.utilisation}
+    assert busy["trainer[0].nic.tx"] == busy["trainer[0].nic.rx"] == 0.0
+    assert busy["trainer[0].cores"] > 0.0
+
+
+def test_what_is_sent_is_received_and_is_what_the_spans_say(
+    plans: Plans, clusters: Clusters, fake_counts: Any
+) -> None:
+    plan = plans(roles={**SERVERS, "readers": 1}, training={"threads": 2})
+    cluster = clusters(nic="1 Gbit/s")
+    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+    runtime.run()
+    used = dict(zip(runtime.kernel.fluid.resources, runtime.kernel.used(), strict=True))
+    sent = {r.name: u for r, u in used.items() if r.name.endswith("nic.tx")}
+    received = {r.name: u for r, u in used.items() if r.name.endswith("nic.rx")}
+    payload = sum(span.bytes for span in runtime.ledger.spans)
+    assert sum(sent.values()) == pytest.approx(sum(received.values()), rel=1e-9)
+    wire = payload + runtime.machines.header_bytes
+    assert sum(sent.values()) == pytest.approx(wire, rel=1e-9)
+    by_instance: dict[str, int] = {}
+    for span in runtime.ledger.spans:
+        by_instance[span.instance] = by_instance.get(span.instance, 0) + span.bytes
+    server = sent["embedding_server[0].nic.tx"]
+    assert server == pytest.approx(by_instance["embedding_server[0]"], rel=1e-9)
+    for resource, units in used.items():
+        assert units <= resource.capacity * runtime.kernel.now * (1 + 1e-9)
+    assert runtime.settled() == 8
+
+
+# ------------------------------------------------------------------ directions
+
+
+SLOW_NIC = {"nic": "50 Mbit/s"}
+
+
+def test_nic_binds_then_doubling_it_nearly_doubles_speed(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
+) -> None:
+    plan = plans(roles={**SERVERS, "embedding_servers": 1}, training={"threads": 4}, data=FAST_DATA)
+    slow, fast = clusters(nic="50 Mbit/s"), clusters(nic="100 Mbit/s")
+    assert "NIC" in str(outcome_of(plan, slow).bottleneck)
+    assert eps(plan, fast) == pytest.approx(2 * eps(plan, slow), rel=0.1)
+
+
+def test_nic_that_does_not_bind_still_matters_a_little(
+    plans: Plans, clusters: Clusters, eps: Eps
+) -> None:
+    plan = plans(roles=SERVERS)
+    assert eps(plan, clusters(nic="10 Gbit/s")) < eps(plan, clusters(nic="20 Gbit/s"))
+
+
+def test_trainers_that_compute_scale(plans: Plans, clusters: Clusters, eps: Eps) -> None:
+    slow = clusters(prices={"gemm_flop": "10 ns"})
+    speeds = [eps(plans(roles={**SERVERS, "trainers": n}), slow) for n in (1, 2, 4)]
+    assert speeds[1] == pytest.approx(2 * speeds[0], rel=0.05)
+    assert speeds[2] == pytest.approx(4 * speeds[0], rel=0.05)
+
+
+def test_servers_that_bind_scale(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
+) -> None:
+    server = clusters().hosts["default"].model_copy(update={"cores": 1})
+    cluster = clusters(hosts={"embedding_server": server}, prices={"gather_row": "20 us"})
+    many = {"trainers": 4, "dense_servers": 1}
+    one = plans(roles={**many, "embedding_servers": 1})
+    two = plans(roles={**many, "embedding_servers": 2})
+    assert outcome_of(one, cluster).bottleneck == "cores of embedding_server[0]"
+    assert eps(two, cluster) == pytest.approx(2 * eps(one, cluster), rel=0.1)
+
+
+def test_larger_batches_amortise_overheads(plans: Plans, clusters: Clusters, eps: Eps) -> None:
+    slow = clusters(network={"latency": "2 ms"})
+    speeds = [eps(plans(roles=SERVERS, training={"batch_size": b}), slow) for b in (32, 64)]
+    assert speeds[1] == pytest.approx(2 * speeds[0], rel=0.1)
+
+
+def test_processes_of_one_machine_share_its_cores(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
+) -> None:
+    plan = plans(roles={**SERVERS, "trainers": 4})
+    shared = clusters(colocate=True, cores=2)
+    wide = clusters(colocate=True, cores=4)
+    assert outcome_of(plan, shared).bottleneck == "cores of the machine"
+    assert eps(plan, wide) == pytest.approx(2 * eps(plan, shared), rel=0.15)
+    crowded = clusters(colocate=True, cores=2, contention=0.8)
+    assert eps(plan, crowded) == pytest.approx(0.8 * eps(plan, shared), rel=0.02)
+
+
+def test_interpreter_lock_binds_with_many_threads(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
+) -> None:
+    cluster = clusters(cores=64, prices={"interpreter": "40 us", "call": "10 us"})
+    few, many, most = (plans(training={"threads": n}, data=FAST_DATA) for n in (1, 8, 16))
+    assert outcome_of(most, cluster).bottleneck == "interpreter lock of trainer[0]"
+    assert eps(most, cluster) == pytest.approx(eps(many, cluster), rel=0.03)
+    assert eps(many, cluster) < 4 * eps(few, cluster)
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_slow_readers_bind(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, readers: int
+) -> None:
+    plan = plans(roles={"readers": readers}, data=FAST_DATA, training={"steps": 40})
+    parse = 200e-6
+    cluster = clusters(prices={"parse_row": "200 us"})
+    outcome = outcome_of(plan, cluster)
+    assert eps(plan, cluster) == pytest.approx(1 / parse, rel=0.02)
+    if readers:
+        assert outcome.bottleneck == "parsing thread of reader[0]"
+    else:
+        assert "waiting for readers" in str(outcome.bottleneck)
+    assert eps(plan, clusters(prices={"parse_row": "100 us"})) == pytest.approx(2 / parse, rel=0.02)
+
+
+def test_more_reader_processes_help_when_one_binds(
+    plans: Plans, clusters: Clusters, eps: Eps
+) -> None:
+    cluster = clusters(prices={"parse_row": "200 us"})
+    one, two = (plans(roles={"trainers": 2, "readers": n}, data=FAST_DATA) for n in (1, 2))
+    assert eps(two, cluster) == pytest.approx(2 * eps(one, cluster), rel=0.05)
+
+
+def test_latency_binds_and_says_so(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
+) -> None:
+    plan = plans("allreduce", roles={"trainers": 2, "embedding_servers": 1})
+    slow = clusters(network={"latency": "5 ms"})
+    outcome = outcome_of(plan, slow)
+    assert str(outcome.bottleneck).startswith("latency: no resource is saturated")
+    # nothing is shared here, so one loop's own iteration gives the bound
+    assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.05)
+    assert eps(plan, clusters(network={"latency": "10 ms"})) == pytest.approx(
+        0.5 * eps(plan, slow), rel=0.1
+    )
+
+
+def test_fewer_exchanges_are_faster(plans: Plans, clusters: Clusters, eps: Eps) -> None:
+    thin = clusters(nic="20 Mbit/s")
+    speeds = [eps(plans("flat_ps", {"mode": "easgd", "every": k}, roles=SERVERS), thin)
+              for k in (1, 4)]  # fmt: skip
+    assert speeds[1] > 1.3 * speeds[0]
+
+
+def test_connection_cap_binds(plans: Plans, clusters: Clusters, eps: Eps) -> None:
+    plan = plans(roles=SERVERS)
+    capped = clusters(network={"connection_cap": "20 Mbit/s"})
+    assert eps(plan, capped) < 0.8 * eps(plan, clusters())
+
+
+def test_lock_step_waits_for_the_slowest(plans: Plans, clusters: Clusters, eps: Eps) -> None:
+    steady, shaky = (clusters(jitter=j, prices={"gemm_flop": "2 ns"}) for j in (0.0, 0.5))
+    lock_step = plans("allreduce", roles={"trainers": 4, "embedding_servers": 1})
+    loss = eps(lock_step, shaky) / eps(lock_step, steady)
+    free = plans("flat_ps", roles={"trainers": 4, "embedding_servers": 1})
+    assert loss < 0.9
+    assert loss < eps(free, shaky) / eps(free, steady)
+    calm = plans("allreduce", roles=lock_step.experiment.roles.model_dump(),
+                 simulation={"stragglers": False})  # fmt: skip
+    assert eps(calm, shaky) == eps(calm, steady)
+
+
+def test_work_per_iteration_stays_small(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """A proxy of speed that no busy machine disturbs."""
+    plan = plans(roles=SERVERS, training={"threads": 2})
+    facts = outcome_of(plan, clusters()).facts
+    iterations = 4 * 23
+    assert facts["activities"] == pytest.approx(28 * iterations, rel=0.2)  # type: ignore[comparison-overlap]
+    assert float(str(facts["events"])) < 130 * iterations
