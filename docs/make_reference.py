@@ -39,16 +39,19 @@ Words are explained in the [glossary](glossary.md).
 
 ## Quantities
 
-A quantity has a unit: `25 Gbit/s`, `3 GB/s`, `2.8 GiB/s` (three different rates), `50 us`, `4 MiB`, `5 %`.
+A quantity has a unit: `25 Gbit/s`, `3 GB/s`, `2.8 GiB/s` (three different rates), `50 us`,
+`4 MiB`, `5 %`.
 A number without a unit is refused where a unit is due.
 """
 
 
 def cell(text: object) -> str:
+    """Text on one line, safe inside a Markdown table."""
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
 def command_help(command: str) -> str:
+    """What ``--help`` of a command prints, without the terminal."""
     done = subprocess.run(
         [sys.executable, "-m", "recsim_train", *command.split(), "--help"],
         capture_output=True, text=True, check=True, timeout=60,
@@ -59,6 +62,7 @@ def command_help(command: str) -> str:
 
 
 def build() -> str:
+    """The whole page."""
     parts = [HEAD, "## Commands\n"]
     parts += [f"### {c}\n\n```\n{command_help(c)}\n```\n" for c in COMMANDS]
     parts.append("## Experiment: every setting and its dotted name for `--set`\n")
@@ -75,9 +79,8 @@ def build() -> str:
         parts.append("| option | default | meaning |\n|---|---|---|")
         for option in options[kind].values():
             choices = f" ({', '.join(option.choices)})" if option.choices else ""
-            parts.append(
-                f"| `strategy.{option.name}` | {option.default} | {option.help}{choices} |"
-            )
+            means = option.help + choices
+            parts.append(f"| `strategy.{option.name}` | {option.default} | {means} |")
         parts.append("")
     parts.append("## Model presets\n\n```")
     parts += list(describe_presets())

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data
 from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.generator import expected_distinct
 from recsim_train.data.stream import BatchStream, generator_stands_in, open_stream
-from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import EmbeddingShard, Plan
 from recsim_train.workload.shape import mean_ids
 
@@ -226,14 +226,11 @@ def _expected(plan: Plan) -> NDArray[np.float64]:
     """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
     experiment = plan.experiment
     model, b = experiment.model, experiment.training.batch_size
+    zipf = experiment.data.synthetic.zipf
+    lookups = [b * mean_ids(model, t) for t in range(len(model.tables))]
     tables = [
-        (
-            b * mean_ids(model, t),
-            Zipf(table.rows, experiment.data.synthetic.zipf).expected_distinct(
-                b * mean_ids(model, t)
-            ),
-        )
-        for t, table in enumerate(model.tables)
+        (count, expected_distinct(table, zipf, count))
+        for count, table in zip(lookups, model.tables, strict=True)
     ]
     shards = plan.embedding.shards if plan.embedding else ()
     counts = np.zeros((len(shards) + 1, 2))
@@ -261,4 +258,4 @@ def _most_exact(plan: Plan) -> int:
     model, b = plan.experiment.model, plan.experiment.training.batch_size
     ids = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
     shards = len(plan.embedding.shards) if plan.embedding else 0
-    return max(1, min(int(_EXACT_IDS / ids), _EXACT_ENTRIES // (shards + 1)))
+    return max(1, min(int(_EXACT_IDS / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))

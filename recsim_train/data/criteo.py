@@ -10,6 +10,7 @@ parses its own batches only.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -223,20 +224,30 @@ def _open_after(path: str, skip: int) -> Lines:
     return lines
 
 
-def read_first(model: Model, path: str, rows: int, batch_size: int) -> Iterator[NumpyBatch]:
-    """The first ``rows`` rows of a file (all where it has fewer) in batches, the last short."""
+def read_first(
+    model: Model, path: str, rows: int, batch_size: int, malformed: Malformed | None = None
+) -> Iterator[NumpyBatch]:
+    """The first ``rows`` rows of a file (all where it has fewer) in batches, the last short.
+
+    A short last batch without one well-formed row is left out. ``malformed``: where to count.
+    """
     parser = CriteoParser(model, path)
-    lines = Lines(path)
-    try:
-        left = rows
-        while left > 0:
-            pieces = lines.take(min(left, batch_size))
+    if malformed is not None:
+        parser.malformed = malformed
+    with Lines(path) as lines:
+        while lines.done < rows:
+            pieces = lines.take(min(rows - lines.done, batch_size))
             if not pieces:
                 break
-            left -= sum(map(len, pieces))
-            yield parser.batch(pieces)
-    finally:
-        lines.close()
+            try:
+                batch = parser.batch(pieces)
+            except RunFailed:
+                if batch_size < lines.done and sum(map(len, pieces)) < batch_size:
+                    return
+                raise
+            yield batch
+        if lines.done == 0:
+            raise too_few_rows(RunFailed, path, 0, 0)
 
 
 def check_model(model: Model) -> None:
@@ -266,8 +277,7 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     """
     check_model(model)
     parser = CriteoParser(model, path)
-    lines = Lines(path)
-    try:
+    with Lines(path) as lines, contextlib.suppress(RunFailed):
         head = lines.take(_CHUNK_LINES)
         if not head:
             raise too_few_rows(UserError, path, 0, held_out)
@@ -282,7 +292,3 @@ def check_file(model: Model, path: str, held_out: int) -> None:
         lines.skip(held_out + 1 - lines.done)
         if lines.done <= held_out:
             raise too_few_rows(UserError, path, lines.done, held_out)
-    except RunFailed:
-        return
-    finally:
-        lines.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.experiment import Model, Synthetic
+from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import counter
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS, dense_values
@@ -212,3 +212,14 @@ class Generator:
 
 def _joined(parts: Sequence[Rows]) -> Rows:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def expected_distinct(table: Table, zipf: float, lookups: float) -> float:
+    """Expected distinct ids among some lookups of a table."""
+    if table.rows == 1:
+        return float(lookups > 0)
+    others = Zipf(table.rows - 1, zipf)
+    if table.ids > 1:
+        return others.expected_distinct(lookups)
+    missing = 1.0 - (1.0 - MISSING_ID) ** lookups
+    return others.expected_distinct(lookups * (1.0 - MISSING_ID)) + missing

@@ -183,17 +183,19 @@ def open_stream(
     return _CriteoStream(model, data, data.path, batch_size, positions, total, iterations, start)
 
 
-def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
+def held_out(
+    model: Model, data: Data, batch_size: int, malformed: Malformed | None = None
+) -> Iterator[NumpyBatch]:
     """The held-out rows in batches, the last of which may be short; none if eval_rows is 0.
 
     With ``data.eval_path`` they are that file's first ``data.eval_rows`` rows, or all that it has.
-    Raises as `open_stream`.
+    ``malformed``: where malformed lines are counted. Raises as `open_stream`.
     """
     if data.eval_rows == 0:
         return
     path = data.eval_path or data.path
     if path is not None:
-        yield from read_first(model, path, data.eval_rows, batch_size)
+        yield from read_first(model, path, data.eval_rows, batch_size, malformed)
         return
     _generated_rows(data)
     generator = Generator(model, data.synthetic)

@@ -27,7 +27,9 @@ def dtype_of(model: Model) -> torch.dtype:
 def initial_dense(model: Model, seed: int) -> Tensor:
     """Initial flat parameters [parameters].
 
-    Weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)). The distributions are those of the public DLRM code (arXiv 1906.00091).
+    Weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)).
+
+    The distributions are those of the public DLRM code (arXiv 1906.00091).
     """
     parts = []
     for index, (inputs, outputs) in enumerate(shape.layers(model)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,8 +152,8 @@ def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
     epochs = facts.get("epochs")
     if isinstance(epochs, int | float) and epochs > 1:
         yield (
-            f"The run read its data {epochs:.1f} times: training loss is on rows seen before; "
-            "judge by the held-out figures."
+            f"The run went through its data more than once (epoch {math.ceil(epochs)}): later "
+            "training loss is on rows seen before, so judge by the held-out figures."
         )
     malformed = facts.get("malformed_rows")
     if isinstance(malformed, dict):

@@ -101,7 +101,7 @@ def finish(figure: Figure, name: str, title: str) -> Picture:
 
 def wrapped(label: str, width: int = 30) -> str:
     """A long label on several lines."""
-    return "\n".join(textwrap.wrap(label, width)) or label
+    return "\n".join(textwrap.wrap(label, width, break_long_words=False)) or label
 
 
 def rows_of(axes: Axes, labels: Sequence[str]) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+IDLE = 0.005
+"""Busy share below which a resource is not worth a row."""
+
 
 def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
     """Bars of predicted and measured examples per second; whiskers are 95 % or the repeats."""
@@ -123,20 +126,22 @@ def _contrast(fill: str) -> str:
     return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
 
 
-def utilisation_figure(c: Comparison, name: str, most: int = 12) -> Picture | None:
-    """Busy shares of the resources of both worlds; None where neither world tells any."""
+def utilisation_figure(c: Comparison, name: str, most: int = 10) -> Picture | None:
+    """Busy shares of the busiest resources; None where neither world tells any."""
     p, m = (r.summary.get("utilisation") or {} for r in (c.simulated, c.real))
     both = {key: max(p.get(key) or 0.0, m.get(key) or 0.0) for key in p.keys() | m.keys()}
-    shown = sorted(both, key=lambda key: (-both[key], key))[:most]
+    ordered = sorted(both, key=lambda key: (-both[key], key))[:most]
+    shown = ordered[:3] + [key for key in ordered[3:] if both[key] >= IDLE]
     if not shown:
         return None
     with style():
-        figure, (axes,) = new_figure(1.2 + 0.42 * len(shown))
+        figure, (axes,) = new_figure(1.2 + (0.42 if p and m else 0.3) * len(shown))
         rows_of(axes, shown)
         for y, key in enumerate(shown):
-            for shift, values, fill in ((-0.18, p, PREDICTED), (0.18, m, MEASURED)):
+            apart = 0.18 if p and m else 0.0
+            for shift, values, fill in ((-apart, p, PREDICTED), (apart, m, MEASURED)):
                 if values.get(key) is not None:
-                    axes.barh(y + shift, 100 * values[key], 0.32, color=fill)
+                    axes.barh(y + shift, 100 * values[key], 0.32 if apart else 0.6, color=fill)
                     note = f"{100 * values[key]:.0f}"
                     axes.text(100 * values[key] + 1, y + shift, note, va="center", fontsize=8)
         axes.set_xlim(0, max(105.0, 112 * max(both.values())))

@@ -146,13 +146,14 @@ def _profile_card(record: RunRecord) -> tuple[str, list[tuple[str, str]]]:
 def _machine_card(record: RunRecord) -> tuple[str, list[tuple[str, str]]]:
     e = record.environment
     memory = e.get("memory_bytes")
+    load = (record.summary.get("facts") or {}).get("load_average_before", e.get("load"))
     rows = {
         "machine": e.get("machine"),
         "host": e.get("host"),
         "system": e.get("system"),
         "memory": text.size(memory) if memory else None,
         "date": e.get("date"),
-        "load before": f"{e['load']} on {e.get('cores')} cores" if "load" in e else None,
+        "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
         "revision": e.get("revision"),
         "versions": _versions(e.get("versions")),
     }

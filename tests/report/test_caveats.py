@@ -33,7 +33,7 @@ def test_a_clean_pair_has_no_caveat(tmp_path: Path, factory: Any) -> None:
         ("range", "training.batch_size = 4096 lies outside the calibrated range 32 to 1024"),
         ("load", "The machine was busy when quickstart-flat_ps-real"),
         ("load before", "load 3.0 on 4 cores"),
-        ("epochs", "The run read its data 2.5 times"),
+        ("epochs", "went through its data more than once (epoch 3)"),
         ("torch", "calibrated with torch 2.13.0, the run used torch 2.6.0"),
         ("malformed", "Malformed rows of the data were skipped (12 bad label)."),
         ("stated", "the queue overflowed"),

@@ -1,0 +1,45 @@
+"""Rows of Criteo text parsed and rows of the generator made, as a loop's reader does it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from recsim_train.config.experiment import Data, Model, Synthetic, Table
+from recsim_train.data.stream import open_stream
+from recsim_train.data.synthetic import write_criteo
+from recsim_train.executor.feed import to_batch
+
+_MODEL = Model(
+    name="reader calibration",
+    embedding_dim=8,
+    bottom_mlp=(8,),
+    top_mlp=(1,),
+    tables=tuple(Table(rows=rows) for rows in (50, 400, 3_000, 9_000, 70_000) * 4),
+)
+_SYNTHETIC = Synthetic(rows=40_000, seed=23)
+_BATCHES = (96, 448)
+
+
+def measure(folder: str, *, quick: bool) -> dict[str, list[float]]:
+    """CPU seconds per row, one value for each pass."""
+    rows = 6_000 if quick else 30_000
+    path = Path(folder) / "rows.tsv"
+    write_criteo(path, _MODEL, _SYNTHETIC, rows)
+    passes = 1 if quick else 2
+    text = Data(path=str(path), eval_rows=0, synthetic=_SYNTHETIC)
+    made = Data(eval_rows=0, synthetic=_SYNTHETIC)
+    return {
+        "parse_row": [_pass(text, b, rows) for b in _BATCHES for _ in range(passes)],
+        "synthesize_row": [_pass(made, b, rows) for b in _BATCHES for _ in range(passes)],
+    }
+
+
+def _pass(data: Data, batch: int, rows: int) -> float:
+    begin = time.thread_time()
+    with open_stream(
+        _MODEL, data, batch_size=batch, positions=(0,), total=1, iterations=rows // batch
+    ) as stream:
+        for fed in stream:
+            to_batch(_MODEL, fed.batch)
+        return (time.thread_time() - begin) / stream.rows

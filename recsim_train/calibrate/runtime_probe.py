@@ -1,0 +1,139 @@
+"""What driving a loop and serving requests costs besides kernels and messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from recsim_train.calibrate.grid import MEBI, Setting, training
+from recsim_train.config.experiment import (
+    Experiment,
+    Roles,
+    StrategyChoice,
+)
+from recsim_train.executor import kernels
+from recsim_train.executor.kernels import Replica, Worker
+from recsim_train.executor.runtime import LoopContext, run_loop
+from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
+from recsim_train.executor.transport import Header, Kind, Port, size_of
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.strategy.effects import Now
+from recsim_train.trace.record import Recorder
+
+_SETTING = Setting(16, 8, (32,), (16,), (64,), 2 * MEBI)
+_BATCH = 64
+
+
+def small_plan(elements_of: Setting = _SETTING) -> Plan:
+    """One trainer, one embedding server, one dense server."""
+    experiment = Experiment(
+        name="calibration",
+        model=elements_of.model(),
+        roles=Roles(trainers=1, embedding_servers=1, dense_servers=1),
+        training=training("sgd"),
+        strategies=(StrategyChoice(kind="flat_ps"),),
+    )
+    return build_plan(experiment, experiment.strategies[0])
+
+
+def measure(*, quick: bool) -> dict[str, list[float]]:
+    """Seconds per effect and per request, one value for each repeat."""
+    count, repeats = (300, 3) if quick else (2000, 9)
+    plan = small_plan()
+    return {
+        "effect": [_effects(plan, count) for _ in range(repeats)],
+        "request": [
+            (_pushes(plan, count) + _lookups(plan, count)) / 2 for _ in range(repeats)
+        ],
+    }
+
+
+def _recorder() -> Recorder:
+    return Recorder(warmup=0, steps=1 << 30, max_spans=1 << 30)
+
+
+def _effects(plan: Plan, count: int) -> float:
+    model = plan.experiment.model
+    worker = Worker(Replica(model, plan.experiment.training, 1), "server")
+    context = LoopContext(
+        instance="trainer[0]",
+        label="worker[0]",
+        worker=worker,
+        feed=None,
+        embedding=None,
+        dense=None,
+        collectives={},
+        clock=time.monotonic,
+        recorder=_recorder(),
+        iteration=0,
+    )
+
+    async def program() -> None:
+        for _ in range(count):
+            await Now()
+
+    begin = time.thread_time()
+    run_loop(context, program())
+    return (time.thread_time() - begin) / count
+
+
+class _Script(Port):
+    """A port that asks ``count`` times the same without any transport."""
+
+    def __init__(self, header: Header, payload: Tensor | None, count: int) -> None:
+        object.__setattr__(self, "_script", [header, payload, count])
+
+    def next_request(self) -> Header:
+        script = self._script  # type: ignore[attr-defined]
+        script[2] -= 1
+        return script[0] if script[2] >= 0 else Header(Kind.STOP)
+
+    def payload(self, buffer: Tensor) -> Tensor:
+        sent = self._script[1]  # type: ignore[attr-defined]
+        return buffer if sent is None else sent
+
+    def answer(self, tensor: Tensor) -> int:
+        return size_of(tensor)
+
+
+def _serve(server: EmbeddingServer | DenseServer, port: Port) -> float:
+    client = Client("trainer[0].worker[0]", 0)
+    serving = Serving("server[0]", client, port, server, _recorder(), time.monotonic)
+    begin = time.thread_time()
+    serving.run()
+    return time.thread_time() - begin
+
+
+def _alone(call: Callable[[], object], count: int) -> float:
+    times = []
+    for _ in range(count):
+        begin = time.thread_time()
+        call()
+        times.append(time.thread_time() - begin)
+    return median(times)
+
+
+def _pushes(plan: Plan, count: int) -> float:
+    assert plan.dense is not None
+    server = DenseServer(plan, plan.dense.shards[0])
+    gradient = torch.zeros_like(server.state.values)
+    port = _Script(Header(Kind.PUSH, 0, size_of(gradient)), gradient, count)
+    kernel = _alone(lambda: kernels.dense_apply(server.state, gradient), count)
+    return max(0.0, _serve(server, port) / count - kernel)
+
+
+def _lookups(plan: Plan, count: int) -> float:
+    assert plan.embedding is not None
+    server = EmbeddingServer(plan, plan.embedding.shards[0])
+    tables = len(server.state.slices)
+    ids = torch.randint(0, _SETTING.rows, (tables * _BATCH,))
+    header = Header(Kind.LOOKUP, 0, size_of(ids), _BATCH, counts=(_BATCH,) * tables)
+    packed = ids.view(torch.uint8)
+    routed = server.unpack(header, packed)
+    kernel = _alone(lambda: server.lookup(routed), count)
+    return max(0.0, _serve(server, _Script(header, packed, count)) / count - kernel)

@@ -1,0 +1,141 @@
+"""Two processes on loopback: requests and answers through the executor's own transport."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from recsim_train.calibrate.runtime_probe import small_plan
+from recsim_train.executor.transport import Channel, Header, Kind, Links, Pending, Port, Service
+
+_TIMEOUT = timedelta(seconds=60)
+_SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
+"""Payload bytes of a request; its answer is as large."""
+_CLIENT, _SERVER = 0, 1
+
+
+def _cpu() -> float:
+    """Seconds of all threads of this process: gloo's own included."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(rank: int, store: str, *, quick: bool) -> dict[str, object]:
+    """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=_TIMEOUT
+    )
+    try:
+        links = Links(small_plan(), _TIMEOUT, dist.new_group(), dist.new_group())
+        collective = dist.new_group()
+        share = 0.2 if quick else 1.0
+        talks = [
+            _talk(rank, links, size, max(4, int(share * _repeats(size))))
+            for size in (0, *_SIZES[: 5 if quick else None])
+        ]
+        streams = [_stream(rank, links, pairs, share) for pairs in (1, 2)]
+        reduce = _all_reduce(collective, max(50, int(1000 * share)))
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+    return {"talks": talks, "streams": streams, "all_reduce": reduce}
+
+
+def _repeats(size: int) -> int:
+    """Of about a quarter of a second each."""
+    return int(0.3 / (250e-6 + 2 * size / 1.5e9))
+
+
+def _ends(links: Links, client: int) -> tuple[Channel, Port]:
+    channel = Channel(links, client, Service.DENSE, 0, _SERVER)
+    return channel, Port(links, client, Service.DENSE, 0, _CLIENT)
+
+
+def _ask(channel: Channel, size: int, count: int, answer_bytes: int) -> None:
+    payload = torch.zeros(size, dtype=torch.uint8) if size else None
+    answer = torch.empty(answer_bytes, dtype=torch.uint8)
+    for _ in range(count):
+        pending = Pending(_TIMEOUT)
+        channel.expect(pending, answer)
+        channel.request(pending, Header(Kind.PUSH, 0, size), payload)
+        pending.wait()
+
+
+def _serve(port: Port, size: int, count: int, answer_bytes: int) -> None:
+    buffer = torch.empty(size, dtype=torch.uint8)
+    answer = torch.zeros(answer_bytes, dtype=torch.uint8)
+    for _ in range(count):
+        port.next_request()
+        port.payload(buffer)
+        port.answer(answer)
+
+
+def _timed(work: Callable[[int], None], count: int) -> tuple[float, float]:
+    """(wall, CPU of the whole process) seconds of one of ``count`` repeats."""
+    work(max(2, count // 10))
+    dist.barrier()
+    begin, busy = time.perf_counter(), _cpu()
+    work(count)
+    return (time.perf_counter() - begin) / count, (_cpu() - busy) / count
+
+
+def _talk(rank: int, links: Links, size: int, count: int) -> dict[str, float]:
+    """Requests and answers of ``size`` bytes; 0: no payload and an answer of 8 bytes.
+
+    ``messages``: those that each end sends or receives in one round trip.
+    """
+    channel, port = _ends(links, 0)
+    back = size or 8
+
+    def work(repeats: int) -> None:
+        if rank == _CLIENT:
+            _ask(channel, size, repeats, back)
+        else:
+            _serve(port, size, repeats, back)
+
+    wall, cpu = _timed(work, count)
+    return {
+        "messages": 3 if size else 2,
+        "bytes": size + back + 8 * links.empty_header().numel(),
+        "wall": wall,
+        "cpu": cpu,
+    }
+
+
+def _stream(rank: int, links: Links, pairs: int, share: float) -> float:
+    """Bytes per second from one process to another over ``pairs`` threads at once."""
+    size, count = 1 << 20, max(10, int(150 * share))
+
+    def work(repeats: int) -> None:
+        def body(client: int) -> None:
+            channel, port = _ends(links, client)
+            if rank == _CLIENT:
+                _ask(channel, size, repeats, 8)
+            else:
+                _serve(port, size, repeats, 8)
+
+        threads = [threading.Thread(target=body, args=(client,)) for client in range(pairs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return pairs * size / _timed(work, count)[0]
+
+
+def _all_reduce(group: dist.ProcessGroup, count: int) -> float:
+    """Seconds of an all_reduce of 64 bytes."""
+    value = torch.zeros(16)
+
+    def work(repeats: int) -> None:
+        for _ in range(repeats):
+            dist.all_reduce(value, group=group)
+
+    return median(_timed(work, count)[0] for _ in range(3))
