@@ -6,8 +6,8 @@ An observation says: this much counted work took so many seconds. The prices x m
   + ridge^2 * sum over prices of (x / prior - 1)^2,   x >= 0
 
 (non-negative least squares; Lawson and Hanson 1974, chapter 23). Errors are relative, because a
-step of 10 ms and one of 10 us matter alike to whoever predicts them. Groups of observations weigh
-alike however many observations they have (w_g = 1 / size of the group). The mild ridge only decides
+step of 10 ms and one of 10 us matter alike to whoever predicts them. A group of observations weighs
+the same however many observations it has (w_g = weight / size of the group). The mild ridge only decides
 between prices that the observations can not tell apart. A second pass weighs observations down
 that lie far off (Huber 1964), so that one disturbed timing does not move every price.
 """
@@ -69,10 +69,15 @@ class Fit:
 
 
 def fit(
-    observations: Sequence[Observation], priors: Mapping[str, float], *, seed: int = 1
+    observations: Sequence[Observation],
+    priors: Mapping[str, float],
+    *,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 1,
 ) -> Fit:
     """Fit the prices named in ``priors`` (their physical magnitudes, seconds per unit).
 
+    ``weights``: of groups, 1 where not named. Prices that no observation has are left out.
     Raises ValueError for an observation without positive seconds or with a price that has no
     prior, and when there are no observations.
     """
@@ -91,10 +96,11 @@ def fit(
         [[o.work.get(name, 0.0) * priors[name] / o.seconds for name in names] for o in observations]
     )
     groups = [o.group for o in observations]
-    solution = _solve(rows, groups)
+    weigh = weights or {}
+    solution = _solve(rows, groups, weigh)
     generator = np.random.default_rng(seed)
     samples = np.array(
-        [_solve(rows[s], [groups[i] for i in s]) for s in _resamples(groups, generator)]
+        [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
     spread = samples.std(axis=0, ddof=1) / np.maximum(solution, 1e-3)
     used = rows.any(axis=0)
@@ -107,13 +113,13 @@ def fit(
         },
         residuals=_by_group(groups, np.abs(relative)),
         bias=_by_group(groups, relative),
-        held_out=_cross_validate(rows, groups),
+        held_out=_cross_validate(rows, groups, weigh),
     )
 
 
-def _solve(rows: Array, groups: Sequence[str]) -> Array:
+def _solve(rows: Array, groups: Sequence[str], weigh: Mapping[str, float]) -> Array:
     sizes = {group: groups.count(group) for group in set(groups)}
-    base = np.array([1.0 / np.sqrt(sizes[group]) for group in groups])
+    base = np.array([np.sqrt(weigh.get(group, 1.0) / sizes[group]) for group in groups])
     weights = base
     ridge = _RIDGE * np.eye(rows.shape[1])
     target = np.full(rows.shape[1], _RIDGE)
@@ -138,7 +144,9 @@ def _resamples(groups: Sequence[str], generator: np.random.Generator) -> list[ND
     ]
 
 
-def _cross_validate(rows: Array, groups: Sequence[str]) -> float:
+def _cross_validate(
+    rows: Array, groups: Sequence[str], weigh: Mapping[str, float]
+) -> float:
     """Two folds, alternating within each group in the order of the grid."""
     fold = np.zeros(len(groups), dtype=np.int64)
     seen: dict[str, int] = {}
@@ -149,7 +157,7 @@ def _cross_validate(rows: Array, groups: Sequence[str]) -> float:
     for held in (0, 1):
         train, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
         if len(train) and len(test):
-            solution = _solve(rows[train], [groups[i] for i in train])
+            solution = _solve(rows[train], [groups[i] for i in train], weigh)
             errors.append(np.abs(rows[test] @ solution - 1.0))
     return float(np.median(np.concatenate(errors))) if errors else float("nan")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ def measure_busy(
 ) -> dict[str, object]:
     """Rates of one thread in windows of ``seconds``, one for each line that the caller sends.
 
-    The caller sends "stop" at the end, so that several such processes can work side by side.
+    An empty object asks for a window, anything else for the end, so that several such processes can work side by side.
     """
     setting, size = _BUSY
     bench = Bench(setting)
@@ -88,7 +89,7 @@ def measure_busy(
     windows: list[float] = []
     spreads: list[float] = []
     tick()
-    while next_line().strip() != '"stop"':
+    while not json.loads(next_line()):
         times: list[float] = []
         begin = last = time.perf_counter()
         while last - begin < seconds:

@@ -26,7 +26,7 @@ from recsim_train.data.features import (
     dense_values,
     table_ids,
 )
-from recsim_train.data.lines import Lines, Piece
+from recsim_train.data.lines import Lines, Piece, open_bytes
 from recsim_train.data.parse import KINDS, parse_lines
 
 _CHUNK_LINES = 1024
@@ -134,7 +134,7 @@ class CriteoParser:
                 f"{_PHRASES[KINDS[int(kinds[0]) - 1]]})"
             )
         after = np.searchsorted(good, np.arange(len(kinds)))
-        return good[after % len(good)]
+        return good[np.minimum(after, len(good)-1)]
 
 
 def _chunks(pieces: Sequence[Piece]) -> Iterator[Piece]:
@@ -147,6 +147,8 @@ class TrainingRows:
     """A file's training lines, over and over: those after the held-out ones, up to the limit."""
 
     def __init__(self, path: str, *, held_out: int, limit: int | None) -> None:
+        """Raises UserError if the file can not be opened."""
+        open_bytes(path).close()
         self._path, self._held_out, self._limit = path, held_out, limit
         self.passes = 0
         """Passes over the file begun."""

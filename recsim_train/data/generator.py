@@ -221,5 +221,5 @@ def expected_distinct(table: Table, zipf: float, lookups: float) -> float:
     others = Zipf(table.rows - 1, zipf)
     if table.ids > 1:
         return others.expected_distinct(lookups)
-    missing = 1.0 - (1.0 - MISSING_ID) ** lookups
+    missing: float = 1.0 - (1.0 - MISSING_ID) ** lookups
     return others.expected_distinct(lookups * (1.0 - MISSING_ID)) + missing

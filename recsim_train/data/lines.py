@@ -144,7 +144,7 @@ class Lines:
             try:
                 # read1 hands out what one step of decompression gave, so that an error in the
                 # next step loses nothing
-                part = self._file.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
+                part = self._file.read1(BLOCK_BYTES - size)  # type: ignore[attr-defined]
             except EOFError:
                 part, reason = b"", "its gzip data ends in the middle (truncated file)"
             except (zlib.error, gzip.BadGzipFile) as error:

@@ -46,7 +46,10 @@ def _truncate(plan: Plan, whole: Outcome) -> None:
     end = warmup + whole.steps
     whole.iterations = [i for i in whole.iterations if i.iteration < end]
     if whole.dropped_spans:
-        whole.facts["totals"] = "cover all finished iterations: some spans were not kept"
+        whole.facts["warnings"] = [
+            "times and bytes per step cover more iterations than all loops finished, because "
+            "execution.max_spans was reached before the run stopped"
+        ]
         return
     totals: dict[TotalKey, Total] = {}
     for span in whole.spans:

@@ -80,7 +80,7 @@ def explain(
         phrase = name_of(busiest.resource)
     else:
         phrase = _serial(plan, totals, busiest)
-    return Explanation(utilisation, phrase, max(bound, predicted), bounds)
+    return Explanation(utilisation, phrase, bound, bounds)
 
 
 def name_of(resource: str) -> str:

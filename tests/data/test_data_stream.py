@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,24 @@ def test_profile_describes_ids(make_model: Callable[..., Model]) -> None:
     assert small["zipf"] == pytest.approx(1.2, abs=0.25)
     assert found["unique_per_batch"] == sum(t["unique_per_batch"] for t in found["tables"])
     assert found["malformed"] == 0
+
+
+def test_memory_does_not_grow_with_the_file(
+    tmp_path: Path, make_model: Callable[..., Model], make_line: Any
+) -> None:
+    path = tmp_path / "x.gz"
+    text = (make_line() + "\n").encode() * 100_000
+    path.write_bytes(gzip.compress(text, 1))
+    data = Data(path=str(path), eval_rows=60_000)
+    tracemalloc.start()
+    try:
+        with open_stream(
+            make_model((9,)), data, batch_size=100, positions=(3,), total=4, iterations=150
+        ) as stream:
+            assert sum(fed.batch.size for fed in stream) == 15_000
+            assert stream.epochs == 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(text) > 26_000_000
+    assert peak < 10_000_000

@@ -164,6 +164,41 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     assert runtime.settled() == 8
 
 
+def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_counts: Any) -> None:
+    plan = plans(roles=SERVERS)
+
+    def cores(wire_byte: str) -> tuple[dict[str, float], dict[str, float]]:
+        cluster = clusters(prices={"wire_byte": wire_byte})
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+        runtime.run()
+        names = [r.name for r in runtime.kernel.fluid.resources]
+        used = dict(zip(names, runtime.kernel.used(), strict=True))
+        wire = {i.name: used[f"{i.name}.nic.tx"] + used[f"{i.name}.nic.rx"] for i in plan.instances}
+        return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire
+
+    free, _ = cores("0 ps")
+    paid, wire = cores("100 ps")
+    for name in free:
+        assert wire[name] > 0
+        assert paid[name] - free[name] == pytest.approx(1e-10 * wire[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("nic", ["20 Mbit/s", "10 Gbit/s"])
+def test_bounds_are_capacity_over_use(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, eps: Eps, nic: str
+) -> None:
+    plan, cluster = plans(roles=SERVERS), clusters(nic=nic)
+    outcome, speed = outcome_of(plan, cluster), eps(plan, cluster)
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    used = [u for u in outcome.utilisation if u.busy > 0]
+    assert len(used) > 8
+    for u in used:
+        # busy = speed / bound, but for iterations that the window cuts
+        assert speed * (1 - 1e-9) <= u.busy * bounds[u.resource] <= 1.1 * speed
+    assert outcome.bound_eps == min(bounds.values())
+
+
 # ------------------------------------------------------------------ directions
 
 

@@ -1,0 +1,176 @@
+"""From what the measuring processes report to prices. No process is started here, no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median, stdev
+from typing import Any
+
+from recsim_train.calibrate.fit import Estimate, Fit, Observation, fit
+
+KERNEL_PRIORS: Mapping[str, float] = {
+    "call": 7e-7,
+    "interpreter": 1e-6,
+    "gemm_flop": 2e-11,
+    "batched_matrix": 2e-7,
+    "batched_flop": 3e-11,
+    "index_element": 3e-9,
+    "stream_byte": 2e-11,
+    "gather_row": 8e-9,
+    "gather_byte": 3e-11,
+    "scatter_row": 3e-8,
+    "scatter_byte": 1e-10,
+    "unique_id": 3e-8,
+}
+"""Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
+open."""
+
+WIRE_PRIORS: Mapping[str, float] = {"message": 4e-5, "wire_byte": 2e-10}
+
+_GROUPS = {
+    **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
+    **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
+    **dict.fromkeys(("update_pooled", "update_rows"), "update"),
+    "forward_backward": "forward_backward",
+    "deduplicate": "deduplicate",
+}
+_DENSE = "dense"
+THREADS = "threads"
+_WEIGHTS = {"forward_backward": 4.0, "update": 2.0, THREADS: 2.0}
+"""What weighs more in a training step is fitted more closely."""
+
+_SERIAL = 0.95
+"""Threads that reach less than this share of what free cores would give wait for the lock."""
+_NOISE = 0.02
+"""Relative error below which no price is claimed to be known."""
+_MOST_UNCERTAIN = 1.0
+
+
+@dataclass(slots=True)
+class Prices:
+    """Prices by name of `config.cluster.Costs`, with residuals to be shown."""
+
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    residuals: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: Mapping[str, Estimate]) -> None:
+        """Take prices over, with uncertainties inside what a profile may hold."""
+        for name, estimate in found.items():
+            known = min(_MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
+            self.estimates[name] = Estimate(estimate.value, known)
+
+    def value(self, name: str) -> float:
+        """Seconds per unit."""
+        return self.estimates[name].value
+
+
+def from_repeats(values: Sequence[float]) -> Estimate:
+    """A price measured directly: the median, and the spread of the repeats around it."""
+    middle = median(values)
+    if middle <= 0.0 or len(values) < 2:
+        return Estimate(max(0.0, middle), _MOST_UNCERTAIN)
+    return Estimate(middle, stdev(values) / middle)
+
+
+def kernel_observations(found: Sequence[Mapping[str, Any]]) -> list[Observation]:
+    """Observations of the kernel part, by CPU time of the calling thread."""
+    return [
+        Observation(
+            _GROUPS.get(entry["operation"], _DENSE), entry["work"], entry["cpu"], entry["label"]
+        )
+        for entry in found
+    ]
+
+
+def thread_observations(
+    found: Sequence[Mapping[str, float]], cores: int, contention: float
+) -> list[Observation]:
+    """How long the lock is held in a step, where threads that share it queue for it.
+
+    With more threads than the lock lets run, one step ends every "lock-held seconds of a step".
+    Settings whose threads run as freely as the cores allow say nothing and are left out.
+    """
+    seen = []
+    for entry in found:
+        free = cores * contention * entry["alone"]
+        if cores > 1 and entry["together"] < _SERIAL * free:
+            held = {"interpreter": entry["lock"]}
+            seen.append(Observation(THREADS, held, 1.0 / entry["together"]))
+    return seen
+
+
+def fit_kernels(observations: Sequence[Observation]) -> Fit:
+    """Prices of everything that kernels do."""
+    return fit(observations, KERNEL_PRIORS, weights=_WEIGHTS)
+
+
+def describe(found: Fit) -> dict[str, str]:
+    """Residuals by group, and the cross-validation, as text for the profile."""
+    lines = {
+        group: f"median error {residual:.0%}, of that {found.bias[group]:+.0%} in one direction"
+        for group, residual in found.residuals.items()
+    }
+    if not math.isnan(found.held_out):
+        lines["held out"] = f"median error {found.held_out:.0%} on settings kept out of the fit"
+    return lines
+
+
+def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
+    """CPU of a round trip's messages and bytes; the mean of both ends."""
+    talks = zip(*(end["talks"] for end in ends), strict=True)
+    return [
+        Observation(
+            "wire",
+            {"message": talk[0]["messages"], "wire_byte": talk[0]["bytes"]},
+            max(1e-9, mean(end["cpu"] for end in talk)),
+        )
+        for talk in talks
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What loopback does besides using CPU."""
+
+    latency: float
+    """One way, seconds, beyond the messages' own CPU time."""
+    connection_cap: float
+    """Bytes per second of one connection."""
+    nic: float
+    """Bytes per second of one process over several connections."""
+    collective_step: Estimate
+
+
+_LARGE = 256 << 10
+
+
+def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
+    """Latency and rates from the round trips and streams of both ends.
+
+    ``message``: its fitted price. A round trip of the smallest request takes four times a message
+    (sent and received, both ways) and twice the latency.
+    """
+    talks = ends[0]["talks"]
+    smallest = talks[0]["wall"]
+    latency = max(0.0, smallest / 2 - 2 * message)
+    large = [talk for talk in talks if talk["bytes"] >= _LARGE]
+    if len(large) >= 2:
+        first, last = large[0], large[-2] if len(large) > 2 else large[-1]
+        cap = (last["bytes"] - first["bytes"]) / max(1e-9, last["wall"] - first["wall"])
+    else:
+        cap = max(ends[0]["streams"])
+    streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
+    # two processes: 2 (n - 1) = 2 steps, each a message sent and one received
+    steps = [max(0.0, end["all_reduce"] / 2 - message - latency) for end in ends]
+    return Wire(latency, cap, max(cap, *streams), from_repeats(steps))
+
+
+def contention(alone: Sequence[float], crowded: Sequence[float]) -> float:
+    """Speed of one of several busy cores relative to one that is busy alone.
+
+    ``alone``: rates of the first process in windows of its own; ``crowded``: rates of all while
+    all were busy.
+    """
+    return min(1.0, max(0.05, mean(crowded) / median(alone)))

@@ -1,0 +1,238 @@
+"""Calibration: this machine's profile from its own micro-workloads, in a minute or two.
+
+Measuring processes run one part after the other; what they report becomes prices
+(`recsim_train.calibrate.prices`). Nothing here is told of the experiments that the profile will
+predict, and nothing is tuned on them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import psutil
+
+from recsim_train.calibrate import grid
+from recsim_train.calibrate.child import Child
+from recsim_train.calibrate.fit import fit
+from recsim_train.calibrate.prices import (
+    WIRE_PRIORS,
+    Prices,
+    Wire,
+    contention,
+    describe,
+    fit_kernels,
+    from_repeats,
+    kernel_observations,
+    thread_observations,
+    wire_figures,
+    wire_observations,
+)
+from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Price
+from recsim_train.results import environment
+
+Progress = Callable[[int, int], None]
+
+_LIMIT = 150.0
+"""Seconds that one part may take; each takes a fraction of it on an idle machine."""
+_MOST_BUSY = 8
+"""Processes that are run side by side at most."""
+
+
+class _Session:
+    """One calibration: what is asked of the measuring processes, and how far it is."""
+
+    def __init__(self, quick: bool, progress: Progress | None) -> None:
+        self.quick = quick
+        self.cores = environment.cores()
+        settings = grid.QUICK if quick else grid.GRID
+        self.settings = settings
+        # in units of about a second
+        self._kernel_ticks = sum(len(s.batches) for s in settings)
+        self._total = self._kernel_ticks + 30
+        self._done = 0
+        self._progress = progress
+
+    def tick(self, units: int = 1) -> None:
+        """Tell the caller that ``units`` more are done."""
+        self._done = min(self._total, self._done + units)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def finish(self) -> None:
+        """Tell the caller that all is done."""
+        self.tick(self._total)
+
+    # ------------------------------------------------------------------ parts
+
+    def _part(self, name: str, **request: Any) -> Any:
+        with Child(name, {"quick": self.quick, **request}, _LIMIT) as child:
+            return child.result(self.tick if name == "kernels" else None)
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """Times of all kernels."""
+        found: list[dict[str, Any]] = self._part("kernels", budget=0.03 if self.quick else 0.25)
+        return found
+
+    def runtime(self) -> dict[str, list[float]]:
+        """Seconds per effect and per request."""
+        found: dict[str, list[float]] = self._part("runtime")
+        self.tick(3)
+        return found
+
+    def readers(self, folder: Path) -> dict[str, list[float]]:
+        """Seconds per row."""
+        found: dict[str, list[float]] = self._part("readers", folder=str(folder))
+        self.tick(4)
+        return found
+
+    def threads(self) -> list[dict[str, float]]:
+        """Rates of one and of several threads."""
+        seconds = 0.15 if self.quick else 0.7
+        found: list[dict[str, float]] = self._part("threads", cores=self.cores, seconds=seconds)
+        self.tick(8)
+        return found
+
+    def wire(self, folder: Path) -> list[dict[str, Any]]:
+        """Both ends of a connection over loopback."""
+        store = str(folder / "store")
+        with ExitStack() as stack:
+            ends = [
+                stack.enter_context(
+                    Child("wire", {"quick": self.quick, "rank": rank, "store": store}, _LIMIT)
+                )
+                for rank in range(2)
+            ]
+            found = [end.result() for end in ends]
+        self.tick(8)
+        return found
+
+    def busy(self) -> tuple[float, float]:
+        """(contention, jitter): one busy process, then one for each core, then one again."""
+        seconds = 0.3 if self.quick else 1.5
+        with ExitStack() as stack:
+            crowd = [
+                stack.enter_context(Child("busy", {"seconds": seconds}, _LIMIT))
+                for _ in range(min(self.cores, _MOST_BUSY))
+            ]
+            for child in crowd:
+                child.hear()
+            for turn in (crowd[:1], crowd, crowd[:1]):
+                for child in turn:
+                    child.tell({})
+                for child in turn:
+                    child.hear()
+                self.tick(2)
+            for child in crowd:
+                child.tell({"stop": True})
+            reports = [child.result() for child in crowd]
+        first = reports[0]
+        alone = [first["rates"][0], first["rates"][2]]
+        together = [first["rates"][1], *(report["rates"][0] for report in reports[1:])]
+        jitter = mean([first["spreads"][0], first["spreads"][2]])
+        return contention(alone, together) if len(crowd) > 1 else 1.0, min(2.0, jitter)
+
+
+def calibrate_machine(
+    *,
+    name: str,
+    command: list[str] | str,
+    progress: Progress | None = None,
+    quick: bool = False,
+) -> Cluster:
+    """Measure this machine and return its profile.
+
+    ``command``: the command line to note in it; ``progress``: called with (done, total);
+    ``quick``: a few settings only, for tests of the machinery. Nothing else should run meanwhile:
+    the load before the start is noted in the profile. Raises RunFailed when a part fails.
+    """
+    begin = time.monotonic()
+    load = os.getloadavg()[0]
+    processor = psutil.cpu_percent(interval=0.2)
+    session = _Session(quick, progress)
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
+        folder = Path(path)
+        shared, jitter = session.busy()
+        crowded = session.threads()
+        timed = session.kernels()
+        ends = session.wire(folder)
+        overheads = session.runtime()
+        rows = session.readers(folder)
+    prices, wire = _prices(timed, crowded, session.cores, shared, ends, overheads | rows)
+    session.finish()
+    calibration = Calibration(
+        date=datetime.now().astimezone().date().isoformat(),
+        machine=environment.machine_name(),
+        versions=environment.versions(),
+        background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
+        seconds=round(time.monotonic() - begin, 1),
+        command=command if isinstance(command, str) else " ".join(command),
+        residuals=prices.residuals,
+        valid_range=grid.ranges(session.settings),
+    )
+    return _cluster(name, session.cores, shared, jitter, prices, wire, calibration)
+
+
+def _prices(
+    timed: Sequence[dict[str, Any]],
+    crowded: Sequence[dict[str, float]],
+    cores: int,
+    shared: float,
+    ends: Sequence[dict[str, Any]],
+    direct: dict[str, list[float]],
+) -> tuple[Prices, Wire]:
+    """All prices, and what the wire does."""
+    prices = Prices()
+    queueing = thread_observations(crowded, cores, shared)
+    kernels = fit_kernels([*kernel_observations(timed), *queueing])
+    prices.add(kernels.prices)
+    prices.residuals |= describe(kernels)
+    if cores > 1:
+        gain = median(entry["together"] / entry["alone"] for entry in crowded)
+        prices.residuals["threads' gain"] = (
+            f"{cores} threads of one process do {gain:.2f} times the small steps of one; "
+            f"{len(queueing)} of {len(crowded)} settings were held up by the interpreter lock"
+        )
+    talks = fit(wire_observations(ends), WIRE_PRIORS)
+    prices.add(talks.prices)
+    prices.residuals["wire"] = describe(talks)["wire"]
+    prices.add({name: from_repeats(values) for name, values in direct.items()})
+    wire = wire_figures(ends, prices.value("message"))
+    prices.add({"collective_step": wire.collective_step})
+    return prices, wire
+
+
+def _cluster(
+    name: str,
+    cores: int,
+    shared: float,
+    jitter: float,
+    prices: Prices,
+    wire: Wire,
+    calibration: Calibration,
+) -> Cluster:
+    costs = {
+        price: Price.model_construct(value=found.value, uncertainty=found.uncertainty)
+        for price, found in prices.estimates.items()
+    }
+    memory = float(psutil.virtual_memory().total)
+    return Cluster(
+        name=name,
+        description=f"This machine, measured by `recsim-train calibrate`: {calibration.machine}",
+        colocate=True,
+        hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=wire.nic)},
+        network=Network.model_construct(
+            latency=wire.latency, efficiency=1.0, connection_cap=wire.connection_cap
+        ),
+        contention=shared,
+        jitter=jitter,
+        costs=Costs(**costs),
+        calibration=calibration,
+    )
