@@ -30,7 +30,10 @@ class Child:
     """One measuring process."""
 
     def __init__(self, part: str, request: Message, limit: float) -> None:
-        """Start it. ``part``: see `recsim_train.calibrate.probe`; ``limit``: seconds it may take."""
+        """Start it.
+
+        ``part``: see `recsim_train.calibrate.probe`; ``limit``: seconds that it may take.
+        """
         self.part = part
         self._deadline = time.monotonic() + limit
         self._limit = limit

@@ -7,9 +7,9 @@ An observation says: this much counted work took so many seconds. The prices x m
 
 (non-negative least squares; Lawson and Hanson 1974, chapter 23). Errors are relative, because a
 step of 10 ms and one of 10 us matter alike to whoever predicts them. A group of observations weighs
-the same however many observations it has (w_g = weight / size of the group). The mild ridge only decides
-between prices that the observations can not tell apart. A second pass weighs observations down
-that lie far off (Huber 1964), so that one disturbed timing does not move every price.
+the same however many observations it has (w_g = weight / size of the group). The mild ridge only
+decides between prices that the observations can not tell apart. Further rounds weigh down what
+lies far off (Huber 1964), so that one disturbed timing does not move every price.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from recsim_train.workload.operations import Work
 
 Array = NDArray[np.float64]
 
-_RIDGE = 0.02
+_RIDGE = 0.004
 _HUBER = 1.5
+_CLOSE = 0.02
 _ROUNDS = 4
 _RESAMPLES = 100
 
@@ -93,7 +94,11 @@ def fit(
     scale = np.array([priors[name] for name in names])
     # columns in units of the prior: a solution of 1 is "as expected"
     rows = np.array(
-        [[o.work.get(name, 0.0) * priors[name] / o.seconds for name in names] for o in observations]
+        [
+            [o.work.get(name, 0.0) * priors[name] / o.seconds for name in names]
+            for o in observations
+        ],
+        dtype=np.float64,
     )
     groups = [o.group for o in observations]
     weigh = weights or {}
@@ -103,7 +108,7 @@ def fit(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
     spread = samples.std(axis=0, ddof=1) / np.maximum(solution, 1e-3)
-    used = rows.any(axis=0)
+    used = [bool((rows[:, k] > 0.0).any()) for k in range(len(names))]
     relative = rows @ solution - 1.0
     return Fit(
         prices={
@@ -117,7 +122,7 @@ def fit(
     )
 
 
-def _solve(rows: Array, groups: Sequence[str], weigh: Mapping[str, float]) -> Array:
+def _solve(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> Array:
     sizes = {group: groups.count(group) for group in set(groups)}
     base = np.array([np.sqrt(weigh.get(group, 1.0) / sizes[group]) for group in groups])
     weights = base
@@ -128,12 +133,12 @@ def _solve(rows: Array, groups: Sequence[str], weigh: Mapping[str, float]) -> Ar
         matrix = np.vstack([rows * weights[:, None], ridge])
         solution, _norm = nnls(matrix, np.concatenate([weights, target]))
         off = np.abs(rows @ solution - 1.0)
-        limit = _HUBER * max(1.4826 * float(np.median(off)), 1e-6)
+        limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
         weights = base * np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
     return np.asarray(solution)
 
 
-def _resamples(groups: Sequence[str], generator: np.random.Generator) -> list[NDArray[np.int64]]:
+def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArray[np.int64]]:
     """Indices drawn with replacement within each group."""
     members = [
         np.array([i for i, g in enumerate(groups) if g == group]) for group in dict.fromkeys(groups)
@@ -144,9 +149,7 @@ def _resamples(groups: Sequence[str], generator: np.random.Generator) -> list[ND
     ]
 
 
-def _cross_validate(
-    rows: Array, groups: Sequence[str], weigh: Mapping[str, float]
-) -> float:
+def _cross_validate(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> float:
     """Two folds, alternating within each group in the order of the grid."""
     fold = np.zeros(len(groups), dtype=np.int64)
     seen: dict[str, int] = {}
@@ -155,8 +158,9 @@ def _cross_validate(
         seen[group] = seen.get(group, 0) + 1
     errors = []
     for held in (0, 1):
-        train, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
-        if len(train) and len(test):
+        train = [i for i in range(len(groups)) if fold[i] != held]
+        test = [i for i in range(len(groups)) if fold[i] == held]
+        if train and test:
             solution = _solve(rows[train], [groups[i] for i in train], weigh)
             errors.append(np.abs(rows[test] @ solution - 1.0))
     return float(np.median(np.concatenate(errors))) if errors else float("nan")

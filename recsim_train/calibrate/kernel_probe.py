@@ -100,7 +100,7 @@ class Bench:
                 training=rules or self.adagrad,
                 pooling="worker" if pooling == "worker" else "server",
                 batch=size,
-                **found,  # type: ignore[arg-type]
+                **found,
             )
             return Case(operation, f"{label}, {pooling}", cost(operation, what), call)
 
@@ -122,9 +122,7 @@ class Bench:
         yield case("lookup_pooled", lookup)
         local, starts = state.local(routed.values, routed.counts), routed.starts()
         gradient = torch.randn(tables, size, self.setting.dim) * 1e-6
-        yield case(
-            "update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient)
-        )
+        yield case("update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient))
         yield case(
             "update_pooled",
             lambda: kernels.update_pooled(self.plain, local, starts, gradient),
@@ -152,16 +150,17 @@ class Bench:
         for pooling, asked in (("server", ids), ("worker", unique)):
             total = asked.values.numel()
             routed = [kernels.route_ids(asked, part, frozenset()) for part in self.parts]
-            answers = [self._answer(part, r, pooling) for part, r in zip(self.parts, routed)]
+            answers = [
+                self._answer(part, r, pooling) for part, r in zip(self.parts, routed, strict=True)
+            ]
             counts = [r.counts for r in routed]
             whole = kernels.assemble_rows(
-                self.model, asked, list(zip(self.parts, counts, answers))
+                self.model, asked, list(zip(self.parts, counts, answers, strict=True))
             )
 
             def route(asked: RealIds = asked) -> object:
                 return [
-                    join(_sent(kernels.route_ids(asked, part, frozenset())))
-                    for part in self.parts
+                    join(_sent(kernels.route_ids(asked, part, frozenset()))) for part in self.parts
                 ]
 
             def assemble(
@@ -170,7 +169,7 @@ class Bench:
                 answers: list[Tensor] = answers,
             ) -> object:
                 return kernels.assemble_rows(
-                    self.model, asked, list(zip(self.parts, counts, answers))
+                    self.model, asked, list(zip(self.parts, counts, answers, strict=True))
                 )
 
             def back(
@@ -179,10 +178,10 @@ class Bench:
                 routed: list[Routed] = routed,
                 pooling: str = pooling,
             ) -> object:
-                pieces = kernels.route_gradient(whole, list(zip(self.parts, counts)))
+                pieces = kernels.route_gradient(whole, list(zip(self.parts, counts, strict=True)))
                 if pooling == "server":
                     return [join([piece]) for piece in pieces]
-                return [join([r.values, piece]) for r, piece in zip(routed, pieces)]
+                return [join([r.values, piece]) for r, piece in zip(routed, pieces, strict=True)]
 
             yield case("route_ids", route, pooling, ids=total, shards=_SHARDS)
             yield case("assemble_rows", assemble, pooling, ids=total, shards=_SHARDS)

@@ -79,7 +79,8 @@ def measure_busy(
 ) -> dict[str, object]:
     """Rates of one thread in windows of ``seconds``, one for each line that the caller sends.
 
-    An empty object asks for a window, anything else for the end, so that several such processes can work side by side.
+    An empty object asks for a window, anything else for the end, so that several such processes
+    can work side by side.
     """
     setting, size = _BUSY
     bench = Bench(setting)

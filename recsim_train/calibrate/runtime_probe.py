@@ -47,9 +47,7 @@ def measure(*, quick: bool) -> dict[str, list[float]]:
     plan = small_plan()
     return {
         "effect": [_effects(plan, count) for _ in range(repeats)],
-        "request": [
-            (_pushes(plan, count) + _lookups(plan, count)) / 2 for _ in range(repeats)
-        ],
+        "request": [(_pushes(plan, count) + _lookups(plan, count)) / 2 for _ in range(repeats)],
     }
 
 

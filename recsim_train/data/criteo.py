@@ -134,7 +134,7 @@ class CriteoParser:
                 f"{_PHRASES[KINDS[int(kinds[0]) - 1]]})"
             )
         after = np.searchsorted(good, np.arange(len(kinds)))
-        return good[np.minimum(after, len(good)-1)]
+        return good[after % len(good)]
 
 
 def _chunks(pieces: Sequence[Piece]) -> Iterator[Piece]:

@@ -14,6 +14,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     whole = Outcome([], {}, [], 0, training.steps)
     malformed: dict[str, int] = {}
     epochs, rows = 0.0, 0
+    cpu: dict[str, float] = {}
     for part in parts:
         whole.iterations += part.iterations
         whole.spans += part.spans
@@ -23,6 +24,9 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
             value = getattr(part, quality)
             if value is not None:
                 setattr(whole, quality, value)
+        busy = part.facts.get("cpu_seconds", {})
+        assert isinstance(busy, dict)
+        cpu.update(busy)
         readings = part.facts.get("reading", [])
         assert isinstance(readings, list)
         for reading in readings:
@@ -31,6 +35,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
             for kind, count in reading["malformed"].items():
                 malformed[kind] = malformed.get(kind, 0) + int(count)
     whole.facts.update(malformed_rows=malformed, epochs=epochs, rows_read=rows)
+    whole.facts["cpu_seconds"] = cpu
     if not complete:
         _truncate(plan, whole)
     return whole

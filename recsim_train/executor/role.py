@@ -73,6 +73,8 @@ class Role:
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
+        self._busy_at_start = time.process_time()
+        self._busy: float | None = None
 
     # -- clients and servers ---------------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Role:
         # All processes leave a barrier within about 0.1 ms of each other: time 0 of the run, on
         # one machine as on many, without comparing clocks.
         self.clock = elapsed_clock(time.monotonic())
+        self._busy_at_start = time.process_time()
         self.serve()
         if self.instance.role == "reader":
             assert self.feed_group is not None
@@ -239,6 +242,7 @@ class Role:
         """Wait for all trainers, evaluate at trainer 0, let servers end."""
         if self.instance.role == "trainer":
             self.join(self.loop_threads, tick)
+            self._busy = time.process_time() - self._busy_at_start
             store.set(f"done/{self.instance.index}", "1")
             if self.instance.index == 0:
                 waiting = [f"done/{t.index}" for t in self.plan.of_role("trainer")]
@@ -273,6 +277,10 @@ class Role:
             part.dropped_spans += recorder.dropped_spans
         for name, value in self.quality.items():
             setattr(part, name, value)
+        busy = self._busy
+        if busy is None:
+            busy = time.process_time() - self._busy_at_start
+        part.facts["cpu_seconds"] = {self.instance.name: busy}
         part.facts["reading"] = [
             {"rows": r.rows, "epochs": r.epochs, "malformed": r.malformed} for r in self.readings
         ]

@@ -319,3 +319,45 @@ def test_short_last_held_out_batch_of_malformed_rows_is_left_out(
     empty.touch()
     with pytest.raises(RunFailed, match=r"empty\.txt has no rows"):
         list(read_first(make_model((5,)), str(empty), 8, 4))
+
+
+@pytest.mark.parametrize(
+    ("integer", "category", "kind"),
+    [
+        ("9" * 18, "f" * 16, None),
+        ("-" + "9" * 18, "0" * 15 + "A", None),
+        ("1234567890123", "123456789", None),
+        ("1" * 19, "", "integer"),
+        ("0" * 25, "", "integer"),
+        ("1" * 60, "", "integer"),
+        ("12345678x12345678", "", "integer"),
+        ("1x3456781234567812", "", "integer"),
+        ("--1", "", "integer"),
+        ("", "0" * 17, "category"),
+        ("", "f" * 60, "category"),
+        ("", "g1234567", "category"),
+        ("", "g12345678", "category"),
+        ("", "0x1f", "category"),
+    ],
+)
+def test_longest_fields(
+    integer: str,
+    category: str,
+    kind: str | None,
+    tmp_path: Path,
+    reference: Any,
+    make_model: Callable[..., Model],
+    make_line: Any,
+) -> None:
+    model = make_model((2**40,) * 26)
+    lines = [make_line("1", integer, category).encode(), make_line("0").encode()]
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"\n".join(lines))
+    parser = CriteoParser(model, str(path))
+    with Lines(path) as source:
+        batch = parser.batch(source.take(2))
+    expected, wrong = reference.batch(lines, model)
+    assert wrong[0] == kind
+    assert parser.malformed.counts == ({} if kind is None else {kind: 1})
+    np.testing.assert_allclose(batch.dense, [row.dense for row in expected], rtol=1e-6)
+    assert batch.ids.reshape(26, 2).T.tolist() == [row.ids for row in expected]

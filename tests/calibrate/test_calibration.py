@@ -1,0 +1,78 @@
+"""The real thing on a few settings: processes are started, measured, ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recsim_train.calibrate.child import Child
+from recsim_train.calibrate.profile import calibrate_machine
+from recsim_train.config.cluster import Costs
+from recsim_train.config.dump import dump_cluster
+from recsim_train.config.errors import RunFailed
+from recsim_train.config.load import load_cluster
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    cluster = calibrate_machine(
+        name="here",
+        command=["recsim-train", "calibrate"],
+        progress=lambda done, total: steps.append((done, total)),
+        quick=True,
+    )
+    target = tmp_path / "here.yaml"
+    target.write_text(dump_cluster(cluster), encoding="utf-8")
+    loaded = load_cluster(str(target))
+    assert loaded.colocate
+    assert loaded.hosts["default"].cores == len(os.sched_getaffinity(0))
+    assert loaded.hosts["default"].memory > 1e8
+    assert 1e7 < loaded.hosts["default"].nic < 1e12
+    assert 0.05 <= loaded.contention <= 1.0
+    for name in Costs.model_fields:
+        price = getattr(loaded.costs, name)
+        assert 0.0 <= price.value < 1e-2, name
+        assert 0.0 < price.uncertainty <= 1.0, name
+    # what no machine of today does: a flop per femtosecond, a message in a microsecond
+    assert 1e-13 < loaded.costs.gemm_flop.value < 1e-8
+    assert loaded.costs.message.value > 1e-6
+    assert loaded.costs.parse_row.value > 1e-8
+    calibration = loaded.calibration
+    assert calibration is not None
+    assert calibration.command == "recsim-train calibrate"
+    assert calibration.versions["torch"]
+    assert calibration.seconds > 1.0
+    assert "held out" in calibration.residuals
+    assert calibration.valid_range["training.batch_size"] == (32, 384)
+    assert steps[-1][0] == steps[-1][1]
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
+    with (
+        Child("readers", {"folder": "/dev/null/place", "quick": True}, 60.0) as child,
+        pytest.raises(RunFailed, match="calibration: measuring readers failed"),
+    ):
+        child.result()
+
+
+def test_a_part_that_takes_too_long_is_given_up() -> None:
+    begin = time.monotonic()
+    with (
+        Child("busy", {"seconds": 60.0}, 0.3) as child,
+        pytest.raises(RunFailed, match="did not end within 0 s"),
+    ):
+        child.result()
+    assert time.monotonic() - begin < 10
+
+
+def test_calling_it_needs_no_torch() -> None:
+    script = "import sys; import recsim_train.calibrate.profile; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

@@ -1,0 +1,158 @@
+"""From reports of measuring processes to prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recsim_train.calibrate import grid
+from recsim_train.calibrate.fit import Estimate
+from recsim_train.calibrate.prices import (
+    KERNEL_PRIORS,
+    WIRE_PRIORS,
+    Prices,
+    contention,
+    describe,
+    fit_kernels,
+    from_repeats,
+    kernel_observations,
+    thread_observations,
+    wire_figures,
+    wire_observations,
+)
+from recsim_train.config.cluster import Costs
+from recsim_train.workload import operations, shape
+
+
+def kernel_report(prices: dict[str, float]) -> list[dict[str, Any]]:
+    """What an ideal machine with these prices would report for the grid."""
+    found = []
+    for setting in grid.GRID:
+        model = setting.model()
+        for batch in setting.batches:
+            ids = batch * setting.tables * setting.ids
+            for optimizer in ("adagrad", "sgd"):
+                for name in operations.OPERATIONS:
+                    scope = operations.Scope(
+                        model=model,
+                        training=grid.training(optimizer),  # type: ignore[arg-type]
+                        pooling="worker" if name.endswith("_rows") else "server",
+                        batch=batch,
+                        ids=ids,
+                        unique=0.6 * ids,
+                        tables=setting.tables,
+                        elements=shape.dense_parameters(model),
+                        shards=2,
+                    )
+                    work = operations.cost(name, scope)
+                    seconds = sum(prices[price] * units for price, units in work.items())
+                    found.append({"operation": name, "label": "", "work": work, "cpu": seconds})
+    return found
+
+
+def test_the_grid_tells_all_kernel_prices_apart() -> None:
+    """Prices far from the priors come back from the real grid and the real counts."""
+    prices = {
+        name: prior * (0.4, 2.5)[index % 2]
+        for index, (name, prior) in enumerate(KERNEL_PRIORS.items())
+    }
+    found = fit_kernels(kernel_observations(kernel_report(prices))).prices
+    assert set(found) == set(KERNEL_PRIORS)
+    for name, value in prices.items():
+        assert found[name].value == pytest.approx(value, rel=0.1), name
+
+
+def test_every_counted_price_exists_and_is_measured() -> None:
+    direct = {"parse_row", "synthesize_row", "effect", "request", "collective_step"}
+    assert set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct == set(Costs.model_fields)
+
+
+def test_the_grid_is_not_the_quickstart() -> None:
+    for setting in grid.GRID:
+        assert not (setting.tables == 26 and setting.dim == 16)
+    low, high = grid.ranges(grid.GRID)["training.batch_size"]
+    assert low <= 32
+    assert high >= 2048
+
+
+def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held() -> None:
+    report = [
+        {"alone": 1000.0, "together": 1250.0, "lock": 80.0},
+        {"alone": 100.0, "together": 195.0, "lock": 90.0},
+    ]
+    [seen] = thread_observations(report, cores=2, contention=1.0)
+    assert seen.seconds == pytest.approx(1 / 1250)
+    assert seen.work == {"interpreter": 80.0}
+
+
+def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
+    report = [{"alone": 1000.0, "together": 1400.0, "lock": 80.0}]
+    assert thread_observations(report, cores=2, contention=1.0)
+    assert not thread_observations(report, cores=2, contention=0.7)
+    assert not thread_observations(report, cores=1, contention=1.0)
+
+
+def talk(messages: int, size: int, wall: float, cpu: float) -> dict[str, float]:
+    return {"messages": messages, "bytes": size, "wall": wall, "cpu": cpu}
+
+
+def test_wire_prices_and_rates() -> None:
+    message, byte, latency, rate = 20e-6, 3e-10, 15e-6, 2e9
+
+    def end() -> dict[str, Any]:
+        talks = [talk(2, 120, 4 * message + 2 * latency, 2 * message + 120 * byte)]
+        for size in (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24):
+            wall = 6 * message + 2 * latency + 2 * size / rate
+            talks.append(talk(3, 2 * size, wall, 3 * message + 2 * size * byte))
+        return {
+            "talks": talks,
+            "streams": [1.8e9, 2.5e9],
+            "all_reduce": 2 * (message + latency + 9e-6),
+        }
+
+    from recsim_train.calibrate.fit import fit
+
+    ends = [end(), end()]
+    found = fit(wire_observations(ends), WIRE_PRIORS).prices
+    assert found["message"].value == pytest.approx(message, rel=0.02)
+    assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
+    wire = wire_figures(ends, message)
+    assert wire.latency == pytest.approx(latency)
+    assert wire.connection_cap == pytest.approx(rate, rel=0.01)
+    assert wire.nic == pytest.approx(2.5e9)
+    assert wire.collective_step.value == pytest.approx(9e-6)
+
+
+def test_latency_is_never_negative() -> None:
+    end = {
+        "talks": [talk(2, 120, 1e-4, 1e-4), talk(3, 1 << 20, 1e-3, 1e-3)],
+        "streams": [1e9, 1e9],
+        "all_reduce": 1e-5,
+    }
+    wire = wire_figures([end, end], message=5e-5)
+    assert wire.latency == 0.0
+    assert wire.collective_step == Estimate(0.0, 1.0)
+
+
+def test_contention_is_the_speed_of_a_crowded_core() -> None:
+    assert contention([100.0, 102.0], [91.0, 91.0]) == pytest.approx(91 / 101)
+    assert contention([100.0], [120.0]) == 1.0
+
+
+def test_uncertainty_stays_within_what_a_profile_holds() -> None:
+    prices = Prices()
+    prices.add({"call": Estimate(1.0, 30.0), "effect": Estimate(1.0, 0.0)})
+    assert prices.estimates["call"].uncertainty == 1.0
+    assert prices.estimates["effect"].uncertainty == 0.02
+    assert from_repeats([1.0, 1.1, 0.9]).value == 1.0
+    assert from_repeats([1.0]).uncertainty == 1.0
+
+
+def test_residuals_are_described_by_group() -> None:
+    found = fit_kernels(kernel_observations(kernel_report(dict(KERNEL_PRIORS))))
+    text = describe(found)
+    assert set(text) == {
+        "client", "lookup", "update", "forward_backward", "deduplicate", "dense", "held out"
+    }  # fmt: skip
+    assert text["forward_backward"].startswith("median error 0%")
