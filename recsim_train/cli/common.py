@@ -174,6 +174,7 @@ def needs_ids(plan: Plan) -> bool:
 def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
     """Make the experiment's own data file if it asks for that, and check the file."""
     from recsim_train.config.load import check_data_file
+    from recsim_train.data.stream import check_data
 
     data = loaded.experiment.data
     if data.path is None:
@@ -186,6 +187,7 @@ def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
         say(f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator")
         generate(loaded.experiment, path, rows)
     check_data_file(data)
+    check_data(loaded.experiment.model, data)
 
 
 def generate(experiment: Experiment, target: Path, rows: int) -> None:
@@ -255,6 +257,10 @@ def show_plans(made: Sequence[Plan], json_wanted: bool) -> None:
 def show_records(records: Sequence[RunRecord], json_wanted: bool) -> None:
     """Print finished runs: one JSON document, or a table."""
     found = document(records)
+    for record in records:
+        malformed = record.summary.get("facts", {}).get("malformed")
+        if malformed:
+            say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
     if json_wanted:
         print_json(found)
         return

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
+from recsim_train.data.criteo import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.runtime import QueueFeed
@@ -32,8 +33,8 @@ Failed = Callable[[BaseException], None]
 class Reading:
     """What a process's readers have seen: shown in the run's facts."""
 
-    malformed: dict[str, int] = field(default_factory=dict)
-    epochs: float = 0.0
+    malformed: Malformed = field(default_factory=Malformed)
+    epochs: int = 0
     rows: int = 0
 
 
@@ -66,19 +67,18 @@ def stream_of(
     feeding = plan.feeding
     places = {feeding.index(loop): loop for loop in loops}
     spec = plan.experiment
-    stream = open_stream(
+    with open_stream(
         spec.model,
         spec.data,
         batch_size=spec.training.batch_size,
         positions=sorted(places),
         total=len(feeding),
         iterations=spec.training.warmup_steps + spec.training.steps,
-    )
-    for position, iteration, batch in stream:
-        yield places[position], iteration, batch
-        reading.malformed = dict(stream.malformed.counts)
-        reading.epochs = float(stream.epochs)
-        reading.rows = int(stream.rows)
+    ) as stream:
+        reading.malformed = stream.malformed
+        for position, iteration, batch in stream:
+            reading.epochs, reading.rows = stream.epochs, stream.rows
+            yield places[position], iteration, batch
 
 
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:

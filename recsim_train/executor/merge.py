@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recsim_train.data.criteo import Malformed
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome, Total, TotalKey
 
@@ -12,8 +13,8 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
     training = plan.experiment.training
     whole = Outcome([], {}, [], 0, training.steps)
-    malformed: dict[str, int] = {}
-    epochs, rows = 0.0, 0
+    malformed = Malformed()
+    epochs, rows = 0, 0
     cpu: dict[str, float] = {}
     for part in parts:
         whole.iterations += part.iterations
@@ -30,11 +31,12 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
         readings = part.facts.get("reading", [])
         assert isinstance(readings, list)
         for reading in readings:
-            epochs = max(epochs, float(reading["epochs"]))
-            rows += int(reading["rows"])
-            for kind, count in reading["malformed"].items():
-                malformed[kind] = malformed.get(kind, 0) + int(count)
-    whole.facts.update(malformed_rows=malformed, epochs=epochs, rows_read=rows)
+            epochs = max(epochs, reading["epochs"])
+            rows += reading["rows"]
+            malformed.merge(reading["malformed"])
+    whole.facts.update(malformed_rows=malformed.counts, epochs=epochs, rows_read=rows)
+    if malformed.total:
+        whole.facts["malformed"] = malformed.describe()
     whole.facts["cpu_seconds"] = cpu
     if not complete:
         _truncate(plan, whole)

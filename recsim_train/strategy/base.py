@@ -27,7 +27,7 @@ def option(
 ) -> T:
     """A strategy's setting: a dataclass field with a help line and inclusive limits."""
     metadata = {"help": help, "minimum": minimum, "maximum": maximum}
-    return dataclasses.field(default=default, metadata=metadata)  # type: ignore[no-any-return]
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)

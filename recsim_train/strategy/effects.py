@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from recsim_train.strategy.operations import Operation
 from recsim_train.strategy.values import Batch, Dense, Ids, Rows
@@ -112,7 +112,7 @@ class Now(Effect[float]):
     """Seconds since the run started, on the clock of this world."""
 
 
-EFFECTS: tuple[type[Effect[object]], ...] = (
+EFFECTS: tuple[type[Effect[Any]], ...] = (
     NextBatch,
     Compute,
     Lookup,
