@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibrate.grid import Setting, training
-from recsim_train.calibrate.timing import Stopwatch
+from recsim_train.calibrate.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Routed, Worker
@@ -128,20 +129,25 @@ class Bench:
             lambda: kernels.update_pooled(self.plain, local, starts, gradient),
             rules=self.sgd,
         )
-        alone = kernels.route_ids(unique, self.slices, frozenset())
+        # other rows than those that the operations above have just fetched
+        other = kernels.deduplicate(worker, random_ids(self.setting, size, self.generator))
+        alone = kernels.route_ids(other, self.slices, frozenset())
+        asked = other.values.numel()
         yield case(
             "lookup_rows",
             lambda: kernels.lookup_rows(state, state.local(alone.values, alone.counts)),
             "worker",
-            ids=distinct,
+            ids=asked,
+            unique=asked,
         )
         places = state.local(alone.values, alone.counts)
-        pushed = torch.randn(distinct, self.setting.dim) * 1e-6
+        pushed = torch.randn(asked, self.setting.dim) * 1e-6
         yield case(
             "update_rows",
             lambda: kernels.update_rows(state, places, pushed),
             "worker",
-            ids=distinct,
+            ids=asked,
+            unique=asked,
         )
         yield from self._client(case, ids, unique)
 
@@ -232,30 +238,33 @@ def measure(
 ) -> list[dict[str, object]]:
     """Observations as plain data: operation, label, work, cpu, wall, spread.
 
-    ``tick``: called after every (setting, batch) pair.
+    ``budget``: seconds for each (setting, batch) pair; ``tick``: called after each.
     """
-    stopwatch = Stopwatch(budget)
     found: list[dict[str, object]] = []
-
-    def note(case: Case) -> None:
-        timed = stopwatch.time(case.call)
-        found.append(
-            {
-                "operation": case.operation,
-                "label": case.label,
-                "work": dict(case.work),
-                "cpu": timed.cpu,
-                "wall": timed.wall,
-                "spread": timed.spread,
-            }
-        )
-
     for setting in settings:
         bench = Bench(setting)
-        for case in bench.dense_cases():
-            note(case)
+        dense = list(bench.dense_cases())
         for size in setting.batches:
-            for case in bench.cases(size):
-                note(case)
+            cases = [*bench.cases(size), *dense]
+            times = time_in_turn([case.call for case in cases], budget)
+            found += [
+                {
+                    "operation": case.operation,
+                    "label": case.label,
+                    "work": dict(case.work),
+                    "cpu": timed.cpu,
+                    "wall": timed.wall,
+                    "spread": timed.spread,
+                }
+                for case, timed in zip(cases, times, strict=True)
+            ]
             tick()
     return found
+
+
+def measure_in_thread(
+    settings: Sequence[Setting], budget: float, tick: Callable[[], None]
+) -> list[dict[str, object]]:
+    """`measure` in a thread: loops are threads, whose memory is managed differently."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(measure, settings, budget, tick).result()

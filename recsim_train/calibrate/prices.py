@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import Any
 
+from recsim_train.calibrate.crowd import THREADS, Crowd
 from recsim_train.calibrate.fit import Estimate, Fit, Observation, fit
+from recsim_train.config.experiment import Model
+from recsim_train.workload.operations import reading, seconds
 
 KERNEL_PRIORS: Mapping[str, float] = {
     "call": 7e-7,
@@ -37,12 +40,13 @@ _GROUPS = {
     "deduplicate": "deduplicate",
 }
 _DENSE = "dense"
-THREADS = "threads"
-_WEIGHTS = {"forward_backward": 4.0, "update": 2.0, THREADS: 2.0}
+_WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
 """What weighs more in a training step is fitted more closely."""
 
 _SERIAL = 0.95
 """Threads that reach less than this share of what free cores would give wait for the lock."""
+_LONGEST_HANDOVER = 5e-5
+"""Seconds: about what waking a thread takes; a longer call lets others in."""
 _NOISE = 0.02
 """Relative error below which no price is claimed to be known."""
 _MOST_UNCERTAIN = 1.0
@@ -84,21 +88,49 @@ def kernel_observations(found: Sequence[Mapping[str, Any]]) -> list[Observation]
     ]
 
 
-def thread_observations(
-    found: Sequence[Mapping[str, float]], cores: int, contention: float
-) -> list[Observation]:
-    """How long the lock is held in a step, where threads that share it queue for it.
+def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Prices) -> Estimate:
+    """How long a call out of Python keeps the lock, from threads that queue for it.
 
-    With more threads than the lock lets run, one step ends every "lock-held seconds of a step".
-    Settings whose threads run as freely as the cores allow say nothing and are left out.
+    With more threads than the lock lets run, one iteration ends every "lock-held seconds of an
+    iteration" (`recsim_train.workload.operations.seconds`, reader included). Settings whose
+    threads run as freely as the cores allow give no value. The least is a call's own work.
     """
-    seen = []
-    for entry in found:
-        free = cores * contention * entry["alone"]
-        if cores > 1 and entry["together"] < _SERIAL * free:
-            held = {"interpreter": entry["lock"]}
-            seen.append(Observation(THREADS, held, 1.0 / entry["together"]))
-    return seen
+    known = {name: estimate.value for name, estimate in prices.estimates.items()}
+    values = []
+    for seen in found:
+        busy = 1.0 / seen.alone + seconds(seen.reading, known)[0]
+        free = contention * min(THREADS * seen.alone, cores / busy)
+        if cores > 1 and seen.together < _SERIAL * free:
+            values.append(_handover_of(seen, known))
+    if not values:
+        return Estimate(prices.value("interpreter"), _MOST_UNCERTAIN)
+    return from_repeats(values)
+
+
+def _handover_of(seen: Crowd, known: Mapping[str, float]) -> float:
+    """The value with which the lock is held for as long as one iteration took."""
+
+    def held(value: float) -> float:
+        prices = {**known, "handover": value}
+        return sum(seconds(work, prices)[1] for work in (*seen.work, seen.reading))
+
+    low, high = known["interpreter"], _LONGEST_HANDOVER
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if held(middle) < 1.0 / seen.together else (low, middle)
+    return low
+
+
+def row_price(
+    measured: Sequence[Mapping[str, float]], name: str, model: Model, prices: Prices
+) -> Estimate:
+    """The price of a row read, from CPU seconds per ``batch``, besides the calls of a batch."""
+    values = []
+    for entry in measured:
+        work = reading(model, entry["batch"], text=name == "parse_row")
+        calls = sum(units * prices.value(part) for part, units in work.items() if part != name)
+        values.append(max(0.1 * entry["seconds"], entry["seconds"] - calls) / entry["batch"])
+    return from_repeats(values)
 
 
 def fit_kernels(observations: Sequence[Observation]) -> Fit:
@@ -117,17 +149,37 @@ def describe(found: Fit) -> dict[str, str]:
     return lines
 
 
-def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
-    """CPU of a round trip's messages and bytes; the mean of both ends."""
+def wire_observations(
+    ends: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, float]], request: float
+) -> list[Observation]:
+    """CPU of messages and bytes: bare round trips (mean of both ends) and those of real runs.
+
+    ``request``: its price, paid in runs besides.
+    """
     talks = zip(*(end["talks"] for end in ends), strict=True)
-    return [
+    bare = [
         Observation(
-            "wire",
+            "round trips",
             {"message": talk[0]["messages"], "wire_byte": talk[0]["bytes"]},
             max(1e-9, mean(end["cpu"] for end in talk)),
         )
         for talk in talks
     ]
+    real = [
+        Observation(
+            "messages in runs",
+            {"message": run["messages"], "wire_byte": run["bytes"]},
+            max(0.1 * run["cpu"], run["cpu"] - run["requests"] * request),
+        )
+        for run in runs
+        if run["cpu"] > 0.0
+    ]
+    return bare + real
+
+
+def fit_wire(observations: Sequence[Observation]) -> Fit:
+    """Prices of messages and their bytes: as in runs, where those differ from bare round trips."""
+    return fit(observations, WIRE_PRIORS, weights={"messages in runs": 8.0})
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,19 @@ def kernels(request: Request) -> object:
     from recsim_train.calibrate import grid, kernel_probe
 
     settings = grid.QUICK if request["quick"] else grid.GRID
-    return kernel_probe.measure(settings, request["budget"], _tick)
+    return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
 
 
 def wire(request: Request) -> object:
     """One end of a loopback connection."""
     from recsim_train.calibrate import wire_probe
 
-    return wire_probe.measure(request["rank"], request["store"], quick=request["quick"])
+    return wire_probe.measure(
+        request["rank"],
+        request["store"],
+        quick=request["quick"],
+        crowded=request.get("crowded", False),
+    )
 
 
 def busy(request: Request) -> object:
@@ -41,13 +46,6 @@ def busy(request: Request) -> object:
     from recsim_train.calibrate import load_probe
 
     return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
-
-
-def threads(request: Request) -> object:
-    """Steps of several threads of one process."""
-    from recsim_train.calibrate import load_probe
-
-    return load_probe.measure_threads(request["cores"], request["seconds"], quick=request["quick"])
 
 
 def runtime(request: Request) -> object:
@@ -65,7 +63,7 @@ def readers(request: Request) -> object:
 
 
 PARTS: dict[str, Callable[[Request], object]] = {
-    part.__name__: part for part in (kernels, wire, busy, threads, runtime, readers)
+    part.__name__: part for part in (kernels, wire, busy, runtime, readers)
 }
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import psutil
 
-from recsim_train.calibrate import grid
+from recsim_train.calibrate import crowd, grid
 from recsim_train.calibrate.child import Child
+from recsim_train.calibrate.crowd import THREADS, Crowd
 from recsim_train.calibrate.fit import fit
 from recsim_train.calibrate.prices import (
     WIRE_PRIORS,
@@ -30,8 +31,9 @@ from recsim_train.calibrate.prices import (
     describe,
     fit_kernels,
     from_repeats,
+    handover,
     kernel_observations,
-    thread_observations,
+    row_price,
     wire_figures,
     wire_observations,
 )
@@ -56,7 +58,7 @@ class _Session:
         self.settings = settings
         # in units of about a second
         self._kernel_ticks = sum(len(s.batches) for s in settings)
-        self._total = self._kernel_ticks + 30
+        self._total = self._kernel_ticks + 47
         self._done = 0
         self._progress = progress
 
@@ -78,7 +80,7 @@ class _Session:
 
     def kernels(self) -> list[dict[str, Any]]:
         """Times of all kernels."""
-        found: list[dict[str, Any]] = self._part("kernels", budget=0.03 if self.quick else 0.25)
+        found: list[dict[str, Any]] = self._part("kernels", budget=0.1 if self.quick else 1.5)
         return found
 
     def runtime(self) -> dict[str, list[float]]:
@@ -87,57 +89,69 @@ class _Session:
         self.tick(3)
         return found
 
-    def readers(self, folder: Path) -> dict[str, list[float]]:
-        """Seconds per row."""
-        found: dict[str, list[float]] = self._part("readers", folder=str(folder))
+    def readers(self, folder: Path) -> dict[str, list[dict[str, float]]]:
+        """Seconds per batch."""
+        found: dict[str, list[dict[str, float]]] = self._part("readers", folder=str(folder))
         self.tick(4)
         return found
 
-    def threads(self) -> list[dict[str, float]]:
-        """Rates of one and of several threads."""
-        seconds = 0.15 if self.quick else 0.7
-        found: list[dict[str, float]] = self._part("threads", cores=self.cores, seconds=seconds)
-        self.tick(8)
-        return found
+    def crowd(self, folder: Path) -> list[Crowd]:
+        """Runs of one and of several threads."""
+        return crowd.measure(folder, lambda: self.tick(3), quick=self.quick)
 
-    def wire(self, folder: Path) -> list[dict[str, Any]]:
-        """Both ends of a connection over loopback."""
-        store = str(folder / "store")
+    def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
+        """Both ends of a connection over loopback.
+
+        ``crowded``: while training steps of other processes keep every core busy. That is where
+        messages live in a run: caches are cold, and the threads at both ends are preempted.
+        """
+        request = {
+            "quick": self.quick,
+            "crowded": crowded,
+            "store": str(folder / ("store-crowded" if crowded else "store")),
+        }
         with ExitStack() as stack:
+            if crowded:
+                self._occupy(stack)
             ends = [
-                stack.enter_context(
-                    Child("wire", {"quick": self.quick, "rank": rank, "store": store}, _LIMIT)
-                )
+                stack.enter_context(Child("wire", {**request, "rank": rank}, _LIMIT))
                 for rank in range(2)
             ]
             found = [end.result() for end in ends]
         self.tick(8)
         return found
 
+    def _occupy(self, stack: ExitStack) -> None:
+        """Keep every core busy until ``stack`` is left."""
+        for _ in range(min(self.cores, _MOST_BUSY)):
+            busy = stack.enter_context(Child("busy", {"seconds": _LIMIT}, _LIMIT))
+            busy.hear()
+            busy.tell({})
+
     def busy(self) -> tuple[float, float]:
         """(contention, jitter): one busy process, then one for each core, then one again."""
         seconds = 0.3 if self.quick else 1.5
         with ExitStack() as stack:
-            crowd = [
+            busy = [
                 stack.enter_context(Child("busy", {"seconds": seconds}, _LIMIT))
                 for _ in range(min(self.cores, _MOST_BUSY))
             ]
-            for child in crowd:
+            for child in busy:
                 child.hear()
-            for turn in (crowd[:1], crowd, crowd[:1]):
+            for turn in (busy[:1], busy, busy[:1]):
                 for child in turn:
                     child.tell({})
                 for child in turn:
                     child.hear()
                 self.tick(2)
-            for child in crowd:
+            for child in busy:
                 child.tell({"stop": True})
-            reports = [child.result() for child in crowd]
+            reports = [child.result() for child in busy]
         first = reports[0]
         alone = [first["rates"][0], first["rates"][2]]
         together = [first["rates"][1], *(report["rates"][0] for report in reports[1:])]
         jitter = mean([first["spreads"][0], first["spreads"][2]])
-        return contention(alone, together) if len(crowd) > 1 else 1.0, min(2.0, jitter)
+        return contention(alone, together) if len(busy) > 1 else 1.0, min(2.0, jitter)
 
 
 def calibrate_machine(
@@ -160,12 +174,15 @@ def calibrate_machine(
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
         shared, jitter = session.busy()
-        crowded = session.threads()
         timed = session.kernels()
         ends = session.wire(folder)
+        loaded = session.wire(folder, crowded=True)
         overheads = session.runtime()
         rows = session.readers(folder)
-    prices, wire = _prices(timed, crowded, session.cores, shared, ends, overheads | rows)
+        crowded = session.crowd(folder)
+    prices = _work_prices(timed, overheads, rows)
+    wire = _wire_prices(ends, loaded, prices)
+    _lock_price(crowded, session.cores, shared, prices)
     session.finish()
     calibration = Calibration(
         date=datetime.now().astimezone().date().isoformat(),
@@ -180,33 +197,45 @@ def calibrate_machine(
     return _cluster(name, session.cores, shared, jitter, prices, wire, calibration)
 
 
-def _prices(
+def _work_prices(
     timed: Sequence[dict[str, Any]],
-    crowded: Sequence[dict[str, float]],
-    cores: int,
-    shared: float,
-    ends: Sequence[dict[str, Any]],
-    direct: dict[str, list[float]],
-) -> tuple[Prices, Wire]:
-    """All prices, and what the wire does."""
+    overheads: dict[str, list[float]],
+    rows: dict[str, list[dict[str, float]]],
+) -> Prices:
+    """Prices of kernels, of the runtime's own work and of rows."""
     prices = Prices()
-    queueing = thread_observations(crowded, cores, shared)
-    kernels = fit_kernels([*kernel_observations(timed), *queueing])
+    kernels = fit_kernels(kernel_observations(timed))
     prices.add(kernels.prices)
     prices.residuals |= describe(kernels)
-    if cores > 1:
-        gain = median(entry["together"] / entry["alone"] for entry in crowded)
-        prices.residuals["threads' gain"] = (
-            f"{cores} threads of one process do {gain:.2f} times the small steps of one; "
-            f"{len(queueing)} of {len(crowded)} settings were held up by the interpreter lock"
-        )
-    talks = fit(wire_observations(ends), WIRE_PRIORS)
+    prices.add({name: from_repeats(values) for name, values in overheads.items()})
+    for name, measured in rows.items():
+        prices.add({name: row_price(measured, name, grid.READER_MODEL, prices)})
+    return prices
+
+
+def _wire_prices(
+    ends: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]], prices: Prices
+) -> Wire:
+    """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
+    idle = fit(wire_observations(ends), WIRE_PRIORS)
+    talks = fit(wire_observations(loaded), WIRE_PRIORS)
     prices.add(talks.prices)
-    prices.residuals["wire"] = describe(talks)["wire"]
-    prices.add({name: from_repeats(values) for name, values in direct.items()})
-    wire = wire_figures(ends, prices.value("message"))
+    message = idle.prices["message"].value
+    prices.residuals["wire"] = (
+        f"{describe(talks)['wire']}; a message takes {message * 1e6:.0f} us on idle cores"
+    )
+    wire = wire_figures(ends, message)
     prices.add({"collective_step": wire.collective_step})
-    return prices, wire
+    return wire
+
+
+def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:
+    """Adds the price of handing the interpreter lock over."""
+    prices.add({"handover": handover(crowded, cores, shared, prices)})
+    gains = ", ".join(f"{seen.together / seen.alone:.2f}" for seen in crowded)
+    prices.residuals["threads"] = (
+        f"{THREADS} threads of one process do {gains} times the small iterations of one"
+    )
 
 
 def _cluster(

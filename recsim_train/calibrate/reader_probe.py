@@ -5,27 +5,21 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from recsim_train.config.experiment import Data, Model, Synthetic, Table
+from recsim_train.calibrate.grid import READER_MODEL as MODEL
+from recsim_train.config.experiment import Data, Synthetic
 from recsim_train.data.stream import open_stream
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.feed import to_batch
 
-_MODEL = Model(
-    name="reader calibration",
-    embedding_dim=8,
-    bottom_mlp=(8,),
-    top_mlp=(1,),
-    tables=tuple(Table(rows=rows) for rows in (50, 400, 3_000, 9_000, 70_000) * 4),
-)
 _SYNTHETIC = Synthetic(rows=40_000, seed=23)
-_BATCHES = (96, 448)
+_BATCHES = (64, 160, 448)
 
 
-def measure(folder: str, *, quick: bool) -> dict[str, list[float]]:
-    """CPU seconds per row, one value for each pass."""
+def measure(folder: str, *, quick: bool) -> dict[str, list[dict[str, float]]]:
+    """CPU seconds per batch of some sizes, one entry for each pass."""
     rows = 6_000 if quick else 30_000
     path = Path(folder) / "rows.tsv"
-    write_criteo(path, _MODEL, _SYNTHETIC, rows)
+    write_criteo(path, MODEL, _SYNTHETIC, rows)
     passes = 1 if quick else 2
     text = Data(path=str(path), eval_rows=0, synthetic=_SYNTHETIC)
     made = Data(eval_rows=0, synthetic=_SYNTHETIC)
@@ -35,11 +29,11 @@ def measure(folder: str, *, quick: bool) -> dict[str, list[float]]:
     }
 
 
-def _pass(data: Data, batch: int, rows: int) -> float:
+def _pass(data: Data, batch: int, rows: int) -> dict[str, float]:
     begin = time.thread_time()
     with open_stream(
-        _MODEL, data, batch_size=batch, positions=(0,), total=1, iterations=rows // batch
+        MODEL, data, batch_size=batch, positions=(0,), total=1, iterations=rows // batch
     ) as stream:
         for fed in stream:
-            to_batch(_MODEL, fed.batch)
-        return (time.thread_time() - begin) / stream.rows
+            to_batch(MODEL, fed.batch)
+    return {"batch": batch, "seconds": (time.thread_time() - begin) / (rows // batch)}

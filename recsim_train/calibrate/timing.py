@@ -1,16 +1,11 @@
-"""Timing one kernel at a time, as it meets the processor in a real step."""
+"""Timing kernels as they meet the processor in a real step: in turn, each after all the others."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-
-import torch
-
-_SPOILER_BYTES = 3 << 20
-"""More than a core's own cache: between two calls of a kernel a real step touches other data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,41 +17,34 @@ class Timed:
     wall: float
     spread: float
     """Relative, robust (1.4826 times the median absolute deviation of the CPU seconds)."""
-    repeats: int
 
 
-class Stopwatch:
-    """Times callables within a budget."""
+def time_in_turn(
+    calls: Sequence[Callable[[], object]], budget: float, *, least: int = 5, most: int = 40
+) -> list[Timed]:
+    """Median seconds of each call.
 
-    def __init__(self, budget: float, most: int = 25, least: int = 5) -> None:
-        """``budget``: seconds that one callable may take after its warm-up."""
-        self._budget, self._most, self._least = budget, most, least
-        self._spoiler = torch.zeros(_SPOILER_BYTES // 4)
-
-    def spoil(self) -> None:
-        """Leave other data than the kernel's in this core's caches."""
-        self._spoiler.add_(1.0)
-
-    def time(self, call: Callable[[], object], *, warm_up: int = 2) -> Timed:
-        """Median seconds of ``call``."""
-        for _ in range(warm_up):
-            call()
-        cpu: list[float] = []
-        wall: list[float] = []
-        begin = time.perf_counter()
-        while len(cpu) < self._most and (
-            len(cpu) < self._least or time.perf_counter() - begin < self._budget
-        ):
-            self.spoil()
+    Every round runs all calls once, so that neither code nor data is in the caches because of the
+    call itself: timed over and over alone, a short kernel looks a third cheaper than it is in a
+    training step. ``budget``: seconds for all rounds together, after two to warm up.
+    """
+    cpu: list[list[float]] = [[] for _ in calls]
+    wall: list[list[float]] = [[] for _ in calls]
+    begin = time.perf_counter()
+    rounds = -2
+    while rounds < least or (rounds < most and time.perf_counter() - begin < budget):
+        for index, call in enumerate(calls):
             start, busy = time.perf_counter(), time.thread_time()
             call()
-            cpu.append(time.thread_time() - busy)
-            wall.append(time.perf_counter() - start)
-        middle = median(cpu)
-        return Timed(middle, median(wall), relative_spread(cpu), len(cpu))
+            used, passed = time.thread_time() - busy, time.perf_counter() - start
+            if rounds >= 0:
+                cpu[index].append(used)
+                wall[index].append(passed)
+        rounds += 1
+    return [Timed(median(c), median(w), relative_spread(c)) for c, w in zip(cpu, wall, strict=True)]
 
 
-def relative_spread(values: list[float]) -> float:
+def relative_spread(values: Sequence[float]) -> float:
     """Robust relative standard deviation: 1.4826 * MAD / median."""
     middle = median(values)
     return 1.4826 * median(abs(v - middle) for v in values) / middle if middle > 0.0 else 0.0

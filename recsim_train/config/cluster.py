@@ -48,10 +48,12 @@ class Costs(Section):
     """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
 
     call: Price
-    """One tensor operator call, views and those within others included, without the interpreter
-    lock."""
+    """One tensor operator call, views and those within others included."""
     interpreter: Price
-    """One call out of Python: the part that holds the interpreter lock."""
+    """One call out of Python: the interpreter's own work."""
+    handover: Price
+    """For how long one call out of Python keeps other threads of its process from the interpreter
+    lock. No work of its own: it limits what threads of one process do side by side."""
     gemm_flop: Price
     """One floating-point operation of a matrix product."""
     batched_matrix: Price

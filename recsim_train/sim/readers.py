@@ -9,6 +9,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.services import World
 from recsim_train.workload import shape
+from recsim_train.workload.operations import reading
 
 SOURCE = "reader"
 """What NextBatch asks: the name in its spans."""
@@ -21,10 +22,8 @@ class Readers:
         self._world = world
         self._iterations = iterations
         data, batch = plan.experiment.data, plan.experiment.training.batch_size
-        if data.path is None:
-            self._make = world.pricing.units(synthesize_row=batch)
-        else:
-            self._make = world.pricing.units(parse_row=batch)
+        work = reading(world.model, batch, text=data.path is not None)
+        self._make = world.pricing.units(**work)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
             loop.queue = Queue(world.kernel, data.queue_batches)

@@ -64,18 +64,18 @@ def forward_backward(s: Scope) -> Work:
         "batched_flop": b * 6 * vectors * vectors * m.embedding_dim,
         "index_element": 2 * b * pairs,
         "stream_byte": size * (activations + 2 * b * vectors * vectors + 3 * weights),
-        # each call is recorded by autograd, whose backward pass holds no lock
-        "call": 2 * (38 * len(layers) + 94),
+        # autograd records each call in a node of its own; its backward pass holds no lock
+        "call": 1.5 * (38 * len(layers) + 94),
         "interpreter": 2 * len(layers) + 20,
     }
     if s.pooling == "server":
         return work
+    # the rows have just arrived, so that picking them is cheap
     bags = {
-        "gather_row": s.ids,
-        "gather_byte": shape.row_bytes(m) * s.ids,
+        "index_element": s.ids,
         "scatter_row": s.ids,
         "scatter_byte": shape.row_bytes(m) * s.ids,
-        "stream_byte": shape.row_bytes(m) * (2 * s.ids + s.unique),
+        "stream_byte": shape.row_bytes(m) * (3 * s.ids + s.unique),
         "call": 20,
         "interpreter": 4,
     }
@@ -85,8 +85,8 @@ def forward_backward(s: Scope) -> Work:
             "call": 3 * len(m.tables) + 44,
             "interpreter": len(m.tables) + 4,
         }
-        return _add(work, bags, several)
-    return _add(work, bags)
+        return add(work, bags, several)
+    return add(work, bags)
 
 
 def _many(model: Model) -> bool:
@@ -94,7 +94,8 @@ def _many(model: Model) -> bool:
     return any(table.ids > 1 or table.variable for table in model.tables)
 
 
-def _add(*parts: Work) -> Work:
+def add(*parts: Work) -> Work:
+    """The sum of several pieces of work."""
     total: dict[str, float] = {}
     for part in parts:
         for name, units in part.items():
@@ -112,7 +113,8 @@ def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], 
     return work
 
 
-_SGD, _ADAGRAD = _streams(3, 2, 1), _streams(11, 5, 8)
+# square roots and divisions take the time of several more values
+_SGD, _ADAGRAD = _streams(3, 2, 1), _streams(18, 5, 8)
 
 
 def dense_step(s: Scope) -> Work:
@@ -128,10 +130,11 @@ def deduplicate(s: Scope) -> Work:
 
 def route_ids(s: Scope) -> Work:
     """Client: collect the ids of each shard into one message per shard."""
+    lengths = sum(table.variable for table in s.model.tables) if s.pooling == "server" else 0
     return {
-        "stream_byte": 2 * shape.ID_BYTES * s.ids,
-        "call": 2 * s.tables + s.shards,
-        "interpreter": s.tables + s.shards,
+        "stream_byte": 4 * shape.ID_BYTES * s.ids,
+        "call": 2 * s.tables + s.shards + 4 * lengths,
+        "interpreter": s.tables + s.shards + 2 * lengths,
     }
 
 
@@ -170,20 +173,21 @@ def _bags(s: Scope) -> Work:
     work = {"stream_byte": 4 * shape.ID_BYTES * s.ids, "call": 28, "interpreter": 7}
     if not _many(s.model):
         return work
-    return _add(work, {"call": 3 * s.tables + 5, "interpreter": s.tables + 4})
+    return add(work, {"call": 3 * s.tables + 5, "interpreter": s.tables + 4})
 
 
 def lookup_pooled(s: Scope) -> Work:
     """Shard: read ``ids`` rows, sum them per bag."""
     row = shape.row_bytes(s.model)
     rows = {
-        "gather_row": s.ids,
+        # bags of several ids fetch rows ahead of their use
+        "gather_row": s.ids * (0.5 if _many(s.model) else 1.0),
         "gather_byte": row * s.ids,
         "stream_byte": row * s.tables * s.batch,
         "call": 2,
         "interpreter": 2,
     }
-    return _add(_bags(s), rows)
+    return add(_bags(s), rows)
 
 
 def lookup_rows(s: Scope) -> Work:
@@ -234,8 +238,8 @@ def update_pooled(s: Scope) -> Work:
         moved = 2 * shape.row_bytes(s.model) * s.ids
         spread = {"stream_byte": moved, "call": 29, "interpreter": 6}
     if s.training.sparse_optimizer == "sgd":  # adds every id's gradient to its row, one by one
-        return _add(spread, _apply_rows(s, s.ids))
-    return _add(spread, _sum_duplicates(s), _apply_rows(s, s.unique))
+        return add(spread, _apply_rows(s, s.ids))
+    return add(spread, _sum_duplicates(s), _apply_rows(s, s.unique))
 
 
 def update_rows(s: Scope) -> Work:
@@ -245,7 +249,11 @@ def update_rows(s: Scope) -> Work:
         return _apply_rows(s, s.unique)
     if s.training.sparse_optimizer == "sgd":
         return _apply_rows(s, s.ids)
-    return _add(_sum_duplicates(s), _apply_rows(s, s.unique))
+    return add(_sum_duplicates(s), _apply_rows(s, s.unique))
+
+
+_ENTRY: Work = {"interpreter": 5}
+"""Every operation comes after another one, whose code is in the caches instead of its own."""
 
 
 OPERATIONS: dict[str, Callable[[Scope], Work]] = {
@@ -274,22 +282,40 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
 """Every operation by name. The executor has one kernel for each."""
 
 
+def reading(model: Model, batch: float, *, text: bool) -> Work:
+    """A reader: make one batch, from Criteo text or by the generator.
+
+    Batches are made by many array operations, so that small ones are dear.
+    """
+    if text:
+        calls = 60 + 5 * len(model.tables)
+        return {"parse_row": batch, "call": calls, "interpreter": calls}
+    calls = 100 + 20 * len(model.tables)
+    return {"synthesize_row": batch, "call": calls, "interpreter": calls}
+
+
 def cost(name: str, scope: Scope) -> Work:
     """Counts of priced work for one invocation of the operation ``name``.
 
     Raises KeyError for an unknown operation.
     """
-    return OPERATIONS[name](scope)
+    return add(OPERATIONS[name](scope), _ENTRY)
 
 
 def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
     """(all seconds, those that hold the interpreter lock) of some work on one idle core.
 
-    ``prices``: seconds per unit, by cost name.
+    ``prices``: seconds per unit, by cost name. Between two short calls another thread has no
+    chance to take the lock, so that a call out of Python keeps it for ``handover`` seconds,
+    however short its own work under the lock is.
     """
-    held = sum(work.get(name, 0.0) * prices[name] for name in LOCK_HELD)
-    return sum(units * prices[name] for name, units in work.items()), held
+    total = sum(units * prices[name] for name, units in work.items())
+    held = sum(work[name] * prices[name] for name in LOCK_HELD if name in work)
+    calls = work.get("interpreter", 0.0)
+    if calls:
+        held += calls * max(prices["interpreter"], prices.get("handover", 0.0))
+    return total, min(total, held)
 
 
-LOCK_HELD = ("interpreter", "effect", "request", "synthesize_row")
-"""Prices whose seconds hold the process's interpreter lock."""
+LOCK_HELD = ("effect", "request", "parse_row", "synthesize_row")
+"""Prices whose seconds hold the process's interpreter lock, besides calls out of Python."""

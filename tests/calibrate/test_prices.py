@@ -16,8 +16,8 @@ from recsim_train.calibrate.prices import (
     describe,
     fit_kernels,
     from_repeats,
+    handover,
     kernel_observations,
-    thread_observations,
     wire_figures,
     wire_observations,
 )
@@ -64,7 +64,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"parse_row", "synthesize_row", "effect", "request", "collective_step"}
+    direct = {"handover", "parse_row", "synthesize_row", "effect", "request", "collective_step"}
     assert set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct == set(Costs.model_fields)
 
 
@@ -81,16 +81,16 @@ def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held() -> None:
         {"alone": 1000.0, "together": 1250.0, "lock": 80.0},
         {"alone": 100.0, "together": 195.0, "lock": 90.0},
     ]
-    [seen] = thread_observations(report, cores=2, contention=1.0)
-    assert seen.seconds == pytest.approx(1 / 1250)
-    assert seen.work == {"interpreter": 80.0}
+    found = handover(report, cores=2, contention=1.0, interpreter=1e-6)
+    assert found.value == pytest.approx(1 / 1250 / 80)
 
 
 def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
     report = [{"alone": 1000.0, "together": 1400.0, "lock": 80.0}]
-    assert thread_observations(report, cores=2, contention=1.0)
-    assert not thread_observations(report, cores=2, contention=0.7)
-    assert not thread_observations(report, cores=1, contention=1.0)
+    free = Estimate(1e-6, 1.0)
+    assert handover(report, cores=2, contention=1.0, interpreter=1e-6).value > 8e-6
+    assert handover(report, cores=2, contention=0.7, interpreter=1e-6) == free
+    assert handover(report, cores=1, contention=1.0, interpreter=1e-6) == free
 
 
 def talk(messages: int, size: int, wall: float, cpu: float) -> dict[str, float]:

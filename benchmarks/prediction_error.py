@@ -1,0 +1,89 @@
+"""Predicted against measured throughput over settings that calibration never saw.
+
+    python benchmarks/prediction_error.py [--repeats 3] [--out FILE.json] [--only TEXT]
+
+Every setting is simulated once and run ``--repeats`` times, in turn, so that the machine's drift
+falls on all of them; medians and the range of the repeats are printed. Nothing here feeds back into
+the profile: calibrate first (`recsim-train calibrate -o cluster_profiles/local.yaml`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+EXPERIMENT = "experiments/quickstart.yaml"
+ALONE = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
+SETTINGS = {
+    "flat_ps, 1 process, 1 thread": [*ALONE, "training.threads=1"],
+    "flat_ps, 1 process, 2 threads": ALONE,
+    "flat_ps, 1 trainer + 3 servers": ["roles.trainers=1"],
+    "flat_ps, quickstart (2 x 2 threads + 3 servers)": [],
+    "flat_ps, quickstart with batch 512": ["training.batch_size=512", "training.steps=40"],
+    "flat_ps, rows travel": ["strategy.pooling=worker"],
+    "flat_ps, easgd every 5": ["strategy.mode=easgd", "strategy.every=5"],
+    "flat_ps, 1 reader process": ["roles.readers=1"],
+    "allreduce, 2 trainers + 2 servers": ["strategy=allreduce"],
+    "allreduce, 2 trainers, no servers": ["strategy=allreduce", "roles.embedding_servers=0"],
+}
+
+
+def one(command: str, sets: list[str], folder: str, cluster: str) -> dict[str, object]:
+    words = [sys.executable, "-m", "recsim_train", command, EXPERIMENT, "--json", "--out", folder]
+    words += ["--cluster", cluster]
+    for item in sets:
+        words += ["--set", item]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
+    found: dict[str, object] = json.loads(done.stdout)["runs"][0]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cluster", default="local")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="settings whose name contains this")
+    arguments = parser.parse_args()
+    chosen = {name: sets for name, sets in SETTINGS.items() if arguments.only in name}
+    measured: dict[str, list[float]] = {name: [] for name in chosen}
+    rows = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(arguments.repeats):
+            for name, sets in chosen.items():
+                run = one("run", sets, folder, arguments.cluster)
+                measured[name].append(float(str(run["examples_per_second"])))
+        for name, sets in chosen.items():
+            predicted = one("simulate", sets, folder, arguments.cluster)
+            eps = float(str(predicted["examples_per_second"]))
+            middle = statistics.median(measured[name])
+            rows[name] = {
+                "predicted_eps": eps,
+                "measured_eps": middle,
+                "measured_range": [min(measured[name]), max(measured[name])],
+                "signed_error": eps / middle - 1,
+                "bottleneck": predicted["bottleneck"],
+            }
+    print("| setting | predicted/s | measured/s (range) | signed error |")
+    print("|---|---|---|---|")
+    for name, row in rows.items():
+        low, high = row["measured_range"]
+        print(
+            f"| {name} | {row['predicted_eps']:,.0f} | {row['measured_eps']:,.0f} "
+            f"({low:,.0f} .. {high:,.0f}) | {row['signed_error']:+.1%} |"
+        )
+    errors = [abs(row["signed_error"]) for row in rows.values()]
+    print(f"\nmedian absolute error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

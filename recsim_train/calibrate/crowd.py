@@ -1,0 +1,197 @@
+"""Short real runs: threads that share one interpreter lock, and shards in other processes.
+
+The runs go through the executor, readers and all, because who queues for the lock, and what a
+message costs between working threads, is a matter of everything that runs in a process. Their
+models are this module's own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recsim_train.calibrate import grid
+from recsim_train.calibrate.grid import MEBI, Setting
+from recsim_train.config.experiment import Data, Experiment, Roles, StrategyChoice, Synthetic
+from recsim_train.data.synthetic import write_criteo
+from recsim_train.executor.launch import execute
+from recsim_train.placement.build import build_plan
+from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.workload.operations import Scope, Work, cost, reading
+from recsim_train.workload.shape import dense_parameters
+
+THREADS = 2
+
+_CROWDED = (
+    (Setting(8, 4, (32,), (16,), (48,), 4 * MEBI), 48),
+    (Setting(24, 12, (128,), (64,), (64,), 8 * MEBI), 64),
+    (Setting(12, 22, (64, 32), (96, 32), (112,), 8 * MEBI), 112),
+)
+_REMOTE = (
+    (Setting(8, 6, (24,), (24,), (40,), 4 * MEBI), 40, 500),
+    (Setting(8, 4, (512, 512), (768, 768), (24,), 4 * MEBI), 24, 150),
+    (Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
+)
+"""Settings whose iterations are mostly messages, dense parameters, embedding vectors."""
+_MESSAGES = 9
+"""Of one iteration with one server of each kind: Lookup 2 and its answer, Update 2, Pull 1 and its
+answer, Push 2."""
+_REQUESTS = 4
+_ROWS = 12_000
+_WINDOWS = 8
+_OPERATIONS = (
+    "dense_read",
+    "load",
+    "route_ids",
+    "lookup_pooled",
+    "assemble_rows",
+    "forward_backward",
+    "route_gradient",
+    "update_pooled",
+    "dense_apply",
+)
+_EFFECTS = 7
+"""Effects of one iteration of the asynchronous parameter server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What one setting's runs showed."""
+
+    alone: float
+    """Iterations per second of one thread."""
+    together: float
+    """Iterations per second of `THREADS` threads together."""
+    work: tuple[Work, ...]
+    """Counted work of one iteration's loop, by operation."""
+    reading: Work
+    """Counted work of its reader."""
+
+
+def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crowd]:
+    """Run every setting with one thread and with two, everything in one process."""
+    found = []
+    for number, (setting, batch) in enumerate(_CROWDED[: 1 if quick else None]):
+        steps = 80 if quick else 600
+        path = folder / f"crowd-{number}.tsv"
+        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=41), _ROWS)
+        rates = []
+        for threads in (1, THREADS):
+            rates.append(_rate(_experiment(setting, batch, threads, steps, path)))
+            tick()
+        found.append(Crowd(rates[0], rates[1], *iteration_work(setting, batch)))
+    return found
+
+
+def measure_remote(
+    folder: Path, tick: Callable[[], None], *, quick: bool
+) -> list[dict[str, float]]:
+    """CPU seconds of messages in one iteration: all processes' with the shards in servers, less
+    one process's with the same shards in its own memory, so that kernels cancel.
+
+    ``messages``, ``bytes``: handled in that iteration, counted at each of their two ends;
+    ``requests``: served.
+    """
+    found = []
+    for number, (setting, batch, steps) in enumerate(_REMOTE[: 1 if quick else None]):
+        path = folder / f"remote-{number}.tsv"
+        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+        used = []
+        for servers in (0, 1):
+            done = steps // 4 if quick else steps
+            used.append(_cpu(_experiment(setting, batch, 1, done, path, servers)))
+            tick()
+        model = setting.model()
+        vectors = 4 * setting.tables * batch * setting.dim
+        moved = 8 * setting.tables * batch + 2 * vectors + 2 * 4 * dense_parameters(model)
+        found.append(
+            {
+                "messages": 2 * _MESSAGES,
+                "bytes": 2 * moved,
+                "requests": _REQUESTS,
+                "cpu": used[1] - used[0],
+            }
+        )
+    return found
+
+
+def _cpu(experiment: Experiment) -> float:
+    """CPU seconds per iteration of all processes together."""
+    seconds = _run(experiment).facts["cpu_seconds"]
+    assert isinstance(seconds, dict)
+    iterations = experiment.training.warmup_steps + experiment.training.steps
+    return sum(float(busy) for busy in seconds.values()) / iterations
+
+
+def _experiment(
+    setting: Setting, batch: int, threads: int, steps: int, path: Path, servers: int = 0
+) -> Experiment:
+    rules = grid.training("adagrad").model_copy(
+        update={
+            "dense_optimizer": "sgd",
+            "batch_size": batch,
+            "threads": threads,
+            "steps": steps,
+            "warmup_steps": 20,
+        }
+    )
+    return Experiment(
+        name="calibration",
+        model=setting.model(),
+        data=Data(path=str(path), eval_rows=0),
+        roles=Roles(trainers=1, embedding_servers=servers, dense_servers=servers),
+        training=rules,
+        strategies=(StrategyChoice(kind="flat_ps"),),
+    )
+
+
+def _rate(experiment: Experiment) -> float:
+    """Iterations per second of all threads, in the fastest quarter of the run.
+
+    Other load of the machine only ever slows a window down.
+    """
+    warmup = experiment.training.warmup_steps
+    counted = [i for i in _run(experiment).iterations if i.iteration >= warmup]
+    return best_rate(counted, _WINDOWS)
+
+
+def _run(experiment: Experiment) -> Outcome:
+    plan = build_plan(experiment, experiment.strategies[0])
+    with tempfile.TemporaryDirectory(prefix="recsim-crowd-") as staging:
+        return execute(plan, staging=Path(staging))
+
+
+def best_rate(iterations: list[Iteration], windows: int) -> float:
+    """Iterations per second in the second best of ``windows`` equal parts of the time in which
+    all loops were at work."""
+    loops: dict[str, list[Iteration]] = {}
+    for iteration in iterations:
+        loops.setdefault(iteration.loop, []).append(iteration)
+    start = max(min(i.start for i in seen) for seen in loops.values())
+    end = min(max(i.end for i in seen) for seen in loops.values())
+    width = (end - start) / windows
+    counts = [0] * windows
+    for iteration in iterations:
+        window = int((iteration.end - start) / width) if width > 0.0 else -1
+        if 0 <= window < windows:
+            counts[window] += 1
+    return sorted(counts)[-2] / width
+
+
+def iteration_work(setting: Setting, batch: int) -> tuple[tuple[Work, ...], Work]:
+    """Counted work of one iteration with every shard in the own process: (loop, reader)."""
+    ids = batch * setting.tables
+    model = setting.model()
+    scope = Scope(
+        model=model,
+        training=grid.training("adagrad").model_copy(update={"dense_optimizer": "sgd"}),
+        batch=batch,
+        ids=ids,
+        unique=ids,
+        tables=setting.tables,
+        elements=dense_parameters(model),
+    )
+    parts = tuple(cost(name, scope) for name in _OPERATIONS)
+    return (*parts, {"effect": _EFFECTS}), reading(model, batch, text=True)
