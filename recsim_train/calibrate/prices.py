@@ -149,15 +149,10 @@ def describe(found: Fit) -> dict[str, str]:
     return lines
 
 
-def wire_observations(
-    ends: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, float]], request: float
-) -> list[Observation]:
-    """CPU of messages and bytes: bare round trips (mean of both ends) and those of real runs.
-
-    ``request``: its price, paid in runs besides.
-    """
+def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
+    """CPU of bare round trips' messages and bytes; the mean of both ends."""
     talks = zip(*(end["talks"] for end in ends), strict=True)
-    bare = [
+    return [
         Observation(
             "round trips",
             {"message": talk[0]["messages"], "wire_byte": talk[0]["bytes"]},
@@ -165,7 +160,11 @@ def wire_observations(
         )
         for talk in talks
     ]
-    real = [
+
+
+def run_observations(runs: Sequence[Mapping[str, float]], request: float) -> list[Observation]:
+    """CPU of the messages and bytes of real runs; ``request``: its price, paid besides."""
+    return [
         Observation(
             "messages in runs",
             {"message": run["messages"], "wire_byte": run["bytes"]},
@@ -174,12 +173,11 @@ def wire_observations(
         for run in runs
         if run["cpu"] > 0.0
     ]
-    return bare + real
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:
     """Prices of messages and their bytes: as in runs, where those differ from bare round trips."""
-    return fit(observations, WIRE_PRIORS, weights={"messages in runs": 8.0})
+    return fit(observations, WIRE_PRIORS, weights={"messages in runs": 40.0})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,18 +22,18 @@ import psutil
 from recsim_train.calibrate import crowd, grid
 from recsim_train.calibrate.child import Child
 from recsim_train.calibrate.crowd import THREADS, Crowd
-from recsim_train.calibrate.fit import fit
 from recsim_train.calibrate.prices import (
-    WIRE_PRIORS,
     Prices,
     Wire,
     contention,
     describe,
     fit_kernels,
+    fit_wire,
     from_repeats,
     handover,
     kernel_observations,
     row_price,
+    run_observations,
     wire_figures,
     wire_observations,
 )
@@ -58,7 +58,7 @@ class _Session:
         self.settings = settings
         # in units of about a second
         self._kernel_ticks = sum(len(s.batches) for s in settings)
-        self._total = self._kernel_ticks + 47
+        self._total = self._kernel_ticks + 73
         self._done = 0
         self._progress = progress
 
@@ -98,6 +98,10 @@ class _Session:
     def crowd(self, folder: Path) -> list[Crowd]:
         """Runs of one and of several threads."""
         return crowd.measure(folder, lambda: self.tick(3), quick=self.quick)
+
+    def remote(self, folder: Path) -> list[dict[str, float]]:
+        """Runs with shards in other processes."""
+        return crowd.measure_remote(folder, lambda: self.tick(4), quick=self.quick)
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.
@@ -180,8 +184,9 @@ def calibrate_machine(
         overheads = session.runtime()
         rows = session.readers(folder)
         crowded = session.crowd(folder)
+        remote = session.remote(folder)
     prices = _work_prices(timed, overheads, rows)
-    wire = _wire_prices(ends, loaded, prices)
+    wire = _wire_prices(ends, loaded, remote, prices)
     _lock_price(crowded, session.cores, shared, prices)
     session.finish()
     calibration = Calibration(
@@ -214,16 +219,21 @@ def _work_prices(
 
 
 def _wire_prices(
-    ends: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]], prices: Prices
+    ends: Sequence[dict[str, Any]],
+    loaded: Sequence[dict[str, Any]],
+    remote: Sequence[dict[str, float]],
+    prices: Prices,
 ) -> Wire:
     """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
-    idle = fit(wire_observations(ends), WIRE_PRIORS)
-    talks = fit(wire_observations(loaded), WIRE_PRIORS)
+    idle = fit_wire(wire_observations(ends))
+    talks = fit_wire(
+        [*wire_observations(loaded), *run_observations(remote, prices.value("request"))]
+    )
     prices.add(talks.prices)
     message = idle.prices["message"].value
-    prices.residuals["wire"] = (
-        f"{describe(talks)['wire']}; a message takes {message * 1e6:.0f} us on idle cores"
-    )
+    text = describe(talks)
+    prices.residuals |= {group: text[group] for group in talks.residuals}
+    prices.residuals["round trips"] += f"; a message takes {message * 1e6:.0f} us on idle cores"
     wire = wire_figures(ends, message)
     prices.add({"collective_step": wire.collective_step})
     return wire

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
 from collections.abc import Callable
@@ -165,9 +166,7 @@ class Role:
         """All threads up to the common start, then go."""
         spec = self.plan.experiment
         dist.barrier()
-        # All processes leave a barrier within about 0.1 ms of each other: time 0 of the run, on
-        # one machine as on many, without comparing clocks.
-        self.clock = elapsed_clock(time.monotonic())
+        self.clock = elapsed_clock(_common_start())
         self._busy_at_start = time.process_time()
         self.serve()
         if self.instance.role == "reader":
@@ -299,6 +298,21 @@ class Role:
         if self.instance.role == "trainer":
             state["replica"] = self.replica.parameters
         torch.save(state, folder / f"{self.instance.name}.pt")
+
+
+def _common_start() -> float:
+    """Time 0 of the run on this process's monotonic clock.
+
+    Processes of one machine share that clock, so rank 0's reading serves all of them; those of
+    other machines take the moment in which they hear of it.
+    """
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        machine = platform.node()
+    said = [(machine, time.monotonic())]
+    dist.broadcast_object_list(said, src=0)
+    return said[0][1] if said[0][0] == machine else time.monotonic()
 
 
 def _stop(context: LoopContext) -> None:

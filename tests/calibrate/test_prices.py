@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from recsim_train.calibrate import grid
+from recsim_train.calibrate.crowd import Crowd, best_rate
 from recsim_train.calibrate.fit import Estimate
 from recsim_train.calibrate.prices import (
     KERNEL_PRIORS,
@@ -15,13 +17,17 @@ from recsim_train.calibrate.prices import (
     contention,
     describe,
     fit_kernels,
+    fit_wire,
     from_repeats,
     handover,
     kernel_observations,
+    row_price,
+    run_observations,
     wire_figures,
     wire_observations,
 )
 from recsim_train.config.cluster import Costs
+from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
 
 
@@ -76,21 +82,88 @@ def test_the_grid_is_not_the_quickstart() -> None:
     assert high >= 2048
 
 
-def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held() -> None:
-    report = [
-        {"alone": 1000.0, "together": 1250.0, "lock": 80.0},
-        {"alone": 100.0, "together": 195.0, "lock": 90.0},
-    ]
-    found = handover(report, cores=2, contention=1.0, interpreter=1e-6)
-    assert found.value == pytest.approx(1 / 1250 / 80)
+KNOWN = {"call": 1e-6, "interpreter": 3e-7, "effect": 5e-6, "parse_row": 1e-6}
+
+
+def known() -> Prices:
+    prices = Prices()
+    prices.add({name: Estimate(value, 0.05) for name, value in KNOWN.items()})
+    return prices
+
+
+def crowd_of(value: float) -> Crowd:
+    """A crowd whose threads take turns with the lock, held ``value`` seconds by each call."""
+    work = (
+        {"call": 600.0, "interpreter": 40.0},
+        {"call": 90.0, "interpreter": 10.0},
+        {"effect": 7.0},
+    )
+    read = {"parse_row": 64.0, "call": 100.0, "interpreter": 100.0}
+    prices = {**KNOWN, "handover": value}
+    held = sum(operations.seconds(part, prices)[1] for part in (*work, read))
+    alone = sum(operations.seconds(part, prices)[0] for part in work)
+    return Crowd(1 / alone, 1 / held, work, read)
+
+
+@pytest.mark.parametrize("value", [6e-6, 9e-6, 1.4e-5])
+def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held(value: float) -> None:
+    found = handover([crowd_of(value)], cores=8, contention=1.0, prices=known())
+    assert found.value == pytest.approx(value, rel=0.01)
+
+
+def test_threads_that_run_freely_hold_the_lock_for_their_own_work_only() -> None:
+    crowd = crowd_of(1e-5)
+    free = Crowd(crowd.alone, 1.98 * crowd.alone, crowd.work, crowd.reading)
+    least = Estimate(KNOWN["interpreter"], 1.0)
+    assert handover([free], cores=8, contention=1.0, prices=known()) == least
+    assert handover([crowd], cores=1, contention=1.0, prices=known()) == least
 
 
 def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
-    report = [{"alone": 1000.0, "together": 1400.0, "lock": 80.0}]
-    free = Estimate(1e-6, 1.0)
-    assert handover(report, cores=2, contention=1.0, interpreter=1e-6).value > 8e-6
-    assert handover(report, cores=2, contention=0.7, interpreter=1e-6) == free
-    assert handover(report, cores=1, contention=1.0, interpreter=1e-6) == free
+    crowd = crowd_of(1e-5)
+    slow = Crowd(crowd.alone, 1.4 * crowd.alone, crowd.work, crowd.reading)
+    assert handover([slow], cores=8, contention=1.0, prices=known()).value > 2e-6
+    assert handover([slow], cores=8, contention=0.7, prices=known()).uncertainty == 1.0
+
+
+def test_rows_cost_what_is_left_after_the_calls_of_their_batch() -> None:
+    model = grid.READER_MODEL
+    measured = []
+    for batch in (64, 160, 448):
+        work = operations.reading(model, batch, text=True)
+        spent = sum(KNOWN[name] * units for name, units in work.items())
+        measured.append({"batch": batch, "seconds": spent})
+    found = row_price(measured, "parse_row", model, known())
+    assert found.value == pytest.approx(KNOWN["parse_row"], rel=1e-6)
+
+
+def test_messages_of_runs_outweigh_bare_round_trips() -> None:
+    def end() -> dict[str, Any]:
+        return {"talks": [talk(3, size, 1.0, 3 * 40e-6 + size * 2e-10) for size in (128, 1 << 20)]}
+
+    runs = [
+        {"messages": 18, "bytes": size, "requests": 4, "cpu": 4e-5 + 18 * 80e-6 + size * 4e-10}
+        for size in (1 << 16, 1 << 23)
+    ]
+    seen = [*wire_observations([end(), end()]), *run_observations(runs, 1e-5)]
+    found = fit_wire(seen).prices
+    assert found["message"].value == pytest.approx(80e-6, rel=0.15)
+    assert found["wire_byte"].value == pytest.approx(4e-10, rel=0.15)
+
+
+def iterations(loop: str, times: list[float]) -> list[Iteration]:
+    return [Iteration(loop, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(times))]
+
+
+def test_the_best_rate_is_not_disturbed_by_a_slow_spell() -> None:
+    steady = [k * 0.01 for k in range(401)]
+    slow = [t if t < 1 else t + 2 * (min(t, 2.0) - 1) for t in steady]
+    expected = best_rate(iterations("a", steady), 8)
+    assert expected == pytest.approx(100, rel=0.05)
+    assert best_rate(iterations("a", slow), 8) == pytest.approx(expected, rel=0.05)
+    assert best_rate([*iterations("a", slow), *iterations("b", slow)], 8) == pytest.approx(
+        2 * expected, rel=0.05
+    )
 
 
 def talk(messages: int, size: int, wall: float, cpu: float) -> dict[str, float]:
@@ -111,10 +184,8 @@ def test_wire_prices_and_rates() -> None:
             "all_reduce": 2 * (message + latency + 9e-6),
         }
 
-    from recsim_train.calibrate.fit import fit
-
     ends = [end(), end()]
-    found = fit(wire_observations(ends), WIRE_PRIORS).prices
+    found = fit_wire(wire_observations(ends)).prices
     assert found["message"].value == pytest.approx(message, rel=0.02)
     assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
     wire = wire_figures(ends, message)
