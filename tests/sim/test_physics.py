@@ -27,8 +27,11 @@ SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 def test_one_trainer_one_server_by_hand(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
+    # a reader process: in the trainer, reading would compete for the interpreter lock
     plan = plans(
-        roles={"embedding_servers": 1}, data=FAST_DATA, training={"steps": 5, "warmup_steps": 2}
+        roles={"embedding_servers": 1, "readers": 1},
+        data=FAST_DATA,
+        training={"steps": 5, "warmup_steps": 2},
     )
     cluster = clusters()
     outcome = outcome_of(plan, cluster)
@@ -273,15 +276,23 @@ def test_slow_readers_bind(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, readers: int
 ) -> None:
     plan = plans(roles={"readers": readers}, data=FAST_DATA, training={"steps": 40})
-    parse = 200e-6
     cluster = clusters(prices={"parse_row": "200 us"})
+    quick = clusters(prices={"parse_row": "100 us"})
+
+    def bound(profile: Cluster) -> float:
+        price = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
+        work = operations.reading(plan.experiment.model, 64, text=True)
+        return 64 / operations.seconds(work, price)[0]
+
     outcome = outcome_of(plan, cluster)
-    assert eps(plan, cluster) == pytest.approx(1 / parse, rel=0.02)
+    # a reader inside the trainer also waits for the interpreter lock now and then
+    near = 0.02 if readers else 0.04
+    assert eps(plan, cluster) == pytest.approx(bound(cluster), rel=near)
     if readers:
         assert outcome.bottleneck == "parsing thread of reader[0]"
     else:
         assert "waiting for readers" in str(outcome.bottleneck)
-    assert eps(plan, clusters(prices={"parse_row": "100 us"})) == pytest.approx(2 / parse, rel=0.02)
+    assert eps(plan, quick) == pytest.approx(bound(quick), rel=2 * near)
 
 
 def test_more_reader_processes_help_when_one_binds(
