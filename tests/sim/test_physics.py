@@ -291,7 +291,8 @@ def test_slow_readers_bind(
     if readers:
         assert outcome.bottleneck == "parsing thread of reader[0]"
     else:
-        assert "waiting for readers" in str(outcome.bottleneck)
+        # parsing holds the lock of the process that it runs in
+        assert outcome.bottleneck == "interpreter lock of trainer[0]"
     assert eps(plan, quick) == pytest.approx(bound(quick), rel=2 * near)
 
 
