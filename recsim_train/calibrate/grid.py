@@ -67,7 +67,7 @@ GRID: tuple[Setting, ...] = (
 
 QUICK: tuple[Setting, ...] = (
     Setting(8, 4, (32,), (16,), (32, 256), 4 * MEBI),
-    Setting(32, 12, (256, 64), (256,), (64, 384), 8 * MEBI),
+    Setting(32, 12, (512, 64), (512, 256), (64, 384), 8 * MEBI),
     Setting(16, 6, (64,), (64,), (64,), 4 * MEBI, ids=4),
 )
 """A few settings for tests of the machinery; too few for good prices."""

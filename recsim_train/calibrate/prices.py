@@ -104,7 +104,11 @@ def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Pric
             values.append(_handover_of(seen, known))
     if not values:
         return Estimate(prices.value("interpreter"), _MOST_UNCERTAIN)
-    return from_repeats(values)
+    found_price = from_repeats(values)
+    if found_price.value > 0.99 * _LONGEST_HANDOVER:
+        # at the cap: only "at least so long" was measured
+        return Estimate(_LONGEST_HANDOVER, _MOST_UNCERTAIN)
+    return found_price
 
 
 def _handover_of(seen: Crowd, known: Mapping[str, float]) -> float:
