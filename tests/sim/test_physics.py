@@ -293,7 +293,7 @@ def test_slow_readers_bind(
     else:
         # parsing holds the lock of the process that it runs in
         assert outcome.bottleneck == "interpreter lock of trainer[0]"
-    assert eps(plan, quick) == pytest.approx(bound(quick), rel=2 * near)
+    assert eps(plan, quick) == pytest.approx(bound(quick), rel=near)
 
 
 def test_more_reader_processes_help_when_one_binds(

@@ -11,7 +11,7 @@ import pytest
 def _load() -> ModuleType:
     name = "tests_run_factory"
     if name not in sys.modules:
-        path = Path(__file__).parent.parent / "results" / "run_factory.py"
+        path = Path(__file__).parent / "results" / "run_factory.py"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
