@@ -80,7 +80,7 @@ class _Counter:
     def __init__(self, plan: Plan) -> None:
         tables = plan.experiment.model.tables
         self._tables = tables
-        self._batch_size = plan.experiment.training.batch_size
+        self._batch_size = plan.examples
         rows = np.array([table.rows for table in tables], dtype=np.int64)
         self._offsets = np.cumsum(rows) - rows
         self._shards: tuple[EmbeddingShard, ...] = plan.embedding.shards if plan.embedding else ()
@@ -125,7 +125,7 @@ class _Counts(ABC):
 
     def __init__(self, plan: Plan, source: str) -> None:
         self.source = source
-        self._loops = max(1, len(plan.feeding))
+        self._loops = max(1, plan.streams)
         self._counter = _Counter(plan)
 
     @abstractmethod
@@ -148,7 +148,7 @@ class _StreamCounts(_Counts):
     def __init__(self, plan: Plan, exact_batches: int | None) -> None:
         training = plan.experiment.training
         data = _feeding_data(plan.experiment.data)
-        loops = max(1, len(plan.feeding))
+        loops = max(1, plan.streams)
         wanted = loops * (training.warmup_steps + training.steps)
         kept = _most_exact(plan) if exact_batches is None else exact_batches
         self._exact = min(wanted, kept)
@@ -161,7 +161,7 @@ class _StreamCounts(_Counts):
         self._stream: BatchStream = open_stream(
             plan.experiment.model,
             data,
-            batch_size=training.batch_size,
+            batch_size=plan.examples,
             positions=(0,),
             total=1,
             iterations=self._exact,
@@ -206,7 +206,7 @@ def shape_counts(plan: Plan) -> IdCounts:
     the file where it exists, else their expectation under the generator's Zipf law.
     """
     experiment = plan.experiment
-    model, data, b = experiment.model, experiment.data, experiment.training.batch_size
+    model, data, b = experiment.model, experiment.data, plan.examples
     exists = data.path is not None and Path(data.path).exists()
     per_batch = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
     if exists and per_batch * _SAMPLED_BATCHES <= _SAMPLED_IDS:
@@ -225,7 +225,7 @@ def shape_counts(plan: Plan) -> IdCounts:
 def _expected(plan: Plan) -> NDArray[np.float64]:
     """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
     experiment = plan.experiment
-    model, b = experiment.model, experiment.training.batch_size
+    model, b = experiment.model, plan.examples
     zipf = experiment.data.synthetic.zipf
     lookups = [b * mean_ids(model, t) for t in range(len(model.tables))]
     tables = [
@@ -255,7 +255,7 @@ def _name(data: Data) -> str:
 
 
 def _most_exact(plan: Plan) -> int:
-    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    model, b = plan.experiment.model, plan.examples
     ids = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
     shards = len(plan.embedding.shards) if plan.embedding else 0
     return max(1, min(int(_EXACT_IDS / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))

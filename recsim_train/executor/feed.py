@@ -64,21 +64,23 @@ def stream_of(
     plan: Plan, loops: Sequence[LoopId], reading: Reading
 ) -> Iterator[tuple[LoopId, int, NumpyBatch]]:
     """(loop, iteration, batch) of the given loops, in stream order."""
-    feeding = plan.feeding
-    places = {feeding.index(loop): loop for loop in loops}
+    places: dict[int, list[LoopId]] = {}
+    for loop in loops:
+        places.setdefault(plan.position(loop), []).append(loop)
     spec = plan.experiment
     with open_stream(
         spec.model,
         spec.data,
-        batch_size=spec.training.batch_size,
+        batch_size=plan.examples,
         positions=sorted(places),
-        total=len(feeding),
+        total=plan.streams,
         iterations=spec.training.warmup_steps + spec.training.steps,
     ) as stream:
         reading.malformed = stream.malformed
         for position, iteration, batch in stream:
             reading.epochs, reading.rows = stream.epochs, stream.rows
-            yield places[position], iteration, batch
+            for loop in places[position]:
+                yield loop, iteration, batch
 
 
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:

@@ -18,6 +18,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     cpu: dict[str, float] = {}
     for part in parts:
         whole.iterations += part.iterations
+        whole.rounds += part.rounds
         whole.spans += part.spans
         whole.totals.update(part.totals)
         whole.dropped_spans += part.dropped_spans
@@ -45,7 +46,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
 
 def _truncate(plan: Plan, whole: Outcome) -> None:
     warmup, steps = plan.experiment.training.warmup_steps, plan.experiment.training.steps
-    finished = {loop.name: 0 for loop in plan.feeding}
+    finished = {loop.name: 0 for loop in plan.training}
     for iteration in whole.iterations:
         if warmup <= iteration.iteration < warmup + steps:
             finished[iteration.loop] += 1
@@ -59,8 +60,10 @@ def _truncate(plan: Plan, whole: Outcome) -> None:
         ]
         return
     totals: dict[TotalKey, Total] = {}
+    background = {loop.name for loop in plan.background}
     for span in whole.spans:
-        if warmup <= span.iteration < end:
+        rounds = f"{span.instance}.{span.loop}" in background or span.loop in background
+        if warmup <= span.iteration < end or (rounds and span.iteration >= 0):
             key = TotalKey(span.instance, span.loop, span.effect, span.name)
             total = totals.setdefault(key, Total())
             total.count += 1

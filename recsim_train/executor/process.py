@@ -21,11 +21,15 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+
+if TYPE_CHECKING:
+    from recsim_train.executor.runtime import LoopContext
 
 SPEC = "experiment.pickle"
 START_UP = timedelta(seconds=120)
@@ -77,7 +81,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 class Progress:
     """Tells the launcher how far the slowest loop is, a few times a second."""
 
-    def __init__(self, contexts: Callable[[], list[object]]) -> None:
+    def __init__(self, contexts: Callable[[], list[LoopContext]]) -> None:
         self._contexts, self._last = contexts, 0.0
 
     def __call__(self) -> None:
@@ -86,7 +90,7 @@ class Progress:
         if now - self._last < 0.25 or not contexts:
             return
         self._last = now
-        say(progress=min(getattr(c, "done", 0) for c in contexts))
+        say(progress=min((c.done for c in contexts if c.definition.trains), default=0))
 
 
 def run_role(staging: Path, rank: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
 from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.runtime import (
-    Collective,
     LoopContext,
     QueueFeed,
     run_loop,
@@ -35,6 +36,7 @@ from recsim_train.executor.services import (
 from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
+from recsim_train.strategy.base import Loop, Place
 from recsim_train.strategy.registry import create
 from recsim_train.trace.record import Outcome, Recorder
 
@@ -57,11 +59,16 @@ class Role:
         down = dist.new_group(timeout=self.timeout)
         self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
         self.links = Links(plan, self.timeout, up, down)
-        self.collectives = {}
+        self.collectives: dict[str, Collective] = {}
         for group in plan.groups:
-            ranks = sorted({member.trainer for member in group.members})
+            ranks = [member.trainer for member in group.members]
             made = dist.new_group(ranks, timeout=self.timeout) if len(ranks) > 1 else None
-            self.collectives[group.name] = Collective(made, len(ranks))
+            place = group.place(instance.index)
+            if instance.role == "trainer" and place >= 0:
+                self.collectives[group.name] = Collective(made, len(ranks), place)
+        self.queues: dict[str, queue.Queue[object]] = {
+            local.name: queue.Queue(local.capacity) for local in plan.topology.queues
+        }
         self.recorders: list[Recorder] = []
         self.servings: list[Serving] = []
         self.contexts: list[LoopContext] = []
@@ -88,10 +95,10 @@ class Role:
     def _pending(self) -> Pending:
         return Pending(self.timeout)
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self, *, background: bool = False) -> Recorder:
         training = self.plan.experiment.training
         cap = self.plan.experiment.execution.max_spans
-        recorder = Recorder(training.warmup_steps, training.steps, cap)
+        recorder = Recorder(training.warmup_steps, training.steps, cap, background=background)
         self.recorders.append(recorder)
         return recorder
 
@@ -102,12 +109,13 @@ class Role:
                 if self.instance.role == "trainer" and trainer == self.instance.index:
                     continue
                 port = Port(self.links, number, service, index, rank=trainer)
+                background = any(loop.name == name for loop in self.plan.background)
                 serving = Serving(
                     self.instance.name,
                     Client(name, trainer),
                     port,
                     server,
-                    self._recorder(),
+                    self._recorder(background=background),
                     self.clock,
                 )
                 self.servings.append(serving)
@@ -145,7 +153,14 @@ class Role:
         return DenseStub(ends, like, self._pending)
 
     def _context(
-        self, number: int, label: str, replica: Replica, feed: QueueFeed | None, *, record: bool
+        self,
+        number: int,
+        label: str,
+        replica: Replica,
+        feed: QueueFeed | None,
+        definition: Loop,
+        *,
+        record: bool,
     ) -> LoopContext:
         pooling = self.plan.embedding.service.pooling if self.plan.embedding else "server"
         return LoopContext(
@@ -157,7 +172,10 @@ class Role:
             dense=self._dense_stub(number, replica.parameters),
             collectives=self.collectives,
             clock=self.clock,
-            recorder=self._recorder() if record else None,
+            recorder=self._recorder(background=definition.background) if record else None,
+            definition=definition,
+            queues=self.queues,
+            stopped=self._stopped.is_set,
         )
 
     # -- the run ---------------------------------------------------------------------------
@@ -183,14 +201,20 @@ class Role:
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
             self.replica = Replica(spec.model, spec.training, spec.seed)
-            self.strategy = create(self.plan.strategy)
+            place = Place(self.instance.index, spec.roles.trainers)
+            self.strategy = create(self.plan.strategy, place)
             programs = {
                 loop.name: loop.program for loop in self.strategy.topology(self.plan.threads).loops
             }
             numbers = {loop: n for n, loop in enumerate(self.plan.all_loops)}
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
-                    numbers[loop], loop.label, self.replica, self._feed(loop), record=True
+                    numbers[loop],
+                    loop.label,
+                    self.replica,
+                    self._feed(loop),
+                    self.plan.loop(loop.loop),
+                    record=True,
                 )
                 self.contexts.append(context)
                 self.loop_threads.append(self._loop_thread(context, programs[loop.loop]))
@@ -251,7 +275,12 @@ class Role:
                     tick()
                     time.sleep(0.02)
                 context = self._context(
-                    len(self.plan.all_loops), EVALUATOR, self.replica, None, record=False
+                    len(self.plan.all_loops),
+                    EVALUATOR,
+                    self.replica,
+                    None,
+                    Loop(EVALUATOR, self.strategy.finish, consumes_batches=False),
+                    record=False,
                 )
                 run_loop(context, self.strategy.finish())
                 self.quality = evaluate(self.plan, context)
@@ -270,7 +299,8 @@ class Role:
         """This process's part of the result; valid at any time."""
         part = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
         for recorder in self.recorders:
-            part.iterations += list(recorder.iterations)
+            done = part.rounds if recorder.background else part.iterations
+            done += list(recorder.iterations)
             part.spans += list(recorder.spans)
             part.totals.update(recorder.totals)
             part.dropped_spans += recorder.dropped_spans

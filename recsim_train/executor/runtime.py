@@ -9,13 +9,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch.distributed as dist
-
+from recsim_train.executor.collectives import Collective
 from recsim_train.executor.kernels import KERNELS, Worker
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
-from recsim_train.executor.transport import size_of
-from recsim_train.executor.values import RealDense, RealIds, RealRows
+from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
 from recsim_train.strategy import effects
+from recsim_train.strategy.base import Loop
 from recsim_train.strategy.effects import Effect
 from recsim_train.strategy.values import Batch
 from recsim_train.trace.record import Iteration, Recorder, Span
@@ -52,13 +51,12 @@ def snake(name: str) -> str:
 EFFECT_NAMES = {effect: snake(effect.__name__) for effect in effects.EFFECTS}
 
 
-@dataclass(slots=True)
-class Collective:
-    """One process group of the plan, as one member sees it."""
+def _never() -> bool:
+    return False
 
-    group: dist.ProcessGroup | None
-    """None where the group has one member."""
-    members: int
+
+async def _no_program() -> None:
+    """Of a loop that is driven from outside."""
 
 
 @dataclass(slots=True)
@@ -75,9 +73,15 @@ class LoopContext:
     collectives: dict[str, Collective]
     clock: Callable[[], float]
     recorder: Recorder | None
+    definition: Loop = field(default_factory=lambda: Loop("loop", _no_program))
+    queues: dict[str, queue.Queue[object]] = field(default_factory=dict)
+    """Between the loops of this trainer."""
+    stopped: Callable[[], bool] = _never
     iteration: int = -1
     done: int = 0
     """Finished iterations, for progress."""
+    ended: bool = False
+    """Whether its data are over, so that no iteration is open."""
     waiting: str = "not started"
     _began: float = field(default=0.0)
 
@@ -114,7 +118,15 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
     begin = context.clock()
     if isinstance(effect, effects.NextBatch):
         return _next_batch(context, begin)
+    if _begins(context.definition, effect):
+        finish_iteration(context, begin)
+        context.iteration += 1
+        context._began = begin
     name, sent, answer = _answer(context, effect)
+    if isinstance(effect, effects.Take) and answer is None and _begins(context.definition, effect):
+        context.iteration -= 1
+        context.ended = True
+        return None
     if context.recorder is not None:
         span = Span(
             context.instance,
@@ -130,11 +142,20 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
     return answer
 
 
+def _begins(loop: Loop, effect: Effect[Any]) -> bool:
+    """Whether an iteration of a loop without batches, or a round of it, begins with ``effect``."""
+    if isinstance(effect, effects.Agree):
+        return loop.background
+    return isinstance(effect, effects.Take) and loop.paced_by == effect.queue
+
+
 def _next_batch(context: LoopContext, begin: float) -> Batch | None:
-    finish_iteration(context, begin)
+    if context.definition.paced_by is None:
+        finish_iteration(context, begin)
     assert context.feed is not None
     batch = context.feed.next()
     if batch is None:
+        context.ended = True
         return None
     context.iteration += 1
     context._began = begin
@@ -157,6 +178,8 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
 def finish_iteration(context: LoopContext, now: float) -> None:
     """Close the iteration that was open, if any."""
     if context.iteration < 0 or context.recorder is None:
+        return
+    if not (context.definition.trains or context.definition.background):
         return
     context.done = context.iteration + 1
     context.recorder.iterations.append(
@@ -200,21 +223,44 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             dense, sent = context.dense.exchange(effect.parameters, effect.alpha, iteration)
             return effect.service, sent, dense
         case effects.AllReduce():
-            assert isinstance(effect.value, RealDense)
-            return effect.group, *_all_reduce(context.collectives[effect.group], effect.value)
+            assert isinstance(effect.value, RealDense | RealBlock)
+            collective = context.collectives[effect.group]
+            return effect.group, *collective.all_reduce(effect.value, effect.op)
+        case effects.AllGather():
+            assert isinstance(effect.value, RealDense | RealBlock)
+            return effect.group, *context.collectives[effect.group].all_gather(effect.value)
+        case effects.AllToAll():
+            assert isinstance(effect.parts, RealParts)
+            return effect.group, *context.collectives[effect.group].all_to_all(effect.parts)
+        case effects.Agree():
+            if effect.group is None:
+                return "", 0, bool(effect.yes)
+            return effect.group, 0, context.collectives[effect.group].agree(effect.yes)
+        case effects.Put():
+            _until(
+                context, lambda limit: context.queues[effect.queue].put(effect.item, timeout=limit)
+            )
+            return effect.queue, 0, None
+        case effects.Take():
+            return (
+                effect.queue,
+                0,
+                _until(context, lambda limit: context.queues[effect.queue].get(timeout=limit)),
+            )
         case effects.Now():
             return "clock", 0, context.clock()
         case _:
             raise NotAnEffectError(f"the executor has no answer to {type(effect).__name__}")
 
 
-def _all_reduce(collective: Collective, value: RealDense) -> tuple[int, RealDense]:
-    """Mean over the members; the payload is the tensor that this member hands over."""
-    if collective.group is None:
-        return 0, value
-    total = value.tensor.clone()
-    dist.all_reduce(total, group=collective.group)
-    return size_of(total), RealDense(total.div_(collective.members))
+def _until(context: LoopContext, action: Callable[[float], object]) -> object:
+    """Wait on a local queue as long as the process has not failed."""
+    while True:
+        try:
+            return action(0.2)
+        except (queue.Full, queue.Empty):
+            if context.stopped():
+                raise TimeoutError("another loop of this process failed") from None
 
 
 class QueueFeed:

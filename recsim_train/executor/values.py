@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from recsim_train.strategy.values import Dense, Features, Ids, Rows
+from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RealBlock(Block):
+    """Numbers that cross the network as they are, such as activations [examples, width]."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RealParts(Parts):
+    """One tensor for, or from, each member of a group."""
+
+    tensors: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

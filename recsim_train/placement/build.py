@@ -120,11 +120,23 @@ def _dense(
 
 
 def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]:
-    trainers = range(experiment.roles.trainers)
-    return tuple(
-        GroupPlan(group.name, tuple(LoopId(t, group.loop, 0) for t in trainers))
-        for group in topology.groups
-    )
+    trainers = experiment.roles.trainers
+    found = []
+    for group in topology.groups:
+        size = group.size or trainers
+        if trainers % size:
+            raise UserError(
+                f"roles.trainers ({trainers}) must be a multiple of the hosts in one group ({size})"
+            )
+        if group.across:
+            parts = [range(place, trainers, size) for place in range(size)]
+        else:
+            parts = [range(first, first + size) for first in range(0, trainers, size)]
+        found += [
+            GroupPlan(group.name, index, tuple(LoopId(t, group.loop, 0) for t in part))
+            for index, part in enumerate(parts)
+        ]
+    return tuple(found)
 
 
 def check(plan: Plan) -> None:

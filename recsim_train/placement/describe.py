@@ -37,11 +37,13 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "loops": [
             {"loop": loop.name, "reader": reader.name if reader else None}
             for loop in plan.all_loops
-            for reader in [plan.reader_of(loop)]
+            for reader in [plan.reader_of(loop) if loop in plan.feeding else None]
         ],
         "embedding_shards": embedding,
         "dense_shards": dense,
-        "groups": {g.name: [member.name for member in g.members] for g in plan.groups},
+        "groups": {
+            f"{g.name}[{g.index}]": [member.name for member in g.members] for g in plan.groups
+        },
         "notes": list(plan.notes),
     }
 
@@ -57,7 +59,7 @@ def describe(plan: Plan) -> str:
         f"{spec.name}: {plan.strategy.kind}" + (f" ({options})" if options else ""),
         f"  model {model.name}: {len(model.tables)} tables, {total / 2**20:,.1f} MiB of rows, "
         f"{weights / 2**20:,.2f} MiB dense",
-        f"  {len(plan.instances)} processes, {len(plan.feeding)} training loops of "
+        f"  {len(plan.instances)} processes, {len(plan.training)} training loops of "
         f"{spec.training.batch_size} examples an iteration, "
         f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
     ]
@@ -66,9 +68,8 @@ def describe(plan: Plan) -> str:
         if instance.role == "trainer":
             for loop in plan.loops(instance.index):
                 reader = plan.reader_of(loop)
-                lines.append(
-                    f"      loop {loop.label}, fed by {reader.name if reader else 'itself'}"
-                )
+                fed = f", fed by {reader.name if reader else 'itself'}"
+                lines.append(f"      loop {loop.label}{fed if loop in plan.feeding else ''}")
         for shard in plan.embedding.shards if plan.embedding else ():
             if shard.host == instance:
                 size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
@@ -84,6 +85,8 @@ def describe(plan: Plan) -> str:
         for part in plan.dense.shards if plan.dense else ():
             if part.host == instance:
                 lines.append(f"      dense shard {part.index}: elements {part.start}:{part.stop}")
-    lines += [f"  group {g.name}: {', '.join(m.name for m in g.members)}" for g in plan.groups]
+    lines += [
+        f"  group {g.name}[{g.index}]: {', '.join(m.name for m in g.members)}" for g in plan.groups
+    ]
     lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(lines)

@@ -5,12 +5,12 @@ Both worlds and ``--dry-run`` read the same plan; nothing in it is decided at ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
+from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Topology
 
 Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
 
@@ -99,10 +99,16 @@ class DensePlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A collective group: one loop of each trainer, in trainer order."""
+    """One collective group: one loop of each of its trainers, in trainer order."""
 
     name: str
+    index: int
+    """Which of the groups of this name."""
     members: tuple[LoopId, ...]
+
+    def place(self, trainer: int) -> int:
+        """A trainer's place among the members; -1: it is none."""
+        return next((p for p, m in enumerate(self.members) if m.trainer == trainer), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +150,53 @@ class Plan:
     def feeding(self) -> tuple[LoopId, ...]:
         """The loops that consume batches; the position is the loop's place in the stream.
 
-        Loop number p of P reads batches p, p + P, p + 2P ... of the stream.
+        Loop number p of P reads batches p, p + P, p + 2P ... of the stream; where loops get all
+        trainers' batches in one, each reads the whole stream in batches P times as large.
         """
-        names = {loop.name for loop in self.topology.loops if loop.consumes_batches}
+        return self._loops_where(lambda loop: loop.consumes_batches)
+
+    @property
+    def training(self) -> tuple[LoopId, ...]:
+        """The loops whose iterations are the job's iterations."""
+        return self._loops_where(lambda loop: loop.trains and not loop.background)
+
+    @property
+    def background(self) -> tuple[LoopId, ...]:
+        """The loops that go round beside training."""
+        return self._loops_where(lambda loop: loop.background)
+
+    def _loops_where(self, wanted: Callable[[Loop], bool]) -> tuple[LoopId, ...]:
+        names = {loop.name for loop in self.topology.loops if wanted(loop)}
         return tuple(loop for loop in self.all_loops if loop.loop in names)
+
+    def loop(self, name: str) -> Loop:
+        """The definition of a loop by its name."""
+        return next(loop for loop in self.topology.loops if loop.name == name)
+
+    @property
+    def shares_batches(self) -> bool:
+        """Whether every feeding loop gets all trainers' batches of an iteration in one."""
+        return any(loop.consumes_batches and loop.batch == "global" for loop in self.topology.loops)
+
+    @property
+    def examples(self) -> int:
+        """Examples that a feeding loop gets per iteration."""
+        batch = self.experiment.training.batch_size
+        return batch * len(self.feeding) if self.shares_batches else batch
+
+    @property
+    def streams(self) -> int:
+        """Into how many parts the stream of batches of ``examples`` rows is dealt."""
+        return 1 if self.shares_batches else len(self.feeding)
+
+    def position(self, loop: LoopId) -> int:
+        """A feeding loop's place in the stream, below ``streams``."""
+        return 0 if self.shares_batches else self.feeding.index(loop)
+
+    def group_of(self, name: str, trainer: int) -> GroupPlan | None:
+        """The group of this name that a trainer is in."""
+        found = (g for g in self.groups if g.name == name and g.place(trainer) >= 0)
+        return next(found, None)
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""

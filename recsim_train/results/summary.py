@@ -24,7 +24,7 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[
     # Totals cover every counted iteration that was done; loops of a run that ended early did
     # different numbers of them, so means over totals divide by what is really there.
     done = counted(outcome.iterations, warmup, training.steps)
-    feeding = {loop.name for loop in plan.feeding}
+    feeding = {loop.name for loop in plan.training}
     per_loop = len(done) / len(feeding)
     first, last = loss_ends(done, warmup, steps)
     iteration = mean_iteration(done)

@@ -1,67 +1,175 @@
-"""AllReduce: all members arrive, then one ring moves everybody's bytes at one rate."""
+"""Collectives: all members arrive, then one activity moves everybody's bytes.
+
+What gloo does on the wire, per member: an all-reduce is a ring of 2(n-1) steps with 2(n-1)/n of the
+vector; all-gather and all-to-all send each peer its part at once. Every step costs the network's
+latency and the profile's ``collective_step``. A group of one does nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Protocol
+
 from recsim_train.placement.plan import GroupPlan
 from recsim_train.sim.blame import StrategyError
-from recsim_train.sim.ghosts import GhostDense
+from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts
 from recsim_train.sim.kernel import Barrier, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.services import World
-from recsim_train.workload import shape
+
+FLAG_BYTES = 8
+"""What `Agree` sends: no payload."""
+
+
+class Sized(Protocol):
+    """A value that crosses the network."""
+
+    size: int
 
 
 class GroupRuntime:
-    """A ring over the processes of a group's members.
-
-    2(n-1) steps, each with the network's latency and the profile's ``collective_step``; every
-    member sends and receives 2(n-1)/n of the vector. A group of one does nothing.
-    """
+    """One group of the plan."""
 
     def __init__(self, world: World, plan: GroupPlan) -> None:
         self.world = world
         self.plan = plan
         self.name = plan.name
-        self._members = {member.name for member in plan.members}
-        instances = {member.trainer for member in plan.members}
-        self._processes = [
-            process
+        self._place = {member.name: place for place, member in enumerate(plan.members)}
+        trainers = {
+            instance.index: process
             for instance, process in world.machines.processes.items()
-            if instance.role == "trainer" and instance.index in instances
-        ]
+            if instance.role == "trainer"
+        }
+        self._processes = [trainers[member.trainer] for member in plan.members]
         self.size = len(plan.members)
-        self._steps = 2 * (self.size - 1)
-        self._barrier = Barrier(world.kernel, self.size, self._ring)
-
-    def all_reduce(self, loop: LoopState, value: object) -> Steps:
-        """Returns (dense mean, payload bytes)."""
-        if not isinstance(value, GhostDense):
-            raise TypeError(f"AllReduce needs dense values, not {type(value).__name__}")
-        if loop.name not in self._members:
-            raise ValueError(f"{loop.name} is not a member of group {self.name!r}")
-        world = self.world
-        out = plus(world.overhead(), world.messages(self._steps))
-        loop.waiting = "a core"
-        yield world.compute(loop.process, out, f"{loop.label}.all_reduce")
-        if self.size == 1:
-            return GhostDense(value.elements), 0
-        loop.waiting = f"AllReduce of group {self.name!r}"
-        yield self._barrier.arrive(value.elements)
-        return GhostDense(value.elements), value.elements * shape.value_bytes(world.model)
+        self._results: dict[int, Any] = {}
+        self._round: list[Any] = []
+        self._barrier = Barrier(world.kernel, self.size, self._meet)
 
     @property
     def arrived(self) -> str:
         """How many members wait now."""
         return f"{self._barrier.arrived} of {self.size} members arrived"
 
+    # ------------------------------------------------------------------ effects
+
+    def all_reduce(self, loop: LoopState, value: object) -> Steps:
+        """Returns (value, payload bytes)."""
+        sized = self._sized(loop, "AllReduce", value)
+        if self.size == 1:
+            yield from self._alone(loop, "all_reduce")
+            return value, 0
+        yield from self._join(loop, "all_reduce", self._ring, sized.size, 2 * (self.size - 1))
+        return value, sized.size
+
+    def all_gather(self, loop: LoopState, value: object) -> Steps:
+        """Returns (parts, payload bytes that leave this member)."""
+        sized = self._sized(loop, "AllGather", value)
+        place = self._member(loop)
+        if self.size == 1:
+            yield from self._alone(loop, "all_gather")
+            return GhostParts((sized.size,)), 0
+        sent = tuple(sized.size for _ in range(self.size))
+        received = yield from self._join(
+            loop, "all_gather", self._exchange, (place, sent), 2 * (self.size - 1)
+        )
+        return GhostParts(received[place]), sized.size * (self.size - 1)
+
+    def all_to_all(self, loop: LoopState, parts: object) -> Steps:
+        """Returns (parts, payload bytes that leave this member)."""
+        place = self._member(loop)
+        if not isinstance(parts, GhostParts) or len(parts.sizes) != self.size:
+            raise TypeError(f"AllToAll of group {self.name!r} needs one part for each member")
+        if self.size == 1:
+            yield from self._alone(loop, "all_to_all")
+            return parts, 0
+        received = yield from self._join(
+            loop, "all_to_all", self._exchange, (place, parts.sizes), 2 * (self.size - 1)
+        )
+        return GhostParts(received[place]), sum(parts.sizes) - parts.sizes[place]
+
+    def agree(self, loop: LoopState, yes: bool) -> Steps:
+        """Returns whether all members say yes."""
+        self._member(loop)
+        if self.size == 1:
+            yield from self._alone(loop, "agree")
+            return yes
+        return (yield from self._join(loop, "agree", self._vote, bool(yes), 2 * (self.size - 1)))
+
+    # ------------------------------------------------------------------ one meeting
+
+    def _member(self, loop: LoopState) -> int:
+        if loop.name not in self._place:
+            raise ValueError(f"{loop.name} is not a member of group {self.name!r}")
+        return self._place[loop.name]
+
+    def _sized(self, loop: LoopState, effect: str, value: object) -> Sized:
+        self._member(loop)
+        if not isinstance(value, GhostBlock | GhostDense):
+            raise TypeError(f"{effect} can not send {type(value).__name__}")
+        return value
+
+    def _alone(self, loop: LoopState, effect: str) -> Steps:
+        loop.waiting = "a core"
+        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.{effect}")
+
+    def _join(
+        self,
+        loop: LoopState,
+        effect: str,
+        move: Callable[[list[Any]], Steps],
+        item: object,
+        messages: int,
+    ) -> Steps:
+        world = self.world
+        out = plus(world.overhead(), world.messages(messages))
+        loop.waiting = "a core"
+        yield world.compute(loop.process, out, f"{loop.label}.{effect}")
+        loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
+        answer: list[Any] = []
+        yield self._barrier.arrive((effect, move, item, answer))
+        return answer[0]
+
+    def _meet(self, brought: list[Any]) -> Steps:
+        effects = {effect for effect, *_ in brought}
+        if len(effects) > 1:
+            raise StrategyError(
+                f"group {self.name!r}: members meet in different effects: "
+                + ", ".join(sorted(effects))
+            )
+        result = yield from brought[0][1]([item for _, _, item, _ in brought])
+        for _, _, _, answer in brought:
+            answer.append(result)
+
+    def _step(self) -> float:
+        return self.world.machines.latency + self.world.pricing.prices["collective_step"]
+
     def _ring(self, sizes: list[int]) -> Steps:
         if len(set(sizes)) > 1:
             raise StrategyError(
-                f"group {self.name!r}: members reduce vectors of different sizes {sizes}"
+                f"group {self.name!r}: members reduce vectors of different sizes {sizes} (bytes)"
             )
-        machines = self.world.machines
-        step = machines.latency + self.world.pricing.prices["collective_step"]
-        yield self.world.kernel.timeout(self._steps * step)
-        vector = sizes[0] * shape.value_bytes(self.world.model)
-        yield machines.ring(self._processes, self._steps / self.size * vector)
+        steps = 2 * (self.size - 1)
+        yield self.world.kernel.timeout(steps * self._step())
+        yield self.world.machines.ring(self._processes, steps / self.size * sizes[0])
+
+    def _exchange(self, brought: list[tuple[int, tuple[int, ...]]]) -> Steps:
+        """Sizes first, then content; returns by member what it received from each."""
+        sent = dict(brought)
+        yield self.world.kernel.timeout(2 * self._step())
+        moved = [
+            (
+                sum(size for other, size in enumerate(sent[me]) if other != me),
+                sum(sent[other][me] for other in range(self.size) if other != me),
+            )
+            for me in range(self.size)
+        ]
+        yield self.world.machines.exchange(self._processes, moved)
+        return [tuple(sent[other][me] for other in range(self.size)) for me in range(self.size)]
+
+    def _vote(self, votes: list[bool]) -> Steps:
+        steps = 2 * (self.size - 1)
+        yield self.world.kernel.timeout(steps * self._step())
+        yield self.world.machines.ring(self._processes, steps / self.size * FLAG_BYTES)
+        return all(votes)

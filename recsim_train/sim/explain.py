@@ -98,7 +98,7 @@ def name_of(resource: str) -> str:
 
 def _serial(plan: Plan, totals: dict[TotalKey, Total], busiest: Utilisation) -> str:
     """No resource is saturated: the length of one loop's own iteration binds."""
-    feeding = {loop.name for loop in plan.feeding}
+    feeding = {loop.name for loop in plan.training}
     spent: dict[str, float] = {}
     for key, total in totals.items():
         if f"{key.instance}.{key.loop}" in feeding:

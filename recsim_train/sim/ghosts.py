@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from recsim_train.strategy.values import Dense, Features, Ids, Rows
+from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows
+
+
+class GhostBlock(Block):
+    """``size`` bytes that cross the network as they are."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
 
 class GhostDense(Dense):
-    """Dense parameters or their gradient: [elements]."""
+    """Dense parameters or their gradient: [elements] in ``size`` bytes."""
 
-    __slots__ = ("elements",)
+    __slots__ = ("elements", "size")
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, size: int) -> None:
         self.elements = elements
+        self.size = size
+
+
+class GhostParts(Parts):
+    """Bytes for, or from, each member of a group."""
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
 
 
 class GhostIds(Ids):

@@ -205,6 +205,22 @@ class Queue:
             producer.succeed()
 
 
+class Handover:
+    """A bounded queue between the loops of one process."""
+
+    def __init__(self, kernel: Kernel, capacity: int) -> None:
+        self._queue = Queue(kernel, capacity)
+
+    def put(self, item: Any) -> Steps:
+        """Waits for room."""
+        yield self._queue.reserve()
+        self._queue.put(item)
+
+    def take(self) -> Steps:
+        """Waits for the oldest item and returns it."""
+        return (yield self._queue.get())
+
+
 class Countdown:
     """Fires once it has been counted down ``count`` times."""
 

@@ -36,6 +36,8 @@ class Ledger:
         self.spans: list[Span] = []
         self.dropped_spans = 0
         self.iterations: list[Iteration] = []
+        self.rounds: list[Iteration] = []
+        """Rounds of background loops."""
 
     def series(self, instance: str, loop: str, effect: str, name: str) -> Series:
         """Where effects with these names are recorded."""
@@ -55,11 +57,19 @@ class Ledger:
             self.dropped_spans += 1
 
     def totals(self, first: int, stop: int) -> dict[TotalKey, Total]:
-        """Exact sums over iterations ``first`` to ``stop`` (exclusive)."""
+        """Exact sums over iterations ``first`` to ``stop`` (exclusive).
+
+        Of background loops: over all rounds that ended.
+        """
+        ended: dict[str, int] = {}
+        for done in self.rounds:
+            ended[done.loop] = done.iteration + 1
         found: dict[TotalKey, Total] = {}
         for key in sorted(self._series):
             by_iteration = self._series[key].by_iteration
-            totals = [by_iteration[i] for i in sorted(by_iteration) if first <= i < stop]
+            rounds = ended.get(f"{key.instance}.{key.loop}", ended.get(key.loop))
+            low, high = (first, stop) if rounds is None else (0, rounds)
+            totals = [by_iteration[i] for i in sorted(by_iteration) if low <= i < high]
             if totals:
                 found[key] = Total(
                     count=sum(t.count for t in totals),

@@ -9,20 +9,29 @@ from recsim_train.placement.plan import LoopId
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.kernel import Queue
 from recsim_train.sim.machines import Process
+from recsim_train.strategy.base import Loop
 
 
 class LoopState:
     """A trainer's loop: its coroutine, its queue, its connections, and where it is."""
 
     def __init__(
-        self, loop: LoopId, process: Process, position: int, program: Coroutine[Any, Any, None]
+        self,
+        loop: LoopId,
+        definition: Loop,
+        process: Process,
+        position: int,
+        program: Coroutine[Any, Any, None],
     ) -> None:
         self.loop = loop
+        self.trains = definition.trains and not definition.background
+        self.background = definition.background
+        self.paced_by = definition.paced_by
         self.name = loop.name
         self.label = loop.label
         self.process = process
         self.position = position
-        """Place among the training loops; -1 for loops that consume no batches."""
+        """Place in the stream of batches; -1 for loops that consume none."""
         self.coroutine = program
         self.queue: Queue | None = None
         self.channels: dict[tuple[str, int], Channel] = {}
@@ -51,4 +60,5 @@ class LoopState:
 
     def settled(self) -> int:
         """Iterations that have ended and that no shard still works on."""
-        return min(self.completed, *self.unserved) if self.unserved else self.completed
+        done = [self.completed] if self.trains else []
+        return min([*done, *self.unserved], default=1 << 62)

@@ -115,6 +115,23 @@ class Machines:
             )
         return self.kernel.activity(kind, payload + (HEADER_BYTES if header else 0))
 
+    def exchange(self, members: list[Process], moved: list[tuple[int, int]]) -> Event:
+        """Every member sends and receives its own (sent, received) bytes; all end together."""
+        most = max(max(pair) for pair in moved)
+        if most <= 0:
+            return self.kernel.event().succeed()
+        uses = []
+        for member, (sent, received) in zip(members, moved, strict=True):
+            out, into = sent / most, received / most
+            parts = [
+                (member.send, out),
+                (member.receive, into),
+                (member.cores, (out + into) * self._wire),
+            ]
+            uses += [(resource, share) for resource, share in parts if share > 0.0]
+        kind = self.kernel.fluid.kind(uses, cap=self._cap, weight=self._weight)
+        return self.kernel.activity(kind, most)
+
     def ring(self, members: list[Process], bytes_each: float) -> Event:
         """``bytes_each`` sent and received by every member of a ring, all at one rate."""
         uses = []

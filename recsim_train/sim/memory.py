@@ -64,7 +64,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
     value, row = shape.value_bytes(model), shape.row_bytes(model)
     weights = shape.dense_parameters(model) * value
     batch = _batch_bytes(plan)
-    clients = len(plan.feeding)
+    clients = len(plan.training)
     if plan.embedding is not None:
         pooled = plan.embedding.service.pooling == "server"
         for shard in plan.embedding.shards:
@@ -74,7 +74,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
             add("tables", sum(part.rows for part in shard.slices) * (row + state))
             ids = sum(shape.mean_ids(model, part.table) for part in shard.slices)
             vectors = len(shard.slices) if pooled else ids
-            each = training.batch_size * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
+            each = plan.examples * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
             add("buffers", clients * each)
     if plan.dense is not None:
         copies = 2 if training.dense_optimizer == "adagrad" else 1
@@ -96,7 +96,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
 
 
 def _batch_bytes(plan: Plan) -> float:
-    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    model, b = plan.experiment.model, plan.examples
     ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
     return b * (
         shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES + shape.ID_BYTES * ids
@@ -105,7 +105,7 @@ def _batch_bytes(plan: Plan) -> float:
 
 def _activation_bytes(plan: Plan) -> float:
     """Activations and their gradients of one batch, with the embeddings that were looked up."""
-    model, b = plan.experiment.model, plan.experiment.training.batch_size
+    model, b = plan.experiment.model, plan.examples
     outputs = sum(o for _, o in shape.layers(model))
     vectors = len(model.tables) + 1
     pooled = plan.embedding is None or plan.embedding.service.pooling == "server"

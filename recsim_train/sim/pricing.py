@@ -17,8 +17,10 @@ Seconds = tuple[float, float]
 class Pricing:
     """The profile's prices applied to the experiment's model."""
 
-    def __init__(self, experiment: Experiment, cluster: Cluster) -> None:
+    def __init__(self, experiment: Experiment, cluster: Cluster, examples: int) -> None:
         self.experiment = experiment
+        self.examples = examples
+        """Examples of one iteration of a loop."""
         self.prices: dict[str, float] = {
             name: getattr(cluster.costs, name).value for name in Costs.model_fields
         }
@@ -47,7 +49,7 @@ class Pricing:
                 model=self.experiment.model,
                 training=self.experiment.training,
                 pooling=pooling,
-                batch=self.experiment.training.batch_size,
+                batch=self.examples,
                 ids=ids,
                 unique=unique,
                 tables=tables,

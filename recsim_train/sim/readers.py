@@ -21,7 +21,7 @@ class Readers:
     def __init__(self, world: World, plan: Plan, loops: list[LoopState], iterations: int) -> None:
         self._world = world
         self._iterations = iterations
-        data, batch = plan.experiment.data, plan.experiment.training.batch_size
+        data, batch = plan.experiment.data, plan.examples
         work = reading(world.model, batch, text=data.path is not None)
         self._make = world.pricing.units(**work)
         served: dict[Instance, list[LoopState]] = {}
@@ -90,7 +90,7 @@ class Readers:
 
     def batch_bytes(self, position: int, iteration: int) -> int:
         """Payload of one batch: dense features, labels, ids, and the lengths of variable bags."""
-        model, b = self._world.model, self._world.training.batch_size
+        model, b = self._world.model, self._world.pricing.examples
         ids, _ = self._world.counts.batch_counts(position, iteration)
         variable = sum(table.variable for table in model.tables)
         fixed = b * (shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES)

@@ -46,7 +46,7 @@ def simulate(
         nonlocal done
         done += 1
         if progress is not None:
-            progress(done, total * len(plan.feeding))
+            progress(done, total * len(plan.training))
 
     def on_step(completed: int) -> None:
         if completed < total and steady.reached(completed - warmup, runtime.ledger.iterations):
@@ -66,6 +66,7 @@ def simulate(
         spans=runtime.ledger.spans,
         dropped_spans=runtime.ledger.dropped_spans,
         steps=steps,
+        rounds=runtime.ledger.rounds,
         facts={
             "events": runtime.kernel.events,
             "activities": runtime.kernel.fluid.added,
@@ -111,4 +112,4 @@ def _alone(plan: Plan, cluster: Cluster, counts: IdCounts, steps: int) -> float:
     runtime.run()
     chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
     seconds = sum(i.end - i.start for i in chosen) / len(chosen)
-    return len(runtime.feeding) * plan.experiment.training.batch_size / seconds
+    return len(runtime.training) * plan.experiment.training.batch_size / seconds

@@ -18,7 +18,7 @@ from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.ghosts import GhostDense, GhostFeatures, GhostIds, GhostRows
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Kernel, Steps
+from recsim_train.sim.kernel import Handover, Kernel, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
@@ -26,9 +26,9 @@ from recsim_train.sim.pricing import Pricing, plus
 from recsim_train.sim.readers import SOURCE, Readers
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime, World
 from recsim_train.strategy import effects
-from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.registry import create
-from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.strategy.values import Batch, Block, Gradients
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import shape
 
@@ -63,18 +63,29 @@ class Runtime:
         deviation = cluster.jitter if experiment.simulation.stragglers and not ideal else 0.0
         self.machines = Machines(plan, cluster, self.kernel, Jitter(experiment.seed, deviation))
         self.ledger = Ledger(experiment.execution.max_spans)
-        self.pricing = Pricing(experiment, cluster)
+        self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts
         self.elements = shape.dense_parameters(experiment.model)
-        feeding = plan.feeding
+        self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
-            EmbeddingRuntime(self.world, plan.embedding, len(feeding)) if plan.embedding else None
+            EmbeddingRuntime(self.world, plan.embedding, len(plan.training))
+            if plan.embedding
+            else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
-        self.groups = {group.name: GroupRuntime(self.world, group) for group in plan.groups}
+        groups = [(group, GroupRuntime(self.world, group)) for group in plan.groups]
+        self.groups = {
+            (group.name, member.trainer): made for group, made in groups for member in group.members
+        }
+        self.queues = {
+            (queue.name, trainer): Handover(self.kernel, queue.capacity)
+            for queue in plan.topology.queues
+            for trainer in range(experiment.roles.trainers)
+        }
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
+        self.training = [loop for loop in self.loops if loop.trains]
         self.opening: Snapshot | None = None
         """When the first counted iteration starts."""
         self.closings: dict[int, Snapshot] = {}
@@ -85,15 +96,19 @@ class Runtime:
 
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
-        position = {loop: index for index, loop in enumerate(plan.feeding)}
+        position = {loop: plan.position(loop) for loop in plan.feeding}
+        definitions = {loop.name: loop for loop in plan.topology.loops}
+        trainers = plan.experiment.roles.trainers
         loops = []
         for trainer, instance in enumerate(plan.of_role("trainer")):
-            strategy = create(plan.strategy) if strategies is None else strategies[trainer]
+            place = Place(trainer, trainers)
+            strategy = create(plan.strategy, place) if strategies is None else strategies[trainer]
             programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
             process = self.machines.processes[instance]
             for loop in plan.loops(trainer):
                 program = programs[loop.loop]()
-                loops.append(LoopState(loop, process, position.get(loop, -1), program))
+                at = position.get(loop, -1)
+                loops.append(LoopState(loop, definitions[loop.loop], process, at, program))
         for state in loops:
             for service in (self.embedding, self.dense):
                 if service is not None:
@@ -162,35 +177,40 @@ class Runtime:
                 continue
             series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
             series.add(loop.iteration, start, self.kernel.now, payload)
-        self._close_iteration(loop)
+        if not loop.background:  # the round in which it learned of the end is none
+            self._close_iteration(loop)
         loop.finished = True
 
     def _close_iteration(self, loop: LoopState) -> None:
-        """A training loop asks for its next batch, or ends: its iteration is over."""
+        """A loop begins its next iteration, or ends: the one before is over."""
         done = loop.iteration
-        if loop.position < 0 or done != loop.completed or done >= self.iterations:
+        if done != loop.completed or (done >= self.iterations and not loop.background):
             return
         loop.completed += 1
         now = self.kernel.now
+        if loop.background:
+            self.ledger.rounds.append(Iteration(loop.name, done, loop.started, now))
+        if not loop.trains:
+            return
         self.ledger.iterations.append(Iteration(loop.name, done, loop.started, now))
         if self._on_iteration is not None:
             self._on_iteration()
         reached = self._reached[done] = self._reached.get(done, 0) + 1
-        if reached == len(self.feeding):
+        if reached == len(self.training):
             self.closings[loop.completed] = (now, self.kernel.used())
             if self._on_step is not None:
                 self._on_step(loop.completed)
 
     def settled(self) -> int:
         """Iterations that all training loops have completed and no server still works on."""
-        return min(loop.settled() for loop in self.feeding)
+        return min(loop.settled() for loop in self.loops if not loop.background)
 
     def _who_waits(self) -> str:
         rows = []
         for loop in self.loops:
             if not loop.finished:
                 rows.append((loop.name, loop.waiting, waiting_line(loop.coroutine)))
-        arrived = [f"group {g.name!r}: {g.arrived}" for g in self.groups.values()]
+        arrived = [f"group {g.name!r}: {g.arrived}" for g in dict.fromkeys(self.groups.values())]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         table = [
             f"  {name:<{widths[0]}}  waits for {what:<{widths[1]}}  at {line}"
@@ -211,13 +231,8 @@ class Runtime:
     def _next_batch(self, loop: LoopState, _: effects.NextBatch) -> Steps:
         if loop.queue is None:
             raise TypeError(f"loop {loop.loop.loop!r} does not consume batches: it has no queue")
-        self._close_iteration(loop)
-        now = self.kernel.now
-        loop.iteration += 1
-        loop.started = now
-        warmup = self.plan.experiment.training.warmup_steps
-        if self.opening is None and loop.iteration == warmup:
-            self.opening = (now, self.kernel.used())
+        if loop.paced_by is None:
+            self._begin_iteration(loop)
         loop.waiting = "a core"
         yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.next_batch")
         if loop.iteration >= self.iterations:
@@ -226,9 +241,17 @@ class Runtime:
         loop.waiting = "a batch from its reader queue"
         yield loop.queue.get()
         ids, unique = self.counts.batch_counts(loop.position, loop.iteration)
-        size = self.plan.experiment.training.batch_size
+        size = self.plan.examples
         ghost = GhostIds(loop.position, loop.iteration, ids, unique)
         return Batch(size, ghost, GhostFeatures(size)), SOURCE, 0
+
+    def _begin_iteration(self, loop: LoopState) -> None:
+        self._close_iteration(loop)
+        loop.iteration += 1
+        loop.started = self.kernel.now
+        warmup = self.plan.experiment.training.warmup_steps
+        if self.opening is None and loop.trains and loop.iteration == warmup:
+            self.opening = (loop.started, self.kernel.used())
 
     def _compute(self, loop: LoopState, effect: effects.Compute[object]) -> Steps:
         name, arguments = effect.operation.name, effect.arguments
@@ -260,9 +283,12 @@ class Runtime:
         if name == "forward_backward":
             rows = arguments[1]
             assert isinstance(rows, GhostRows)
-            return Gradients(GhostDense(self.elements), GhostRows(rows.ids, gradient=True))
+            return Gradients(
+                GhostDense(self.elements, self.elements * self.bytes),
+                GhostRows(rows.ids, gradient=True),
+            )
         if name in ("snapshot", "drain"):
-            return GhostDense(self.elements)
+            return GhostDense(self.elements, self.elements * self.bytes)
         return None
 
     def _embedding_service(self, name: str) -> EmbeddingRuntime:
@@ -299,12 +325,58 @@ class Runtime:
         answer, payload = yield from service.exchange(loop, effect.parameters)
         return answer, effect.service, payload
 
-    def _all_reduce(self, loop: LoopState, effect: effects.AllReduce) -> Steps:
-        group = self.groups.get(effect.group)
-        if group is None:
-            raise KeyError(f"the strategy's topology has no group {effect.group!r}")
-        answer, payload = yield from group.all_reduce(loop, effect.value)
+    def _all_reduce(self, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
+        answer, payload = yield from self._group(loop, effect.group).all_reduce(loop, effect.value)
         return answer, effect.group, payload
+
+    def _all_gather(self, loop: LoopState, effect: effects.AllGather) -> Steps:
+        answer, payload = yield from self._group(loop, effect.group).all_gather(loop, effect.value)
+        return answer, effect.group, payload
+
+    def _all_to_all(self, loop: LoopState, effect: effects.AllToAll) -> Steps:
+        answer, payload = yield from self._group(loop, effect.group).all_to_all(loop, effect.parts)
+        return answer, effect.group, payload
+
+    def _agree(self, loop: LoopState, effect: effects.Agree) -> Steps:
+        if loop.background:
+            self._begin_iteration(loop)
+        if effect.group is None:
+            yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.agree")
+            return bool(effect.yes), "", 0
+        group = self._group(loop, effect.group)
+        answer = yield from group.agree(loop, effect.yes)
+        return answer, effect.group, 0
+
+    def _group(self, loop: LoopState, name: str) -> GroupRuntime:
+        group = self.groups.get((name, loop.loop.trainer))
+        if group is None:
+            raise KeyError(f"the strategy's topology has no group {name!r}")
+        return group
+
+    def _queue(self, loop: LoopState, name: str) -> Handover:
+        queue = self.queues.get((name, loop.loop.trainer))
+        if queue is None:
+            raise KeyError(f"the strategy's topology has no queue {name!r}")
+        return queue
+
+    def _put(self, loop: LoopState, effect: effects.Put) -> Steps:
+        queue = self._queue(loop, effect.queue)
+        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.put")
+        loop.waiting = f"room in queue {effect.queue!r}"
+        yield from queue.put(effect.item)
+        return None, effect.queue, 0
+
+    def _take(self, loop: LoopState, effect: effects.Take) -> Steps:
+        queue = self._queue(loop, effect.queue)
+        if loop.paced_by == effect.queue:
+            self._begin_iteration(loop)
+        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.take")
+        loop.waiting = f"an item of queue {effect.queue!r}"
+        item = yield from queue.take()
+        if item is None and loop.paced_by == effect.queue:
+            loop.iteration = self.iterations
+            return None, None, 0
+        return item, effect.queue, 0
 
     def _now(self, loop: LoopState, _: effects.Now) -> Steps:
         yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.now")
@@ -326,6 +398,11 @@ _PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Push: Runtime._push,
     effects.Exchange: Runtime._exchange,
     effects.AllReduce: Runtime._all_reduce,
+    effects.AllGather: Runtime._all_gather,
+    effects.AllToAll: Runtime._all_to_all,
+    effects.Agree: Runtime._agree,
+    effects.Put: Runtime._put,
+    effects.Take: Runtime._take,
     effects.Now: Runtime._now,
 }
 
@@ -338,6 +415,11 @@ _NAMES: dict[type, str] = {
     effects.Push: "push",
     effects.Exchange: "exchange",
     effects.AllReduce: "all_reduce",
+    effects.AllGather: "all_gather",
+    effects.AllToAll: "all_to_all",
+    effects.Agree: "agree",
+    effects.Put: "put",
+    effects.Take: "take",
     effects.Now: "now",
 }
 

@@ -127,9 +127,7 @@ class EmbeddingRuntime(Service):
         return shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
 
     def _vector_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
-        vectors = (
-            len(shard.slices) * self.world.training.batch_size if self.pooled else count.unique
-        )
+        vectors = len(shard.slices) * self.world.pricing.examples if self.pooled else count.unique
         return vectors * shape.row_bytes(self.world.model)
 
     def _gradient_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
@@ -177,7 +175,7 @@ class EmbeddingRuntime(Service):
         """
         known = self._joint.get(shard.index)
         if known is None:
-            batch, exponent = self.world.training.batch_size, self.world.data.synthetic.zipf
+            batch, exponent = self.world.pricing.examples, self.world.data.synthetic.zipf
             apart = joint = 0.0
             for part in shard.slices:
                 rows = self.world.model.tables[part.table].rows
@@ -295,7 +293,7 @@ class DenseRuntime(Service):
     def pull(self, loop: LoopState) -> Steps:
         """Returns (dense, payload bytes)."""
         yield from self._talk(loop, "pull", "dense_read", sends=False, answers=True)
-        return GhostDense(self.elements), 0
+        return GhostDense(self.elements, self.elements * self._bytes), 0
 
     def push(self, loop: LoopState, gradient: object) -> Steps:
         """Returns (None, payload bytes)."""
@@ -307,7 +305,7 @@ class DenseRuntime(Service):
         """Returns (dense difference, payload bytes)."""
         self._check("Exchange", parameters)
         payload = yield from self._talk(loop, "exchange", "dense_elastic", sends=True, answers=True)
-        return GhostDense(self.elements), payload
+        return GhostDense(self.elements, self.elements * self._bytes), payload
 
     def _check(self, effect: str, value: object) -> None:
         if not isinstance(value, GhostDense):

@@ -53,23 +53,49 @@ class DenseService:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A collective group of one loop per trainer."""
+    """A collective group of one loop per trainer.
+
+    ``size``: trainers in one group, 0: all of them. Trainers 0 to size-1 form the first group, and
+    so on. ``across``: instead, the trainers with one place in their groups of ``size`` form one.
+    """
 
     name: str
     loop: str
+    size: int = 0
+    across: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """A bounded queue between two loops of one trainer; see `Put` and `Take`."""
+
+    name: str
+    capacity: int
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A loop that every trainer runs ``copies`` times, each copy in a thread of its own.
 
-    A loop that trains (``consumes_batches``) has its own reader queue and counts iterations.
+    ``consumes_batches``: it has a reader queue of its own, and an iteration begins with each
+    `NextBatch`; ``batch``: its own batch of the stream, or the batches of all trainers in one.
+    ``paced_by``: an iteration begins with each `Take` from that queue instead. ``trains``: its
+    iterations are the job's iterations. A loop without batches and pace runs in the background: a
+    round of it begins with each `Agree`.
     """
 
     name: str
     program: Program
     copies: int = 1
     consumes_batches: bool = True
+    batch: Literal["own", "global"] = "own"
+    paced_by: str | None = None
+    trains: bool = True
+
+    @property
+    def background(self) -> bool:
+        """Whether it neither trains nor feeds a loop that does."""
+        return not self.consumes_batches and self.paced_by is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +105,22 @@ class Topology:
     loops: tuple[Loop, ...]
     services: tuple[EmbeddingService | DenseService, ...]
     groups: tuple[Group, ...] = ()
+    queues: tuple[LocalQueue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which trainer of how many an instance of a strategy lives in."""
+
+    trainer: int = 0
+    trainers: int = 1
 
 
 class Strategy:
     """Base of all strategies. One instance lives in each trainer; its loops share ``self``."""
+
+    place: Place = Place()
+    """Set before any loop starts."""
 
     kind: ClassVar[str]
     summary: ClassVar[str]

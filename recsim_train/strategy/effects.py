@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from recsim_train.strategy.operations import Operation
-from recsim_train.strategy.values import Batch, Dense, Ids, Rows
+from recsim_train.strategy.values import Batch, Block, Dense, Ids, Parts, Rows
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Block)
 
 
 class Effect(Generic[T]):
@@ -100,11 +101,58 @@ class Exchange(Effect[Dense]):
 
 
 @dataclass(slots=True, eq=False)
-class AllReduce(Effect[Dense]):
-    """Mean of ``value`` over the members of ``group``; every member receives it."""
+class AllReduce(Effect[V]):
+    """Mean (or sum) of ``value`` over the members of ``group``; every member receives it."""
 
-    value: Dense
+    value: V
     group: str
+    op: Literal["mean", "sum"] = "mean"
+
+
+@dataclass(slots=True, eq=False)
+class AllGather(Effect[Parts]):
+    """Every member's ``value``, in member order, at every member; sizes may differ."""
+
+    value: Block
+    group: str
+
+
+@dataclass(slots=True, eq=False)
+class AllToAll(Effect[Parts]):
+    """Part number j goes to member j of ``group``; the answer holds what each member sent here.
+
+    All messages of one pair of members travel as one; a part without content is not sent.
+    """
+
+    parts: Parts
+    group: str
+
+
+@dataclass(slots=True, eq=False)
+class Agree(Effect[bool]):
+    """Whether every member of ``group`` says yes; without a group, this loop's own answer.
+
+    A loop that consumes no batches begins a new round with each `Agree`, so that "until all have
+    finished" reads ``while not await Agree(self.finished, group)``. One flag travels, no payload.
+    """
+
+    yes: bool
+    group: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Put(Effect[None]):
+    """Hand ``item`` to another loop of this trainer; waits while ``queue`` is full."""
+
+    queue: str
+    item: object
+
+
+@dataclass(slots=True, eq=False)
+class Take(Effect[Any]):
+    """The oldest item of a queue of this trainer; waits while there is none."""
+
+    queue: str
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +169,11 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     Push,
     Exchange,
     AllReduce,
+    AllGather,
+    AllToAll,
+    Agree,
+    Put,
+    Take,
     Now,
 )
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.options import OptionSchema, option_schemas
 
 ENTRY_POINTS = "recsim_train.strategies"
@@ -65,6 +65,9 @@ def schemas() -> dict[str, dict[str, OptionSchema]]:
     return {kind: option_schemas(strategy) for kind, strategy in strategies().items()}
 
 
-def create(choice: Choice) -> Strategy:
+def create(choice: Choice, place: Place | None = None) -> Strategy:
     """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
-    return strategies()[choice.kind](**choice.options)
+    strategy = strategies()[choice.kind](**choice.options)
+    if place is not None:
+        strategy.place = place
+    return strategy

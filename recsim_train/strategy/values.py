@@ -33,7 +33,19 @@ class Opaque:
     __hash__ = object.__hash__
 
 
-class Dense(Opaque):
+class Block(Opaque):
+    """Numbers that cross the network as they are."""
+
+    __slots__ = ()
+
+
+class Parts(Opaque):
+    """One block for, or from, each member of a group, in member order."""
+
+    __slots__ = ()
+
+
+class Dense(Block):
     """A vector over the dense parameters, [parameters], or a part of it."""
 
     __slots__ = ()

@@ -72,9 +72,13 @@ class Recorder:
     totals: dict[TotalKey, Total] = field(default_factory=dict)
     iterations: list[Iteration] = field(default_factory=list)
     dropped_spans: int = 0
+    background: bool = False
+    """Of a background loop: every round is counted, and ``iterations`` are its rounds."""
 
     def counted(self, iteration: int) -> bool:
         """Whether an iteration lies in the counted window."""
+        if self.background:
+            return iteration >= 0
         return self.warmup <= iteration < self.warmup + self.steps
 
     def add(self, span: Span) -> None:
@@ -122,5 +126,7 @@ class Outcome:
     """Held-out log loss; None in the simulator."""
     auc: float | None = None
     normalized_entropy: float | None = None
+    rounds: list[Iteration] = field(default_factory=list)
+    """Every round that a background loop ended. Totals of such a loop cover all of them."""
     facts: dict[str, object] = field(default_factory=dict)
     """Further JSON figures of that world (malformed rows, epochs, stop reason, memory ...)."""
