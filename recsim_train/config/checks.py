@@ -14,10 +14,16 @@ def check_model(model: Model, findings: Findings) -> None:
     """Shapes that fit together."""
     if not model.tables:
         findings.add(("model", "tables"), "expected at least one table, got an empty list")
-    for key, last, what in (
-        ("bottom_mlp", model.embedding_dim, f"embedding_dim ({model.embedding_dim})"),
-        ("top_mlp", 1, "1, the click's logit"),
-    ):
+    ends = [("top_mlp", 1, "1, the click's logit")]
+    if model.kind == "dlrm":
+        dim = model.embedding_dim
+        ends.insert(0, ("bottom_mlp", dim, f"embedding_dim ({dim})"))
+    elif model.bottom_mlp:
+        findings.add(("model", "bottom_mlp"), f"a {model.kind} has no bottom MLP: leave it out")
+    if model.kind == "dcn" and len(model.top_mlp) == 1:
+        message = "a dcn needs a deep layer before the logit, such as [256, 128, 1]"
+        findings.add(("model", "top_mlp"), message)
+    for key, last, what in ends:
         widths = getattr(model, key)
         if not widths:
             findings.add(("model", key), "expected at least one layer, got an empty list")

@@ -32,22 +32,41 @@ class Table(Section):
 
 
 class Model(Section):
-    """A DLRM (arXiv 1906.00091): bottom MLP, embedding bags, dot interaction, top MLP."""
+    """A click model: embedding bags, dense features, and the net that joins them.
+
+    dlrm: bottom MLP, dot interaction, top MLP (arXiv 1906.00091); wide_deep: a linear part over ids
+    and features beside an MLP (arXiv 1606.07792); deepfm: these two and a factorisation machine
+    (arXiv 1703.04247); dcn: cross layers beside an MLP (arXiv 1708.05123).
+    """
 
     name: str = "custom"
     """Preset or own name, printed in reports."""
+    kind: Literal["dlrm", "wide_deep", "deepfm", "dcn"] = "dlrm"
+    """Which net."""
     embedding_dim: Positive
-    """Width of every embedding and of the bottom MLP's output."""
+    """Width of every embedding; in a dlrm, of the bottom MLP's output too."""
     dense_features: Positive = 13
-    """Dense inputs of the bottom MLP."""
-    bottom_mlp: tuple[Positive, ...]
-    """Layer widths after the input; the last equals embedding_dim."""
+    """Dense features per example."""
+    bottom_mlp: tuple[Positive, ...] = ()
+    """dlrm: layer widths after the features; the last equals embedding_dim. Other kinds: none."""
     top_mlp: tuple[Positive, ...]
-    """Layer widths after the interaction; the last is 1."""
+    """Layer widths of the top (dlrm) or deep MLP; the last is 1, the logit."""
+    cross_layers: Positive = 3
+    """dcn: how many cross layers."""
     tables: tuple[Table, ...]
     """The embedding tables, in the order of the data's categorical columns."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and activations."""
+
+    @property
+    def has_wide(self) -> bool:
+        """Whether every id has a linear weight: the last column of its embedding row."""
+        return self.kind in ("wide_deep", "deepfm")
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in one embedding row."""
+        return self.embedding_dim + (1 if self.has_wide else 0)
 
 
 class Synthetic(Section):

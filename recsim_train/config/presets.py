@@ -49,11 +49,14 @@ class Preset:
     """Whether bags hold up to ``ids`` ids."""
     batch_size: int
     """Batch size of the source; a hint, no preset sets ``training.batch_size``."""
+    kind: str = "dlrm"
+    """Which net."""
 
     def model(self, name: str) -> dict[str, Any]:
         """The fields of `config.experiment.Model`, as plain data."""
         return {
             "name": name,
+            "kind": self.kind,
             "embedding_dim": self.embedding_dim,
             "dense_features": self.dense_features,
             "bottom_mlp": list(self.bottom_mlp),
@@ -63,6 +66,22 @@ class Preset:
                 for rows, ids in zip(self.rows, self.ids, strict=True)
             ],
         }
+
+
+def _click_net(kind: str, title: str, top_mlp: tuple[int, ...]) -> Preset:
+    """A net on the Criteo Kaggle tables, with d = 16. The widths are ours (a reconstruction)."""
+    return Preset(
+        summary=f"{title} on the Criteo Kaggle data (widths: ours)",
+        embedding_dim=16,
+        dense_features=13,
+        bottom_mlp=(),
+        top_mlp=top_mlp,
+        rows=_KAGGLE_ROWS,
+        ids=(1,) * 26,
+        variable=False,
+        batch_size=512,
+        kind=kind,
+    )
 
 
 PRESETS: dict[str, Preset] = {
@@ -111,6 +130,9 @@ PRESETS: dict[str, Preset] = {
         variable=False,
         batch_size=2048,
     ),
+    "wide-deep": _click_net("wide_deep", "Wide & Deep", (1024, 512, 256, 1)),
+    "deepfm": _click_net("deepfm", "DeepFM", (400, 400, 400, 1)),
+    "dcn": _click_net("dcn", "Deep & Cross, 3 cross layers", (256, 256, 1)),
     "tiny": Preset(
         summary="four small tables, for tests and first tries",
         embedding_dim=8,
@@ -129,13 +151,15 @@ def describe_presets() -> list[str]:
     """One line per preset: its shape and where it comes from."""
     lines = []
     for name, preset in PRESETS.items():
-        bottom = "-".join(map(str, (preset.dense_features, *preset.bottom_mlp)))
-        top = "-".join(map(str, preset.top_mlp))
+        top = f"deep {'-'.join(map(str, preset.top_mlp))}"
+        if preset.kind == "dlrm":
+            bottom = "-".join(map(str, (preset.dense_features, *preset.bottom_mlp)))
+            top = f"bottom {bottom}, top {'-'.join(map(str, preset.top_mlp))}"
         most = max(preset.ids)
         ids = "1 id" if most == 1 else f"up to {most} ids"
         lines.append(
             f"{name}: {len(preset.rows)} tables, {sum(preset.rows):,} rows, {ids} per table, "
-            f"d = {preset.embedding_dim}, bottom {bottom}, top {top}, batch {preset.batch_size}: "
+            f"d = {preset.embedding_dim}, {top}, batch {preset.batch_size}: "
             f"{preset.summary}"
         )
     return lines

@@ -34,7 +34,7 @@ def evaluate(plan: Plan, context: LoopContext) -> dict[str, float | None]:
             pooled = rows.tensor
             if context.worker.pooling == "worker":
                 pooled = kernels.pool(pooled, rows.ids, tables)
-            scores.append(context.worker.net(batch.features.dense, pooled))
+            scores.append(context.worker.net.forward(batch.features.dense, pooled))
         labels.append(batch.features.labels)
     logits, truth = torch.cat(scores), torch.cat(labels)
     loss = metrics.log_loss(logits, truth)

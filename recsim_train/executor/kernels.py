@@ -103,7 +103,7 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     leaf = rows.tensor.detach().requires_grad_()
     tables = len(worker.replica.model.tables)
     pooled = leaf if worker.pooling == "server" else pool(leaf, rows.ids, tables)
-    logits = worker.net(features.dense, pooled)
+    logits = worker.net.forward(features.dense, pooled)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, features.labels)
     loss.backward()  # type: ignore[no-untyped-call]
     worker.loss = float(loss.detach())
@@ -168,7 +168,7 @@ class EmbeddingState:
     ) -> None:
         self.model, self.training, self.slices = model, training, tuple(slices)
         self.rows = torch.empty(
-            (sum(s.rows for s in slices), model.embedding_dim), dtype=dtype_of(model)
+            (sum(s.rows for s in slices), model.row_width), dtype=dtype_of(model)
         )
         bases, position = [], 0
         for part in slices:
@@ -188,7 +188,7 @@ def lookup_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, batch: int
 ) -> Tensor:
     """Pooled vectors [slices, batch, dim]; ``starts`` None: every bag holds one id."""
-    shape = (len(state.slices), batch, state.model.embedding_dim)
+    shape = (len(state.slices), batch, state.model.row_width)
     if starts is None:
         return state.rows.index_select(0, local).view(shape)
     return torch.nn.functional.embedding_bag(local, state.rows, starts, mode="sum").view(shape)
@@ -203,7 +203,7 @@ def update_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, gradient: Tensor
 ) -> None:
     """Apply gradients of pooled vectors [slices, batch, dim] to the bags' rows."""
-    flat = gradient.reshape(-1, state.model.embedding_dim)
+    flat = gradient.reshape(-1, state.model.row_width)
     if starts is not None:
         ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
         flat = flat.repeat_interleave(ends - starts, dim=0)
@@ -303,7 +303,7 @@ def assemble_rows(
 
     ``parts``: per shard its slices, the ids of each, and its answer.
     """
-    dim = model.embedding_dim
+    dim = model.row_width
     if ids.inverse is None:
         pooled: list[Tensor | None] = [None] * len(model.tables)
         for slices, _, vectors_of_shard in parts:

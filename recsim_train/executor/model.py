@@ -1,18 +1,21 @@
-"""The DLRM as torch modules over one flat parameter vector.
+"""A model's operators in torch, over one flat parameter vector.
 
-All worker threads of a trainer step on the same storage (Hogwild), yet each has modules and a
+All worker threads of a trainer step on the same storage (Hogwild), yet each has views and a
 gradient buffer of its own: sharing one module would make autograd raise on concurrent steps.
 Initial values depend on (seed, table, row) and (seed, layer) only, never on the placement.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from recsim_train.config.experiment import Model
-from recsim_train.workload import shape
+from recsim_train.workload.graph import FEATURES, POOLED, Operator, graph_of
 
 BLOCK = 65_536
 """Rows of one block of a table: each is drawn from a generator of its own, so that a shard can
@@ -27,13 +30,19 @@ def dtype_of(model: Model) -> torch.dtype:
 def initial_dense(model: Model, seed: int) -> Tensor:
     """Initial flat parameters [parameters].
 
-    Weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)).
-
-    The distributions are those of the public DLRM code (arXiv 1906.00091).
+    Linear weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)), as in the
+    public DLRM code (arXiv 1906.00091); a cross layer's weights normal(0, sqrt(1 / width)), its
+    biases zero.
     """
-    parts = []
-    for index, (inputs, outputs) in enumerate(shape.layers(model)):
+    parts = [np.empty(0)]
+    holders = [operator for operator in graph_of(model).operators if operator.parameters]
+    for index, operator in enumerate(holders):
         draw = np.random.default_rng((seed, 1, index))
+        outputs = operator.width
+        if operator.kind == "cross":
+            parts += [draw.normal(0.0, np.sqrt(1.0 / outputs), outputs), np.zeros(outputs)]
+            continue
+        inputs = operator.parameters[0][1]
         parts.append(draw.normal(0.0, np.sqrt(2.0 / (inputs + outputs)), outputs * inputs))
         parts.append(draw.normal(0.0, np.sqrt(1.0 / outputs), outputs))
     return torch.from_numpy(np.concatenate(parts)).to(dtype_of(model))
@@ -42,57 +51,109 @@ def initial_dense(model: Model, seed: int) -> Tensor:
 def initial_rows(model: Model, seed: int, table: int, start: int, stop: int) -> Tensor:
     """Initial rows ``start`` to ``stop`` of a table [rows, dim], uniform within 1/sqrt(n)."""
     bound = 1.0 / np.sqrt(model.tables[table].rows)
-    rows = torch.empty((stop - start, model.embedding_dim), dtype=dtype_of(model))
+    rows = torch.empty((stop - start, model.row_width), dtype=dtype_of(model))
     for block in range(start // BLOCK, -(-stop // BLOCK)):
         first = block * BLOCK
         low, high = max(start, first), min(stop, first + BLOCK)
         draw = np.random.default_rng((seed, 2, table, block))
-        values = draw.uniform(-bound, bound, (high - first, model.embedding_dim))
+        values = draw.uniform(-bound, bound, (high - first, model.row_width))
         rows[low - start : high - start] = torch.from_numpy(values[low - first :])
     return rows
 
 
-class DenseNet(nn.Module):
-    """Bottom MLP, dot interaction, top MLP, as views of ``parameters`` and ``gradient``.
+class Sources(NamedTuple):
+    """What a net reads: features [batch, width]; pooled vectors and linear weights by table,
+    [tables, batch, dim] and [tables, batch] (None where the model has no linear part)."""
+
+    features: Tensor
+    pooled: Tensor
+    wide: Tensor | None
+
+    @staticmethod
+    def of(model: Model, features: Tensor, pooled: Tensor) -> Sources:
+        """From what a lookup gives: [tables, batch, row_width]."""
+        if not model.has_wide:
+            return Sources(features, pooled, None)
+        return Sources(features, pooled[..., :-1], pooled[..., -1])
+
+    def value(self, name: str) -> Tensor:
+        """A source's numbers, [batch, width]."""
+        if name == FEATURES:
+            return self.features
+        if name == POOLED:
+            return self.pooled.transpose(0, 1).flatten(1)
+        assert self.wide is not None
+        return self.wide.transpose(0, 1)
+
+
+class DenseNet:
+    """The operators of a model's graph as views of flat parameters and of a flat gradient.
 
     ``parameters``: flat [parameters], shared by all threads of a trainer; ``gradient``: flat, of
-    this thread alone.
+    this thread alone. ``names``: the operators that are held here, whose parameters ``parameters``
+    holds in this order; None: all.
     """
 
-    def __init__(self, model: Model, parameters: Tensor) -> None:
-        super().__init__()
+    def __init__(
+        self, model: Model, parameters: Tensor, names: Sequence[str] | None = None
+    ) -> None:
         self.model = model
+        self.graph = graph_of(model)
         self.gradient = torch.zeros_like(parameters)
-        self.weights: list[tuple[nn.Parameter, nn.Parameter]] = []
+        held = [o.name for o in self.graph.operators] if names is None else names
         # `.data` shares the storage but not autograd's version counter: a step of another thread
         # between this one's forward and backward is what Hogwild means, not an error.
         own = parameters.data
+        self.weights: dict[str, tuple[nn.Parameter, ...]] = {}
         position = 0
-        for inputs, outputs in shape.layers(model):
-            weight, position = self._view(own, position, (outputs, inputs))
-            bias, position = self._view(own, position, (outputs,))
-            self.weights.append((weight, bias))
-        self.bottom = len(shape.bottom_layers(model))
+        for name in held:
+            views = []
+            for size in self.graph.operator(name).parameters:
+                count = int(np.prod(size))
+                parameter = nn.Parameter(own[position : position + count].view(size))
+                parameter.grad = self.gradient[position : position + count].view(size)
+                views.append(parameter)
+                position += count
+            self.weights[name] = tuple(views)
         vectors = len(model.tables) + 1
         # One flat index: indexing with two tensors makes the backward pass four times dearer.
         rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
         self.pairs = rows * vectors + columns
 
-    def _view(self, flat: Tensor, position: int, size: tuple[int, ...]) -> tuple[nn.Parameter, int]:
-        count = int(np.prod(size))
-        parameter = nn.Parameter(flat[position : position + count].view(size))
-        parameter.grad = self.gradient[position : position + count].view(size)
-        return parameter, position + count
+    def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
+        """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""
+        sources = Sources.of(self.model, features, pooled)
+        values: dict[str, Tensor] = {}
+        for operator in self.graph.operators:
+            values[operator.name] = self.run(operator, values, sources)
+        return values[self.graph.logit].squeeze(1)
 
-    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """Logits [batch] from dense features [batch, features] and pooled [tables, batch, dim]."""
-        x = dense
-        for weight, bias in self.weights[: self.bottom]:
-            x = torch.relu(nn.functional.linear(x, weight, bias))
-        vectors = torch.cat([x.unsqueeze(0), pooled]).transpose(0, 1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2))
-        z = torch.cat([x, products.flatten(1).index_select(1, self.pairs)], dim=1)
-        for weight, bias in self.weights[self.bottom : -1]:
-            z = torch.relu(nn.functional.linear(z, weight, bias))
-        weight, bias = self.weights[-1]
-        return nn.functional.linear(z, weight, bias).squeeze(1)
+    def run(self, operator: Operator, values: Mapping[str, Tensor], sources: Sources) -> Tensor:
+        """One operator's output [batch, width]."""
+
+        def value(name: str) -> Tensor:
+            return values[name] if name in values else sources.value(name)
+
+        match operator.kind:
+            case "linear":
+                weight, bias = self.weights[operator.name]
+                out = nn.functional.linear(value(operator.inputs[0]), weight, bias)
+            case "dot":
+                x = value(operator.inputs[0])
+                vectors = torch.cat([x.unsqueeze(0), sources.pooled]).transpose(0, 1)
+                products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+                out = torch.cat([x, products.index_select(1, self.pairs)], dim=1)
+            case "concat":
+                out = torch.cat([value(name) for name in operator.inputs], dim=1)
+            case "fm":
+                total = sources.pooled.sum(0)
+                out = (total.square() - sources.pooled.square().sum(0)).sum(1, keepdim=True) / 2
+            case "sum":
+                out = value(operator.inputs[0]).sum(1, keepdim=True)
+            case "cross":
+                weight, bias = self.weights[operator.name]
+                first, x = map(value, operator.inputs)
+                out = first * (x @ weight).unsqueeze(1) + bias + x
+            case "add":
+                out = torch.stack([value(name) for name in operator.inputs]).sum(0)
+        return torch.relu(out) if operator.relu else out

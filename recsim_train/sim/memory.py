@@ -10,6 +10,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, Role
 from recsim_train.workload import shape
+from recsim_train.workload.graph import graph_of
 
 PROCESS_BYTES = 256 * 2**20
 """An interpreter with its libraries loaded, before any of ours: a round figure."""
@@ -106,12 +107,13 @@ def _batch_bytes(plan: Plan) -> float:
 def _activation_bytes(plan: Plan) -> float:
     """Activations and their gradients of one batch, with the embeddings that were looked up."""
     model, b = plan.experiment.model, plan.examples
-    outputs = sum(o for _, o in shape.layers(model))
-    vectors = len(model.tables) + 1
+    outputs = sum(operator.width for operator in graph_of(model).operators)
     pooled = plan.embedding is None or plan.embedding.service.pooling == "server"
     ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
-    looked_up = 2 * (len(model.tables) if pooled else ids) * model.embedding_dim
-    per_example = 2 * (outputs + vectors * (model.embedding_dim + vectors)) + looked_up
+    looked_up = 2 * (len(model.tables) if pooled else ids) * model.row_width
+    # of a dot interaction all products are held, of which its output has each pair once
+    pairs = (len(model.tables) + 1) ** 2 if model.kind == "dlrm" else 0
+    per_example = 2 * (outputs + len(model.tables) * model.embedding_dim + pairs) + looked_up
     return b * per_example * shape.value_bytes(model)
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.workload import shape
+from recsim_train.workload.graph import FEATURES, Operator, graph_of
 
 Work = Mapping[str, float]
 
@@ -46,44 +47,73 @@ _REGISTER = 16
 """Matrix products narrower than this take the time of this width."""
 
 
-def forward_backward(s: Scope) -> Work:
-    """DLRM forward and backward with log loss: [batch] examples, one thread."""
-    m, b = s.model, s.batch
-    size = shape.value_bytes(m)
-    layers = shape.layers(m)
-    wide = [(max(i, _REGISTER), max(o, _REGISTER)) for i, o in layers]
-    weights = sum(i * o for i, o in layers)
-    outputs = sum(o for _, o in layers)
-    vectors, width = len(m.tables) + 1, shape.interaction_width(m)
-    pairs = vectors * (vectors - 1) // 2
-    activations = b * (6 * outputs + 6 * vectors * m.embedding_dim + 4 * width)
-    work = {
-        # forward, and the gradients of weights and inputs; the first layer's inputs need none
-        "gemm_flop": b * (6 * sum(i * o for i, o in wide) - 2 * wide[0][0] * wide[0][1]),
-        "batched_matrix": 3 * b,
-        "batched_flop": b * 6 * vectors * vectors * m.embedding_dim,
-        "index_element": 2 * b * pairs,
-        "stream_byte": size * (activations + 2 * b * vectors * vectors + 3 * weights),
-        # autograd records each call in a node of its own; its backward pass holds no lock
-        "call": 1.5 * (38 * len(layers) + 94),
-        "interpreter": 2 * len(layers) + 20,
+# autograd records each call in a node of its own; its backward pass holds no lock
+_LOSS: Work = {"call": 1.5 * 43, "interpreter": 10}
+"""Log loss and the start of the backward pass."""
+
+
+def operator_work(s: Scope, operator: Operator) -> Work:
+    """Forward and backward of one operator of the model's graph on ``batch`` examples."""
+    graph, b, size = graph_of(s.model), s.batch, shape.value_bytes(s.model)
+    inputs, out = graph.inputs(operator), operator.width
+    if operator.kind == "linear":
+        weights = inputs * out
+        wide = max(inputs, _REGISTER) * max(out, _REGISTER)
+        # forward, and the gradients of weights and inputs; those of features are not needed
+        products = 4 if operator.inputs[0] == FEATURES else 6
+        return {
+            "gemm_flop": b * products * wide,
+            "stream_byte": size * (b * 6 * out + 3 * weights),
+            "call": 1.5 * 38,
+            "interpreter": 2,
+        }
+    if operator.kind == "dot":
+        vectors, dim = graph.tables + 1, graph.dim
+        pairs = vectors * (vectors - 1) // 2
+        moved = 6 * vectors * dim + 4 * out + 2 * vectors * vectors
+        return {
+            "batched_matrix": 3 * b,
+            "batched_flop": b * 6 * vectors * vectors * dim,
+            "index_element": 2 * b * pairs,
+            "stream_byte": size * b * moved,
+            "call": 1.5 * 51,
+            "interpreter": 10,
+        }
+    streams, calls = _ELEMENTWISE[operator.kind]
+    return {
+        "stream_byte": size * b * (streams * inputs + 3 * out),
+        "call": 1.5 * calls,
+        "interpreter": calls / 3,
     }
+
+
+_ELEMENTWISE = {"concat": (4, 9), "fm": (9, 18), "sum": (3, 6), "cross": (14, 18), "add": (4, 6)}
+"""(numbers read or written per input number, calls), forward and backward."""
+
+
+def forward_backward(s: Scope) -> Work:
+    """Forward and backward of the whole net with log loss: [batch] examples, one thread."""
+    graph = graph_of(s.model)
+    parts = [operator_work(s, operator) for operator in graph.operators]
+    work = add(_LOSS, *parts)
     if s.pooling == "server":
         return work
     # the rows have just arrived, so that picking them is cheap
     bags = {
         "index_element": s.ids,
         "scatter_row": s.ids,
-        "scatter_byte": shape.row_bytes(m) * s.ids,
-        "stream_byte": shape.row_bytes(m) * (3 * s.ids + s.unique),
+        "scatter_byte": shape.row_bytes(s.model) * s.ids,
+        "stream_byte": shape.row_bytes(s.model) * (3 * s.ids + s.unique),
         "call": 20,
         "interpreter": 4,
     }
-    if _many(m):  # the bags' gradient is spread in order of rows, so that they are sorted first
+    if _many(
+        s.model
+    ):  # the bags' gradient is spread in order of rows, so that they are sorted first
         several = {
             "unique_id": s.ids,
-            "call": 3 * len(m.tables) + 44,
-            "interpreter": len(m.tables) + 4,
+            "call": 3 * len(s.model.tables) + 44,
+            "interpreter": len(s.model.tables) + 4,
         }
         return add(work, bags, several)
     return add(work, bags)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from recsim_train.config.experiment import Model
+from recsim_train.workload.graph import graph_of
 
 ID_BYTES = 8
 LENGTH_BYTES = 4
@@ -15,37 +18,19 @@ def value_bytes(model: Model) -> int:
     return 8 if model.dtype == "float64" else 4
 
 
-def interaction_width(model: Model) -> int:
-    """Width of the top MLP's input: bottom output and the dot products of all pairs."""
-    vectors = len(model.tables) + 1
-    return model.embedding_dim + vectors * (vectors - 1) // 2
-
-
-def bottom_layers(model: Model) -> list[tuple[int, int]]:
-    """(inputs, outputs) of the bottom MLP's layers."""
-    widths = [model.dense_features, *model.bottom_mlp]
-    return list(zip(widths[:-1], widths[1:], strict=True))
-
-
-def top_layers(model: Model) -> list[tuple[int, int]]:
-    """(inputs, outputs) of the top MLP's layers."""
-    widths = [interaction_width(model), *model.top_mlp]
-    return list(zip(widths[:-1], widths[1:], strict=True))
-
-
-def layers(model: Model) -> list[tuple[int, int]]:
-    """(inputs, outputs) of all linear layers, bottom first: the order of the flat parameters."""
-    return bottom_layers(model) + top_layers(model)
-
-
 def dense_parameters(model: Model) -> int:
-    """Number of dense parameters: weights and biases of all linear layers."""
-    return sum(i * o + o for i, o in layers(model))
+    """Number of dense parameters: those of all operators."""
+    return graph_of(model).elements
+
+
+def dense_tensors(model: Model) -> list[int]:
+    """Elements of each dense tensor (weights, biases), in the order of the flat parameters."""
+    return [prod(shape) for o in graph_of(model).operators for shape in o.parameters]
 
 
 def row_bytes(model: Model) -> int:
     """Bytes of one embedding row, without optimizer state."""
-    return model.embedding_dim * value_bytes(model)
+    return model.row_width * value_bytes(model)
 
 
 def mean_ids(model: Model, table: int) -> float:

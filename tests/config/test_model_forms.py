@@ -33,7 +33,7 @@ def test_our_own_experiments_load(path: Path) -> None:
 def test_presets_are_sound(tmp_path: Path, name: str) -> None:
     model = read(tmp_path, name)
     assert model.name == name
-    assert model.bottom_mlp[-1] == model.embedding_dim
+    assert model.bottom_mlp[-1:] == ((model.embedding_dim,) if model.kind == "dlrm" else ())
     assert model.top_mlp[-1] == 1
     assert any(line.startswith(f"{name}: ") for line in describe_presets())
 
