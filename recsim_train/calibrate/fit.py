@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from recsim_train.workload.operations import Work
+from recsim_train.workload.arithmetic import Work
 
 Array = NDArray[np.float64]
 

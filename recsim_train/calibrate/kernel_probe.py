@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealR
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
 from recsim_train.workload import shape
-from recsim_train.workload.operations import Scope, Work, cost
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.operations import Scope, cost
 
 _SEED = 5
 _SHARDS = 2
@@ -95,7 +97,7 @@ class Bench:
             rules: Training | None = None,
             **scope: int,
         ) -> Case:
-            found = {"ids": count, "unique": distinct, "tables": tables, **scope}
+            found: dict[str, Any] = {"ids": count, "unique": distinct, "tables": tables, **scope}
             what = Scope(
                 model=model,
                 training=rules or self.adagrad,

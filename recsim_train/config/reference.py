@@ -102,6 +102,8 @@ def _default(field: FieldInfo, what: Accepts) -> str:
         return what.quantity.format_exact(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if value == ():
+        return "[]"
     return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 

@@ -89,6 +89,7 @@ class _Counter:
         self._owner = np.array([owners[index] for index, _ in slices], dtype=np.int64)
         self._starts = np.array([self._offsets[s.table] + s.start for _, s in slices], np.int64)
         self._stops = np.array([self._offsets[s.table] + s.stop for _, s in slices], np.int64)
+        self._by_remainder = any(s.step > 1 for _, s in slices)
         self.lengths = [0] * len(self._shards)
         if plan.embedding and plan.embedding.service.pooling == "server":
             split = plan.embedding.split_tables
@@ -103,6 +104,8 @@ class _Counter:
 
     def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
         """[shards + 1, 2]: (ids, unique) by shard, and of the whole batch last."""
+        if self._by_remainder:
+            return self._count_remainders(batch)
         places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
         unique = places[np.diff(places, prepend=-1) != 0]
         counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
@@ -110,6 +113,18 @@ class _Counter:
             inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
             np.add.at(counts[:, column], self._owner, inside)
             counts[-1, column] = len(values)
+        return counts
+
+    def _count_remainders(self, batch: NumpyBatch) -> NDArray[np.int64]:
+        """The same where ids are dealt out by their remainder."""
+        table = np.repeat(np.arange(len(self._tables)), self._per_table(batch))
+        places = batch.ids + self._offsets[table]
+        unique, first = np.unique(places, return_index=True)
+        counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
+        for column, ids in enumerate((batch.ids, batch.ids[first])):
+            counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
+            counts[-1, column] = len(ids)
+        assert len(unique) == counts[-1, 1]
         return counts
 
     def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:

@@ -16,7 +16,9 @@ from recsim_train.config.experiment import Model, Training
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.placement.plan import TableSlice
+from recsim_train.placement.program import NetProgram
 from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.workload.graph import graph_of
 
 EPSILON = 1e-8
 
@@ -42,26 +44,40 @@ class DenseOptimizer:
 
 @dataclass(slots=True)
 class Replica:
-    """One trainer's dense parameters [parameters], shared by its threads without locks."""
+    """One trainer's dense parameters [parameters], shared by its threads without locks.
+
+    ``names``: of these operators only, in this order; None: of all.
+    """
 
     model: Model
     training: Training
     seed: int
+    names: tuple[str, ...] | None = None
     parameters: Tensor = field(init=False)
     optimizer: DenseOptimizer = field(init=False)
 
     def __post_init__(self) -> None:
         self.parameters = initial_dense(self.model, self.seed)
+        if self.names is not None:
+            graph, offsets = graph_of(self.model), graph_of(self.model).offsets()
+            parts = [
+                self.parameters[offsets[name] : offsets[name] + graph.operator(name).elements]
+                for name in self.names
+            ]
+            self.parameters = torch.cat([*parts, self.parameters[:0]])
         self.optimizer = DenseOptimizer(self.training)
 
 
 class Worker:
     """One loop's thread: its own modules and accumulator over the trainer's replica."""
 
-    def __init__(self, replica: Replica, pooling: str) -> None:
+    def __init__(
+        self, replica: Replica, pooling: str, program: NetProgram | None = None, host: int = 0
+    ) -> None:
         self.replica = replica
         self.pooling = pooling
-        self.net = DenseNet(replica.model, replica.parameters)
+        self.program, self.host = program, host
+        self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.accumulated: Tensor | None = None
         self.loss = float("nan")
 
@@ -167,20 +183,23 @@ class EmbeddingState:
         self, model: Model, training: Training, seed: int, slices: Sequence[TableSlice]
     ) -> None:
         self.model, self.training, self.slices = model, training, tuple(slices)
-        self.rows = torch.empty(
-            (sum(s.rows for s in slices), model.row_width), dtype=dtype_of(model)
-        )
+        width = slices[0].width(model.row_width) if slices else model.row_width
+        self.rows = torch.empty((sum(s.rows for s in slices), width), dtype=dtype_of(model))
         bases, position = [], 0
         for part in slices:
-            drawn = initial_rows(model, seed, part.table, part.start, part.stop)
-            self.rows[position : position + part.rows] = drawn
-            bases.append(position - part.start)
+            drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
+            columns = slice(part.first, part.last or None)
+            self.rows[position : position + part.rows] = drawn[:, columns]
+            bases.append(position - part.start // part.step)
             position += part.rows
         self.bases = torch.tensor(bases, dtype=torch.int64)
+        self.step = slices[0].step if slices else 1
         self.state = torch.zeros(position, dtype=self.rows.dtype)
 
     def local(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
         """Places in the shard's tensor of ids that come slice by slice."""
+        if self.step > 1:
+            ids = ids // self.step
         return ids + torch.repeat_interleave(self.bases, torch.tensor(counts, dtype=torch.int64))
 
 
@@ -188,7 +207,7 @@ def lookup_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, batch: int
 ) -> Tensor:
     """Pooled vectors [slices, batch, dim]; ``starts`` None: every bag holds one id."""
-    shape = (len(state.slices), batch, state.model.row_width)
+    shape = (len(state.slices), batch, state.rows.shape[1])
     if starts is None:
         return state.rows.index_select(0, local).view(shape)
     return torch.nn.functional.embedding_bag(local, state.rows, starts, mode="sum").view(shape)
@@ -203,7 +222,7 @@ def update_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, gradient: Tensor
 ) -> None:
     """Apply gradients of pooled vectors [slices, batch, dim] to the bags' rows."""
-    flat = gradient.reshape(-1, state.model.row_width)
+    flat = gradient.reshape(-1, state.rows.shape[1])
     if starts is not None:
         ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
         flat = flat.repeat_interleave(ends - starts, dim=0)
@@ -262,6 +281,8 @@ def route_ids(ids: RealIds, slices: Sequence[TableSlice], split: frozenset[int])
         length = ids.lengths[part.table]
         if part.table in split:
             inside = (values >= part.start) & (values < part.stop)
+            if part.step > 1:
+                inside &= values % part.step == part.start
             if ids.inverse is None:
                 length = _lengths_inside(inside, length, ids.batch)
             values = values[inside]
@@ -305,6 +326,8 @@ def assemble_rows(
     """
     dim = model.row_width
     if ids.inverse is None:
+        if any(part.last for slices, _, _ in parts for part in slices):
+            return RealRows(torch.cat([vectors for _, _, vectors in parts], dim=2), ids)
         pooled: list[Tensor | None] = [None] * len(model.tables)
         for slices, _, vectors_of_shard in parts:
             for part, vectors in zip(slices, vectors_of_shard, strict=True):

@@ -36,7 +36,8 @@ from recsim_train.executor.services import (
 from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
-from recsim_train.strategy.base import Loop, Place
+from recsim_train.placement.program import TaggedNet
+from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
 from recsim_train.trace.record import Outcome, Recorder
 
@@ -74,6 +75,8 @@ class Role:
         self.contexts: list[LoopContext] = []
         self.reader: ReaderProcess | None = None
         self.readings: list[Reading] = []
+        self.final: Replica | None = None
+        """What was evaluated."""
         self.quality: dict[str, float | None] = {}
         self.servers: dict[tuple[Service, int], EmbeddingServer | DenseServer] = {}
         for shard in hosted(plan, instance.name):
@@ -104,8 +107,12 @@ class Role:
 
     def serve(self) -> None:
         """A thread for each remote client of each shard that lives here."""
+        embedding = self.plan.embedding
+        own = embedding is not None and embedding.service.access == "own"
         for (service, index), server in self.servers.items():
             for number, name, trainer in self.clients:
+                if own and service == Service.EMBEDDING and number < len(self.plan.all_loops):
+                    continue  # no loop asks another process's shard
                 if self.instance.role == "trainer" and trainer == self.instance.index:
                     continue
                 port = Port(self.links, number, service, index, rank=trainer)
@@ -131,16 +138,19 @@ class Role:
         plan = self.plan
         if plan.embedding is None:
             return None
+        own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         ends = []
         for shard in plan.embedding.shards:
             server = self.servers.get(_key(shard))
+            if own and server is None:
+                continue
             if server is None:
                 # The rules of a remote shard without its rows.
                 server = EmbeddingServer(plan, shard, rules_only=True)
             assert isinstance(server, EmbeddingServer)
             ends.append(EmbeddingEnd(shard, server, self._channel(number, shard)))
         split = plan.embedding.split_tables
-        return EmbeddingStub(ends, split, self.instance.index, self._pending)
+        return EmbeddingStub(ends, split, self.instance.index, self._pending, whole=not own)
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
@@ -166,7 +176,7 @@ class Role:
         return LoopContext(
             instance=self.instance.name,
             label=label,
-            worker=Worker(replica, pooling),
+            worker=Worker(replica, pooling, self.plan.net, self._host()),
             feed=feed,
             embedding=self._embedding_stub(number),
             dense=self._dense_stub(number, replica.parameters),
@@ -200,8 +210,10 @@ class Role:
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
-            self.replica = Replica(spec.model, spec.training, spec.seed)
-            place = Place(self.instance.index, spec.roles.trainers)
+            net = self.plan.net
+            held = net.held(self._host()) if isinstance(net, TaggedNet) else None
+            self.replica = Replica(spec.model, spec.training, spec.seed, held)
+            place = self.plan.place(self.instance.index)
             self.strategy = create(self.plan.strategy, place)
             programs = {
                 loop.name: loop.program for loop in self.strategy.topology(self.plan.threads).loops
@@ -220,6 +232,9 @@ class Role:
                 self.loop_threads.append(self._loop_thread(context, programs[loop.loop]))
             for thread in self.loop_threads:
                 thread.start()
+
+    def _host(self) -> int:
+        return 0 if self.plan.net is None else self.plan.host(self.instance.index)
 
     def _feed(self, loop: LoopId) -> QueueFeed | None:
         if loop not in self.plan.feeding:
@@ -274,10 +289,14 @@ class Role:
                         raise self.failure
                     tick()
                     time.sleep(0.02)
+                replica = self.replica
+                if replica.names is not None:  # a part of the net can not be evaluated
+                    replica = Replica(replica.model, replica.training, replica.seed)
+                self.final = replica
                 context = self._context(
                     len(self.plan.all_loops),
                     EVALUATOR,
-                    self.replica,
+                    replica,
                     None,
                     Loop(EVALUATOR, self.strategy.finish, consumes_batches=False),
                     record=False,
@@ -320,13 +339,16 @@ class Role:
         state: dict[str, object] = {}
         for (service, index), server in self.servers.items():
             if isinstance(server, EmbeddingServer):
-                slices = [(s.table, s.start, s.stop) for s in server.shard.slices]
+                slices = [
+                    (s.table, s.start, s.stop, s.step, s.first, s.last) for s in server.shard.slices
+                ]
                 state[f"{service.name}/{index}"] = (slices, server.state.rows)
             else:
                 cut = (server.shard.start, server.shard.stop)
                 state[f"{service.name}/{index}"] = (cut, server.state.values)
         if self.instance.role == "trainer":
-            state["replica"] = self.replica.parameters
+            final = self.replica if self.final is None else self.final
+            state["replica"] = final.parameters
         torch.save(state, folder / f"{self.instance.name}.pt")
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recsim_train.executor.collectives import Collective
-from recsim_train.executor.kernels import KERNELS, Worker
+from recsim_train.executor.kernels import Worker
+from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
 from recsim_train.strategy import effects
@@ -80,8 +81,6 @@ class LoopContext:
     iteration: int = -1
     done: int = 0
     """Finished iterations, for progress."""
-    ended: bool = False
-    """Whether its data are over, so that no iteration is open."""
     waiting: str = "not started"
     _began: float = field(default=0.0)
 
@@ -124,8 +123,6 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
         context._began = begin
     name, sent, answer = _answer(context, effect)
     if isinstance(effect, effects.Take) and answer is None and _begins(context.definition, effect):
-        context.iteration -= 1
-        context.ended = True
         return None
     if context.recorder is not None:
         span = Span(
@@ -155,7 +152,7 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
     assert context.feed is not None
     batch = context.feed.next()
     if batch is None:
-        context.ended = True
+        context.iteration += 1  # what follows belongs to no iteration of the data
         return None
     context.iteration += 1
     context._began = begin

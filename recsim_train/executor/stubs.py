@@ -43,8 +43,12 @@ class EmbeddingStub:
         split: frozenset[int],
         trainer: int,
         new_pending: NewPending,
+        *,
+        whole: bool = True,
     ) -> None:
         self.ends, self.split, self.trainer = ends, split, trainer
+        self.whole = whole
+        """Whether answers cover all tables, or just what the only shard, a local one, holds."""
         self._new_pending = new_pending
         self._routed: list[kernels.Routed] = []
         self._local: tuple[Tensor, Tensor | None] | None = None
@@ -70,6 +74,8 @@ class EmbeddingStub:
                 answers[place], local, starts = end.server.lookup(routed)
                 self._local = (local, starts)
         pending.wait()
+        if not self.whole:
+            return RealRows(answers[0], ids), 0
         slices: list[Sequence[TableSlice]] = [e.shard.slices for e in self.ends]
         counts = [routed.counts for routed in self._routed]
         model = self.ends[0].server.state.model
@@ -88,7 +94,7 @@ class EmbeddingStub:
         """Send the gradient of the last lookup's answer; the payload bytes that were sent."""
         pooled = gradient.ids.inverse is None
         parts = [(e.shard.slices, r.counts) for e, r in zip(self.ends, self._routed, strict=True)]
-        pieces = kernels.route_gradient(gradient, parts)
+        pieces = kernels.route_gradient(gradient, parts) if self.whole else [gradient.tensor]
         pending = self._new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from recsim_train.config.experiment import Experiment
 from recsim_train.placement.plan import TableSlice
+from recsim_train.placement.program import column_range
 from recsim_train.workload import shape
 from recsim_train.workload.operations import Scope, cost, seconds
 
@@ -60,7 +61,37 @@ def row_cuts(rows: int, parts: int) -> list[tuple[int, int]]:
     return [(rows * i // parts, rows * (i + 1) // parts) for i in range(parts)]
 
 
-def pack_tables(experiment: Experiment, shards: int) -> tuple[tuple[TableSlice, ...], ...]:
+def cut_tables(
+    experiment: Experiment, shards: int, partition: str
+) -> tuple[tuple[TableSlice, ...], ...]:
+    """Slices of each shard, in table order, as the embedding service wants its tables cut.
+
+    balanced: see `pack_tables`; field: the same, with whole tables only; hash: id modulo the number
+    of shards; column: each shard has some columns of every row, the last one those beyond
+    embedding_dim too.
+    """
+    model = experiment.model
+    tables = list(enumerate(model.tables))
+    if partition == "hash":
+        return tuple(
+            tuple(
+                TableSlice(t, shard, spec.rows, shards) for t, spec in tables if spec.rows > shard
+            )
+            for shard in range(shards)
+        )
+    if partition == "column":
+        ranges = [column_range(model.embedding_dim, shards, shard) for shard in range(shards)]
+        ranges[-1] = (ranges[-1][0], model.row_width)
+        return tuple(
+            tuple(TableSlice(t, 0, spec.rows, 1, *columns) for t, spec in tables)
+            for columns in ranges
+        )
+    return pack_tables(experiment, shards, whole_tables=partition == "field")
+
+
+def pack_tables(
+    experiment: Experiment, shards: int, *, whole_tables: bool = False
+) -> tuple[tuple[TableSlice, ...], ...]:
     """Slices of each shard, in table order.
 
     A table whose weight exceeds ``placement.split_rows_above`` fair shares is split by rows over
@@ -75,7 +106,7 @@ def pack_tables(experiment: Experiment, shards: int) -> tuple[tuple[TableSlice, 
     whole = []
     for table, weight in enumerate(weights):
         rows = model.tables[table].rows
-        if shards > 1 and weight > limit and rows >= shards:
+        if shards > 1 and weight > limit and rows >= shards and not whole_tables:
             for shard, (start, stop) in enumerate(row_cuts(rows, shards)):
                 content[shard].append(TableSlice(table, start, stop))
                 load[shard] += weight / shards

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.placement.binpack import pack_tables, row_cuts
+from recsim_train.placement.binpack import cut_tables, row_cuts
 from recsim_train.placement.plan import (
     DensePlan,
     DenseShard,
@@ -18,9 +19,13 @@ from recsim_train.placement.plan import (
     Plan,
     Role,
 )
+from recsim_train.placement.program import NetProgram
+from recsim_train.placement.substitution import substitute
+from recsim_train.placement.tags import tag, transform
 from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
 from recsim_train.strategy.registry import create
-from recsim_train.workload.shape import dense_parameters
+from recsim_train.workload.graph import graph_of
+from recsim_train.workload.shape import dense_parameters, value_bytes
 
 Services = Mapping[str, EmbeddingService | DenseService]
 
@@ -40,24 +45,46 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     instances = _instances(experiment, services)
     for role, count in _unused(experiment, services):
         notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
+    embedding = _embedding(experiment, topology, instances)
     plan = Plan(
         experiment=experiment,
         strategy=choice,
         topology=topology,
         instances=instances,
         threads=threads,
-        embedding=_embedding(experiment, topology, instances),
+        embedding=embedding,
         dense=_dense(experiment, topology, instances),
         groups=_groups(experiment, topology),
+        net=_net(experiment, topology, embedding),
         notes=tuple(notes),
     )
     check(plan)
     return plan
 
 
+def _net(
+    experiment: Experiment, topology: Topology, embedding: EmbeddingPlan | None
+) -> NetProgram | None:
+    request = topology.net
+    if request is None:
+        return None
+    hosts = request.hosts or experiment.roles.trainers
+    request = replace(request, hosts=hosts)
+    if request.kind == "tags":
+        graph = graph_of(experiment.model)
+        size = value_bytes(experiment.model)
+        tags = tag(graph, request, experiment.training.batch_size, size)
+        return transform(graph, request, tags)
+    assert embedding is not None
+    fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
+    return substitute(experiment, request, hosts, fields)
+
+
 def _unused(experiment: Experiment, services: Services) -> list[tuple[str, int]]:
     has_dense = any(isinstance(s, DenseService) for s in services.values())
-    has_embedding = any(isinstance(s, EmbeddingService) for s in services.values())
+    has_embedding = any(
+        isinstance(s, EmbeddingService) and s.access == "all" for s in services.values()
+    )
     counts = [
         ("dense_server", experiment.roles.dense_servers, has_dense),
         ("embedding_server", experiment.roles.embedding_servers, has_embedding),
@@ -94,7 +121,9 @@ def _embedding(
     if not services:
         return None
     hosts = _hosts(instances, "embedding_server")
-    content = pack_tables(experiment, len(hosts))
+    if services[0].access == "own":
+        hosts = [i for i in instances if i.role == "trainer"]
+    content = cut_tables(experiment, len(hosts), services[0].partition)
     shards = tuple(
         EmbeddingShard(index, host, slices)
         for index, (host, slices) in enumerate(zip(hosts, content, strict=True))
@@ -161,7 +190,8 @@ def check(plan: Plan) -> None:
         covered = [0] * len(model.tables)
         for shard in plan.embedding.shards:
             for part in shard.slices:
-                covered[part.table] += part.rows
-        assert covered == [table.rows for table in model.tables], "rows lost or held twice"
+                covered[part.table] += part.rows * part.width(model.row_width)
+        whole = [table.rows * model.row_width for table in model.tables]
+        assert covered == whole, "rows lost or held twice"
     if plan.dense is not None and any(not shard.elements for shard in plan.dense.shards):
         raise UserError("there are more dense servers than dense parameters")

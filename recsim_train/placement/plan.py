@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Topology
+from recsim_train.placement.program import NetProgram
+from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Place, Topology
+from recsim_train.strategy.net import Net
 
 Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
 
@@ -46,15 +48,23 @@ class LoopId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableSlice:
-    """Rows ``start`` to ``stop`` (exclusive) of one table."""
+    """Rows ``start`` to ``stop`` (exclusive) of one table, each ``step``-th of them, and of these
+    the columns ``first`` to ``last`` (exclusive); last 0: all."""
 
     table: int
     start: int
     stop: int
+    step: int = 1
+    first: int = 0
+    last: int = 0
 
     @property
     def rows(self) -> int:
-        return self.stop - self.start
+        return len(range(self.start, self.stop, self.step))
+
+    def width(self, row_width: int) -> int:
+        """Numbers of each row."""
+        return (self.last or row_width) - self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,8 @@ class Plan:
     embedding: EmbeddingPlan | None
     dense: DensePlan | None
     groups: tuple[GroupPlan, ...]
+    net: NetProgram | None = None
+    """The net as it is cut over the hosts of each group, where the strategy asks for it."""
     notes: tuple[str, ...] = ()
     """Settings that this strategy does not use as written, one sentence each."""
 
@@ -188,6 +200,16 @@ class Plan:
     def streams(self) -> int:
         """Into how many parts the stream of batches of ``examples`` rows is dealt."""
         return 1 if self.shares_batches else len(self.feeding)
+
+    def place(self, trainer: int) -> Place:
+        """What a strategy's instance in a trainer may know of its surroundings."""
+        net = Net() if self.net is None else self.net.net
+        return Place(trainer, self.experiment.roles.trainers, net)
+
+    def host(self, trainer: int) -> int:
+        """A trainer's number among the hosts of its group's net."""
+        assert self.net is not None
+        return trainer % self.net.hosts
 
     def position(self, loop: LoopId) -> int:
         """A feeding loop's place in the stream, below ``streams``."""

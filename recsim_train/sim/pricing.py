@@ -7,6 +7,7 @@ from typing import Literal
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Experiment
 from recsim_train.workload import operations
+from recsim_train.workload.arithmetic import Piece
 
 _REMEMBERED = 1 << 16
 
@@ -40,9 +41,11 @@ class Pricing:
         tables: int = 0,
         elements: int = 0,
         shards: int = 1,
+        pieces: tuple[Piece, ...] = (),
+        numbers: float = 0.0,
     ) -> Seconds:
         """Seconds of one named operation; see `recsim_train.workload.operations.Scope`."""
-        key = (name, pooling, ids, unique, tables, elements, shards)
+        key = (name, pooling, ids, unique, tables, elements, shards, pieces, numbers)
         known = self._known.get(key)
         if known is None:
             scope = operations.Scope(
@@ -55,6 +58,8 @@ class Pricing:
                 tables=tables,
                 elements=elements,
                 shards=shards,
+                pieces=pieces,
+                numbers=numbers,
             )
             known = operations.seconds(operations.cost(name, scope), self.prices)
             if len(self._known) >= _REMEMBERED:

@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from types import UnionType
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.segments import Segment
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.ghosts import GhostDense, GhostFeatures, GhostIds, GhostRows
+from recsim_train.sim.ghosts import (
+    GhostBlock,
+    GhostDense,
+    GhostFeatures,
+    GhostIds,
+    GhostParts,
+    GhostRows,
+)
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Handover, Kernel, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
+from recsim_train.sim.net import GhostPass, NetRuntime
 from recsim_train.sim.pricing import Pricing, plus
 from recsim_train.sim.readers import SOURCE, Readers
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime, World
 from recsim_train.strategy import effects
-from recsim_train.strategy.base import Place, Strategy
+from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
-from recsim_train.strategy.values import Batch, Block, Gradients
+from recsim_train.strategy.values import Batch, Block, Gradients, NetGradients
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import shape
 
@@ -83,6 +93,8 @@ class Runtime:
             for queue in plan.topology.queues
             for trainer in range(experiment.roles.trainers)
         }
+        trainers = range(experiment.roles.trainers if plan.net is not None else 0)
+        self.nets = {trainer: NetRuntime(plan, trainer) for trainer in trainers}
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
@@ -98,10 +110,9 @@ class Runtime:
         plan = self.plan
         position = {loop: plan.position(loop) for loop in plan.feeding}
         definitions = {loop.name: loop for loop in plan.topology.loops}
-        trainers = plan.experiment.roles.trainers
         loops = []
         for trainer, instance in enumerate(plan.of_role("trainer")):
-            place = Place(trainer, trainers)
+            place = plan.place(trainer)
             strategy = create(plan.strategy, place) if strategies is None else strategies[trainer]
             programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
             process = self.machines.processes[instance]
@@ -262,17 +273,26 @@ class Runtime:
             given = ", ".join(type(a).__name__ for a in arguments)
             raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
         counted = next((a for a in map(_ids_of, arguments) if a is not None), None)
+        net = self.nets.get(loop.loop.trainer) if name.startswith("net_") else None
+        if net is None and name.startswith("net_"):
+            raise TypeError(f"Compute({name}): the strategy's topology asks for no net")
+        cut = arguments[1] if len(arguments) > 1 and isinstance(arguments[1], int) else 0
+        segment = Segment() if net is None else net.segment(name, cut)
         seconds = self.pricing.operation(
             name,
+            pieces=segment.pieces,
+            numbers=segment.numbers,
             pooling=self.plan.embedding.service.pooling if self.plan.embedding else "server",
             ids=0 if counted is None else counted.ids,
             unique=0 if counted is None else counted.unique,
             tables=len(self.world.model.tables),
-            elements=self.elements,
+            elements=self.elements if net is None else net.elements,
         )
         loop.waiting = "a core"
         work = plus(self.world.overhead(), seconds)
         yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+        if net is not None:
+            return net.result(name, arguments), name, 0
         return self._result(name, arguments), name, 0
 
     def _result(self, name: str, arguments: tuple[object, ...]) -> object:
@@ -423,7 +443,7 @@ _NAMES: dict[type, str] = {
     effects.Now: "now",
 }
 
-_ARGUMENTS: dict[str, tuple[type, ...]] = {
+_ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "deduplicate": (GhostIds,),
     "forward_backward": (Batch, GhostRows),
     "apply": (GhostDense,),
@@ -432,4 +452,12 @@ _ARGUMENTS: dict[str, tuple[type, ...]] = {
     "subtract": (GhostDense,),
     "accumulate": (GhostDense,),
     "drain": (),
+    "net_open": (Batch, GhostRows),
+    "net_forward": (GhostPass, int),
+    "net_receive": (GhostPass, int, GhostBlock | GhostParts),
+    "net_backward": (GhostPass, int),
+    "net_return": (GhostPass, int, GhostBlock | GhostParts),
+    "net_gradients": (GhostPass,),
+    "net_apply": (NetGradients, GhostDense),
+    "net_whole": (),
 }

@@ -192,7 +192,8 @@ class EmbeddingRuntime(Service):
     def _split(self, loop: LoopState) -> tuple[list[EmbeddingShard], list[EmbeddingShard]]:
         """(shards in other processes, shards in this loop's process)."""
         mine = loop.process.name
-        remote = [s for s in self.plan.shards if s.host.name != mine]
+        own = self.plan.service.access == "own"
+        remote = [] if own else [s for s in self.plan.shards if s.host.name != mine]
         return remote, [s for s in self.plan.shards if s.host.name == mine]
 
     def lookup(self, loop: LoopState, ids: object) -> Steps:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
 from recsim_train.strategy.effects import Effect
+from recsim_train.strategy.net import Net, NetRequest
 
 T = TypeVar("T")
 Program = Callable[[], Coroutine[Effect[Any], Any, None]]
@@ -42,6 +43,10 @@ class EmbeddingService:
     name: str = EMBEDDING
     pooling: Literal["server", "worker"] = "server"
     apply: Literal["on_arrival", "together"] = "on_arrival"
+    access: Literal["all", "own"] = "all"
+    """Which shards a lookup asks: all, or only the one in the loop's own process."""
+    partition: Literal["balanced", "field", "hash", "column"] = "balanced"
+    """How tables are cut into shards: balanced by cost; whole tables; ids by remainder; columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Topology:
     services: tuple[EmbeddingService | DenseService, ...]
     groups: tuple[Group, ...] = ()
     queues: tuple[LocalQueue, ...] = ()
+    net: NetRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,8 @@ class Place:
 
     trainer: int = 0
     trainers: int = 1
+    net: Net = field(default_factory=Net)
+    """The cuts of the group's net, where the topology asks for one."""
 
 
 class Strategy:

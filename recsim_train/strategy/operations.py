@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from recsim_train.strategy.values import Dense, Gradients, Ids
+from recsim_train.strategy.values import (
+    Block,
+    Dense,
+    Gradients,
+    Ids,
+    NetGradients,
+    Parts,
+    Tape,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -43,6 +51,27 @@ DRAIN: Operation[Dense] = Operation(
     "drain", "() -> this loop's accumulated gradient; the accumulator is zero afterwards"
 )
 
+NET_OPEN: Operation[Tape] = Operation(
+    "net_open", "(batch, rows) -> a pass through this host's part of the net"
+)
+NET_FORWARD: Operation[Block | Parts] = Operation(
+    "net_forward", "(pass, cut) -> run the segment before a cut; what crosses it"
+)
+NET_RECEIVE: Operation[None] = Operation("net_receive", "(pass, cut, what arrived)")
+NET_BACKWARD: Operation[Block | Parts] = Operation(
+    "net_backward", "(pass, cut) -> backward of the segment after a cut; gradients that cross back"
+)
+NET_RETURN: Operation[None] = Operation("net_return", "(pass, cut, gradients that arrived)")
+NET_GRADIENTS: Operation[NetGradients] = Operation(
+    "net_gradients", "(pass) -> backward of the first segment; all gradients of this host"
+)
+NET_APPLY: Operation[None] = Operation(
+    "net_apply", "(gradients, their summed shared part): one local optimizer step"
+)
+NET_WHOLE: Operation[Dense] = Operation(
+    "net_whole", "() -> the parameters that this host answers for, zero elsewhere [parameters]"
+)
+
 OPERATIONS: tuple[Operation[object], ...] = (
     DEDUPLICATE,
     FORWARD_BACKWARD,
@@ -52,4 +81,12 @@ OPERATIONS: tuple[Operation[object], ...] = (
     SUBTRACT,
     ACCUMULATE,
     DRAIN,
+    NET_OPEN,
+    NET_FORWARD,
+    NET_RECEIVE,
+    NET_BACKWARD,
+    NET_RETURN,
+    NET_GRADIENTS,
+    NET_APPLY,
+    NET_WHOLE,
 )

@@ -19,6 +19,8 @@ ENTRY_POINTS = "recsim_train.strategies"
 _BUILT_IN = {
     "flat_ps": "recsim_train.strategy.flat_ps:FlatPS",
     "allreduce": "recsim_train.strategy.allreduce:AllReduceSGD",
+    "des": "recsim_train.strategy.des:DES",
+    "hierarchical": "recsim_train.strategy.hierarchical:Hierarchical",
 }
 _registered: dict[str, type[Strategy]] = {}
 

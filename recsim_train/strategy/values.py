@@ -63,6 +63,12 @@ class Rows(Opaque):
     __slots__ = ()
 
 
+class Tape(Opaque):
+    """One pass of one host through its part of a net."""
+
+    __slots__ = ()
+
+
 class Features(Opaque):
     """Dense features [batch, dense_features] and labels [batch]."""
 
@@ -83,4 +89,17 @@ class Gradients:
     """What a backward pass leaves: the dense parameters' gradient and the embeddings'."""
 
     dense: Dense
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetGradients:
+    """What a pass through a cut net leaves at one host.
+
+    ``own``: the gradient of this host's dense parameters, complete but for ``shared``: that part of
+    it which must be summed over the group.
+    """
+
+    own: Dense
+    shared: Dense
     rows: Rows

@@ -154,7 +154,10 @@ def graph_of(model: Model) -> Graph:
         deep = b.mlp("deep", x, model.top_mlp[:-1], logit=False)
         b.add("logit", "linear", b.concat("towers", layer, deep), width=1)
         return b.build()
-    parts = [b.add("wide.sum", "sum", WIDE, width=1), b.add("wide", "linear", FEATURES, width=1)]
+    parts = [
+        b.add("wide.sum", "sum", WIDE, width=1),
+        b.add("wide.features", "linear", FEATURES, width=1),
+    ]
     if model.kind == "deepfm":
         parts.append(b.add("fm", "fm", POOLED, width=1))
     parts.append(b.mlp("deep", x, model.top_mlp, logit=True))

@@ -18,9 +18,8 @@ from typing import Literal
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.workload import shape
-from recsim_train.workload.graph import FEATURES, Operator, graph_of
-
-Work = Mapping[str, float]
+from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
+from recsim_train.workload.graph import graph_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,61 +40,16 @@ class Scope:
     tables: int = 0
     elements: int = 0
     shards: int = 1
-
-
-_REGISTER = 16
-"""Matrix products narrower than this take the time of this width."""
-
-
-# autograd records each call in a node of its own; its backward pass holds no lock
-_LOSS: Work = {"call": 1.5 * 43, "interpreter": 10}
-"""Log loss and the start of the backward pass."""
-
-
-def operator_work(s: Scope, operator: Operator) -> Work:
-    """Forward and backward of one operator of the model's graph on ``batch`` examples."""
-    graph, b, size = graph_of(s.model), s.batch, shape.value_bytes(s.model)
-    inputs, out = graph.inputs(operator), operator.width
-    if operator.kind == "linear":
-        weights = inputs * out
-        wide = max(inputs, _REGISTER) * max(out, _REGISTER)
-        # forward, and the gradients of weights and inputs; those of features are not needed
-        products = 4 if operator.inputs[0] == FEATURES else 6
-        return {
-            "gemm_flop": b * products * wide,
-            "stream_byte": size * (b * 6 * out + 3 * weights),
-            "call": 1.5 * 38,
-            "interpreter": 2,
-        }
-    if operator.kind == "dot":
-        vectors, dim = graph.tables + 1, graph.dim
-        pairs = vectors * (vectors - 1) // 2
-        moved = 6 * vectors * dim + 4 * out + 2 * vectors * vectors
-        return {
-            "batched_matrix": 3 * b,
-            "batched_flop": b * 6 * vectors * vectors * dim,
-            "index_element": 2 * b * pairs,
-            "stream_byte": size * b * moved,
-            "call": 1.5 * 51,
-            "interpreter": 10,
-        }
-    streams, calls = _ELEMENTWISE[operator.kind]
-    return {
-        "stream_byte": size * b * (streams * inputs + 3 * out),
-        "call": 1.5 * calls,
-        "interpreter": calls / 3,
-    }
-
-
-_ELEMENTWISE = {"concat": (4, 9), "fm": (9, 18), "sum": (3, 6), "cross": (14, 18), "add": (4, 6)}
-"""(numbers read or written per input number, calls), forward and backward."""
+    pieces: tuple[Piece, ...] = ()
+    """Of a net that is cut: which operators one segment runs."""
+    numbers: float = 0.0
+    """Of a net that is cut: numbers that are put together for a cut, or taken apart."""
 
 
 def forward_backward(s: Scope) -> Work:
     """Forward and backward of the whole net with log loss: [batch] examples, one thread."""
-    graph = graph_of(s.model)
-    parts = [operator_work(s, operator) for operator in graph.operators]
-    work = add(_LOSS, *parts)
+    pieces = [Piece(operator.name, s.batch) for operator in graph_of(s.model).operators]
+    work = add(LOSS, *(operator_work(s.model, piece) for piece in pieces))
     if s.pooling == "server":
         return work
     # the rows have just arrived, so that picking them is cheap
@@ -122,15 +76,6 @@ def forward_backward(s: Scope) -> Work:
 def _many(model: Model) -> bool:
     """Whether bags hold more than one id."""
     return any(table.ids > 1 or table.variable for table in model.tables)
-
-
-def add(*parts: Work) -> Work:
-    """The sum of several pieces of work."""
-    total: dict[str, float] = {}
-    for part in parts:
-        for name, units in part.items():
-            total[name] = total.get(name, 0.0) + units
-    return total
 
 
 def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], Work]:
@@ -282,6 +227,17 @@ def update_rows(s: Scope) -> Work:
     return add(_sum_duplicates(s), _apply_rows(s, s.unique))
 
 
+def _segment(s: Scope) -> Work:
+    """Some operators of a net, and what they leave for a cut or take from one."""
+    moved = 4 * s.numbers * shape.value_bytes(s.model)
+    packing = {"stream_byte": moved, "call": 12, "interpreter": 6 + 2 * len(s.pieces)}
+    return add(packing, *(operator_work(s.model, piece) for piece in s.pieces))
+
+
+def _last_segment(s: Scope) -> Work:
+    return add(LOSS, _segment(s))
+
+
 _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 
@@ -296,6 +252,15 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "subtract": _streams(3, 2, 1),
     "accumulate": _streams(3, 2, 1),
     "drain": _streams(3, 3, 4),
+    # on a net that is cut over hosts
+    "net_open": _segment,
+    "net_forward": _segment,
+    "net_receive": _segment,
+    "net_backward": _last_segment,
+    "net_return": _segment,
+    "net_gradients": _segment,
+    "net_apply": dense_step,
+    "net_whole": _streams(3, 6, 8),
     # the client's side of Lookup and Update
     "route_ids": route_ids,
     "assemble_rows": assemble_rows,

@@ -1,0 +1,212 @@
+"""A net cut over the hosts of one group: what each host runs, and what crosses each cut.
+
+Two ways lead here: tags (`placement.tags`) and substitution (`placement.substitution`). Both worlds
+run the result; sizes are computed here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from recsim_train.strategy.net import Cut, Net
+from recsim_train.workload.graph import Graph, Operator
+
+ALL = -1
+"""As a message's rows: the examples of every host."""
+DATA_PARALLEL = -1
+"""As a tag: each host runs the operator on its own examples."""
+LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One value that one host of the group sends to another (or keeps, where they are one)."""
+
+    value: str
+    source: int
+    target: int
+    rows: int
+    """The host whose examples these are, or ALL."""
+    spread: bool
+    """Whether the source holds its own examples only (else those of all hosts)."""
+    gathered: bool
+    """Whether the target collects the examples of all hosts (else only its own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedNet:
+    """Operators by host, in levels; between two levels lies a cut."""
+
+    graph: Graph
+    hosts: int
+    tags: Mapping[str, int]
+    """By operator, the loss included: DATA_PARALLEL or the one host that runs it."""
+    levels: Mapping[str, int]
+    """By source and operator: the segment that has it."""
+    messages: tuple[tuple[Message, ...], ...]
+    """By cut, in the order in which their content lies in a host's message."""
+    precision: Literal["full", "float16", "bfloat16"] = "full"
+
+    @property
+    def net(self) -> Net:
+        """What the strategy sees."""
+        cuts = tuple(Cut(index, "move", "move") for index in range(len(self.messages)))
+        return Net(cuts, shares=any(self.shared(o) for o in self.graph.operators))
+
+    def shared(self, operator: Operator) -> bool:
+        """Whether an operator has parameters at every host."""
+        return bool(operator.parameters) and self.tags[operator.name] == DATA_PARALLEL
+
+    def operators(self, host: int, level: int) -> tuple[Operator, ...]:
+        """What a host runs between two cuts, in order."""
+        return tuple(
+            operator
+            for operator in self.graph.operators
+            if self.levels[operator.name] == level and self.tags[operator.name] in (-1, host)
+        )
+
+    def held(self, host: int) -> tuple[str, ...]:
+        """Operators whose parameters a host holds: the shared ones, then its own."""
+        shared = [o.name for o in self.graph.operators if self.shared(o)]
+        own = [o.name for o in self.graph.operators if self.tags[o.name] == host]
+        return (*shared, *own)
+
+    @property
+    def shared_numbers(self) -> int:
+        """Parameters that every host holds."""
+        return sum(o.elements for o in self.graph.operators if self.shared(o))
+
+    def elements(self, host: int) -> int:
+        """Parameters that a host holds."""
+        return sum(self.graph.operator(name).elements for name in self.held(host))
+
+    def numbers(self, message: Message, batch: int) -> int:
+        """Numbers in a message, ``batch`` examples per host."""
+        examples = batch * self.hosts if message.rows == ALL else batch
+        return examples * self.graph.width(message.value)
+
+    def sent(self, cut: int, host: int, batch: int, *, backward: bool) -> tuple[int, ...]:
+        """Numbers that a host has for each host at a cut."""
+        totals = [0] * self.hosts
+        for m in self.messages[cut]:
+            source, target = (m.target, m.source) if backward else (m.source, m.target)
+            if source == host:
+                totals[target] += self.numbers(m, batch)
+        return tuple(totals)
+
+
+Rule = Literal["linear", "fm_vectors", "fm_columns", "sum", "cross", "gather", "pairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """One substituted operator's place in the fused buffer.
+
+    linear: x0[k] W[k]^T; fm_vectors: sum of vectors and of their squares' sums; fm_columns: the
+    whole operator over own columns; sum: own linear weights; cross: x0[k] w[k] and (biases)[k] w[k]
+    of every cross layer and of the logit's weights on their result; gather: the vectors themselves,
+    zero elsewhere; pairs: dot products over own columns.
+    """
+
+    operator: str
+    rule: Rule
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubstitutedNet:
+    """The net after equivalent substitution; all workers alike but for the slice they own."""
+
+    graph: Graph
+    hosts: int
+    partition: Literal["field", "hash", "column"]
+    top: Literal["replicated", "split"]
+    partials: tuple[Partial, ...]
+    before: tuple[str, ...]
+    """Operators that run everywhere before the partial results (a DLRM's bottom)."""
+    rest: tuple[str, ...]
+    """Operators that follow the sum."""
+    fields: tuple[tuple[int, ...], ...]
+    """By worker, the tables that it owns; partition field only."""
+    split: tuple[tuple[str, int], ...]
+    """(operator, parameter) whose first tables * dim columns are used by partial results."""
+
+    @property
+    def width(self) -> int:
+        """Numbers per example in the fused buffer (n_out)."""
+        return sum(partial.width for partial in self.partials)
+
+    @property
+    def sum_cut(self) -> int:
+        """Index of the cut at which partial results are summed."""
+        return 1 if self.before else 0
+
+    @property
+    def net(self) -> Net:
+        """What the strategy sees."""
+        combine = (
+            Cut(self.sum_cut, "sum", "none")
+            if self.top == "replicated"
+            else Cut(self.sum_cut, "scatter", "gather")
+        )
+        first = (Cut(0, "none", "sum"),) if self.before else ()
+        return Net((*first, combine), shares=bool(self.shared_numbers))
+
+    @property
+    def sparse_columns(self) -> int:
+        """Columns of a split parameter that belong to embeddings; those of features follow."""
+        return self.graph.tables * self.graph.dim
+
+    @property
+    def shared_columns(self) -> tuple[tuple[str, int, int, int], ...]:
+        """(operator, parameter, first, last column + 1) whose gradients are summed over workers.
+
+        By id every worker has a part of each embedding column's gradient; with a split top each
+        worker has its examples' part of all the others.
+        """
+        found = []
+        cut = self.sparse_columns
+        for operator in self.graph.operators:
+            if operator.name in self.before:
+                continue
+            for index, shape in enumerate(operator.parameters):
+                is_split = (operator.name, index) in self.split
+                first, last = (cut, shape[-1]) if is_split else (0, shape[-1])
+                if is_split and self.partition == "hash":
+                    first = 0
+                    last = shape[-1] if self.top == "split" else cut
+                elif self.top == "replicated":
+                    continue
+                if last > first:
+                    found.append((operator.name, index, first, last))
+        return tuple(found)
+
+    @property
+    def shared_numbers(self) -> int:
+        """Numbers in the gradient that is summed over the workers."""
+        total = 0
+        for name, index, first, last in self.shared_columns:
+            shape = self.graph.operator(name).parameters[index]
+            total += (last - first) * prod(shape[:-1])
+        return total
+
+    def owned(self, host: int) -> tuple[int, ...]:
+        """Embedding columns (table * dim + column) that a worker's slice fills."""
+        tables, dim = self.graph.tables, self.graph.dim
+        if self.partition == "hash":
+            return tuple(range(tables * dim))
+        if self.partition == "field":
+            return tuple(t * dim + c for t in self.fields[host] for c in range(dim))
+        first, last = column_range(dim, self.hosts, host)
+        return tuple(t * dim + c for t in range(tables) for c in range(first, last))
+
+
+def column_range(dim: int, hosts: int, host: int) -> tuple[int, int]:
+    """Columns (first, last + 1) of every row that a worker owns."""
+    return dim * host // hosts, dim * (host + 1) // hosts
+
+
+NetProgram = TaggedNet | SubstitutedNet

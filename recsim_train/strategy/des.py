@@ -1,0 +1,68 @@
+"""DES: Distributed Equivalent Substitution (arXiv 1909.04823, SIGIR 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from recsim_train.strategy.base import (
+    EMBEDDING,
+    TRAINERS,
+    EmbeddingService,
+    Group,
+    Loop,
+    Strategy,
+    Topology,
+    option,
+)
+from recsim_train.strategy.effects import AllReduce, Compute, Lookup, Update, batches
+from recsim_train.strategy.net import NetRequest, through
+from recsim_train.strategy.operations import LOAD, NET_APPLY, NET_WHOLE
+
+
+@dataclass
+class DES(Strategy):
+    """Sparse weights stay with their owner; partial results travel.
+
+    Every worker owns a slice of the sparse model and processes the same global batch, using only
+    the ids that it owns. Operators rich in weights are replaced by sub-operators beside these
+    weights, whose partial results are summed in one buffer; the small rest of the net follows.
+    Weights, gradients and optimizer state of the sparse model never leave their owner. Fully
+    synchronous.
+
+    Found: the substitution and its equivalence. The lock-step execution is a reconstruction.
+    """
+
+    kind: ClassVar[str] = "des"
+    summary: ClassVar[str] = "synchronous, partial results instead of weights (DES)"
+    source: ClassVar[str] = "arXiv 1909.04823 (execution: a reconstruction)"
+    lock_step: ClassVar[bool] = True
+
+    partition: Literal["field", "hash", "column"] = option(
+        "field", help="how the sparse model is split: whole tables, ids by remainder, or columns"
+    )
+    top: Literal["replicated", "split"] = option(
+        "replicated", help="the rest of the net: on the whole batch everywhere, or on own examples"
+    )
+
+    def topology(self, threads: int) -> Topology:
+        return Topology(
+            loops=(Loop("worker", self.worker, batch="global"),),
+            services=(EmbeddingService(access="own", partition=self.partition),),
+            groups=(Group(TRAINERS, loop="worker"),),
+            net=NetRequest("substitute", partition=self.partition, top=self.top),
+        )
+
+    async def worker(self) -> None:
+        async for batch in batches():
+            own = await Lookup(EMBEDDING, batch.ids)
+            gradients = await through(self.place.net, batch, own, TRAINERS)
+            await Update(EMBEDDING, gradients.rows)
+            shared = gradients.shared
+            if self.place.net.shares:
+                shared = await AllReduce(shared, TRAINERS, "sum")
+            await Compute(NET_APPLY, gradients, shared)
+        self.trained = await AllReduce(await Compute(NET_WHOLE), TRAINERS, "sum")
+
+    async def finish(self) -> None:
+        await Compute(LOAD, self.trained)

@@ -1,0 +1,84 @@
+"""What the operators of a model's graph cost, as counts of priced work. No torch.
+
+The counts follow the algebra: flops of matrix products, bytes that stream through memory, calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from recsim_train.config.experiment import Model
+from recsim_train.workload.graph import FEATURES, graph_of
+
+Work = Mapping[str, float]
+
+_REGISTER = 16
+"""Matrix products narrower than this take the time of this width."""
+_VALUE_BYTES = {"float32": 4, "float64": 8}
+
+# autograd records each call in a node of its own; its backward pass holds no lock
+LOSS: Work = {"call": 1.5 * 43, "interpreter": 10}
+"""Log loss and the start of the backward pass."""
+
+_ELEMENTWISE = {"concat": (4, 9), "fm": (9, 18), "sum": (3, 6), "cross": (14, 18), "add": (4, 6)}
+"""(numbers read or written per input number, calls), forward and backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One operator's work on ``examples`` examples; ``share``: of its inputs, where it is split."""
+
+    operator: str
+    examples: float
+    phase: Literal["both", "forward", "backward"] = "both"
+    share: float = 1.0
+
+
+def add(*parts: Work) -> Work:
+    """The sum of several pieces of work."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, units in part.items():
+            total[name] = total.get(name, 0.0) + units
+    return total
+
+
+def operator_work(model: Model, piece: Piece) -> Work:
+    """Forward, backward or both of one operator of the model's graph."""
+    graph, b, size = graph_of(model), piece.examples, _VALUE_BYTES[model.dtype]
+    operator = graph.operator(piece.operator)
+    inputs, out = graph.inputs(operator) * piece.share, operator.width
+    # of three passes over the same data one is forward
+    part = {"both": 1.0, "forward": 1 / 3, "backward": 2 / 3}[piece.phase]
+    spoken = 0.0 if piece.phase == "backward" else 1.0
+    if operator.kind == "linear":
+        wide = max(inputs, _REGISTER) * max(out, _REGISTER)
+        # forward, and the gradients of weights and inputs; those of features are not needed
+        products = 4 if operator.inputs[0] == FEATURES else 6
+        products = {"both": products, "forward": 2, "backward": products - 2}[piece.phase]
+        return {
+            "gemm_flop": b * products * wide,
+            "stream_byte": part * size * (b * 6 * out + 3 * inputs * out),
+            "call": part * 1.5 * 38,
+            "interpreter": spoken * 2,
+        }
+    if operator.kind == "dot":
+        vectors, dim = graph.tables + 1, graph.dim * piece.share
+        pairs = vectors * (vectors - 1) // 2
+        moved = 6 * vectors * dim + 4 * out + 2 * vectors * vectors
+        return {
+            "batched_matrix": part * 3 * b,
+            "batched_flop": part * b * 6 * vectors * vectors * dim,
+            "index_element": part * 2 * b * pairs,
+            "stream_byte": part * size * b * moved,
+            "call": part * 1.5 * 51,
+            "interpreter": spoken * 10,
+        }
+    streams, calls = _ELEMENTWISE[operator.kind]
+    return {
+        "stream_byte": part * size * b * (streams * inputs + 3 * out),
+        "call": part * 1.5 * calls,
+        "interpreter": spoken * calls / 3,
+    }
