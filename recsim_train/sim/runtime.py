@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from numbers import Real
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
@@ -161,6 +162,7 @@ class Runtime:
                     f"{loop.name} failed at {line}: {type(error).__name__}: {error}"
                 ) from error
             answer, failure = None, None
+            loop.acted = not isinstance(effect, effects.Agree)
             perform = _PERFORM.get(type(effect))
             if perform is None:
                 raise StrategyError(
@@ -177,7 +179,7 @@ class Runtime:
                 continue
             series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
             series.add(loop.iteration, start, self.kernel.now, payload)
-        if not loop.background:  # the round in which it learned of the end is none
+        if not loop.background or loop.acted:  # a round that only learned of the end is none
             self._close_iteration(loop)
         loop.finished = True
 
@@ -287,7 +289,7 @@ class Runtime:
                 GhostDense(self.elements, self.elements * self.bytes),
                 GhostRows(rows.ids, gradient=True),
             )
-        if name in ("snapshot", "drain"):
+        if name in ("snapshot", "drain", "block_step"):
             return GhostDense(self.elements, self.elements * self.bytes)
         return None
 
@@ -322,7 +324,7 @@ class Runtime:
 
     def _exchange(self, loop: LoopState, effect: effects.Exchange) -> Steps:
         service = self._dense_service(effect.service)
-        answer, payload = yield from service.exchange(loop, effect.parameters)
+        answer, payload = yield from service.exchange(loop, effect.parameters, effect.central)
         return answer, effect.service, payload
 
     def _all_reduce(self, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
@@ -430,6 +432,8 @@ _ARGUMENTS: dict[str, tuple[type, ...]] = {
     "load": (GhostDense,),
     "snapshot": (),
     "subtract": (GhostDense,),
+    "interpolate": (GhostDense, Real),
+    "block_step": (GhostDense, Real, Real),
     "accumulate": (GhostDense,),
     "drain": (),
 }
