@@ -121,6 +121,23 @@ def test_s_easgd_does_not_feel_its_dense_servers(job: Job, net: Net, run: Run) -
     assert found[1, slow].gap > 1.8 * found[2, slow].gap > 10 * found[1, 100 * slow].gap > 0
 
 
+def test_a_server_of_background_loops_does_not_bind(job: Job, net: Net, run: Run) -> None:
+    t, w = alone(job, net, run)
+    plan = job(4, m=2, steps=30)
+    outcome = run(plan, net(2 * w / t))
+    busy = {u.resource: u.busy for u in outcome.utilisation}
+    # one way rests while the other works: half of the time each
+    assert busy["dense_server[0].nic.rx"] > 0.45
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert not [name for name in bounds if name.startswith("dense_server")]
+    stopping = job(4, m=2, steps=30, sync="foreground", every=1)
+    slow = run(stopping, net(0.5 * w / t, jitter=0.5))
+    assert "dense_server[0].nic.rx" in slow.facts["bounds"]  # type: ignore[operator]
+    assert "dense_server[0]" in str(slow.bottleneck)
+    assert "dense_server[0]" not in str(outcome.bottleneck)
+
+
 @pytest.mark.parametrize("algorithm", ["easgd", "ma", "bmuf"])
 def test_background_synchronisation_scales_linearly(
     job: Job, net: Net, run: Run, algorithm: str
