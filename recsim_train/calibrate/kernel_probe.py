@@ -14,7 +14,7 @@ from torch import Tensor
 from recsim_train.calibrate.grid import Setting, training
 from recsim_train.calibrate.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import kernels
+from recsim_train.executor import kernels, kernels_sync
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Routed, Worker
 from recsim_train.executor.transport import join
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
@@ -214,13 +214,15 @@ class Bench:
             ("load", lambda: kernels.load(worker, gradient), self.sgd),
             ("snapshot", lambda: kernels.snapshot(worker), self.sgd),
             ("subtract", lambda: kernels.subtract(worker, gradient), self.sgd),
+            ("interpolate", lambda: kernels_sync.interpolate(worker, gradient, 1e-6), self.sgd),
+            ("block_step", lambda: kernels_sync.block_step(worker, gradient, 1e-6, 0.5), self.sgd),
             ("accumulate", lambda: kernels.accumulate(worker, gradient), self.sgd),
             ("drain", lambda: kernels.drain(worker), self.sgd),
             ("dense_read", lambda: kernels.dense_read(central), self.sgd),
             ("dense_apply", lambda: kernels.dense_apply(central, gradient.tensor), self.sgd),
             (
                 "dense_elastic",
-                lambda: kernels.dense_elastic(central, gradient.tensor, 0.5),
+                lambda: kernels_sync.dense_elastic(central, gradient.tensor, 0.5),
                 self.sgd,
             ),
         ]

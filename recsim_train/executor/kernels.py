@@ -13,6 +13,13 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.executor.kernels_sync import (
+    Block,
+    block_step,
+    dense_elastic,
+    dense_elastic_new,
+    interpolate,
+)
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.placement.plan import TableSlice
@@ -79,6 +86,7 @@ class Worker:
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.accumulated: Tensor | None = None
+        self.block: Block | None = None
         self.loss = float("nan")
 
 
@@ -265,13 +273,6 @@ def dense_apply(state: DenseState, gradient: Tensor) -> None:
     state.optimizer.step(state.values, gradient)
 
 
-def dense_elastic(state: DenseState, parameters: Tensor, alpha: float) -> Tensor:
-    """d = alpha * (w - c) from the old values; c += d; the answer is d (EASGD)."""
-    difference = parameters.sub(state.values).mul_(alpha)
-    state.values.add_(difference)
-    return difference
-
-
 def route_ids(ids: RealIds, slices: Sequence[TableSlice], split: frozenset[int]) -> Routed:
     """The part of a batch's ids that one shard answers, slice by slice."""
     parts: list[Tensor] = []
@@ -391,6 +392,8 @@ KERNELS: dict[str, Callable[..., object]] = {
         load,
         snapshot,
         subtract,
+        interpolate,
+        block_step,
         accumulate,
         drain,
         route_ids,
@@ -403,6 +406,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_read,
         dense_apply,
         dense_elastic,
+        dense_elastic_new,
     )
 }
 """Every kernel by its operation's name."""

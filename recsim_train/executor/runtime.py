@@ -81,6 +81,10 @@ class LoopContext:
     iteration: int = -1
     done: int = 0
     """Finished iterations, for progress."""
+    ended: bool = False
+    """Whether its data are over, so that no iteration is open."""
+    acted: bool = False
+    """Of a background loop: whether anything but `Agree` happened in this round."""
     waiting: str = "not started"
     _began: float = field(default=0.0)
 
@@ -93,6 +97,8 @@ def run_loop(context: LoopContext, program: Coroutine[Effect[Any], Any, None]) -
         try:
             effect: object = program.send(answer) if failure is None else program.throw(failure)
         except StopIteration:
+            if context.definition.background and context.acted:
+                finish_iteration(context, context.clock())
             return
         answer, failure = None, None
         if not isinstance(effect, Effect):
@@ -121,8 +127,10 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
         finish_iteration(context, begin)
         context.iteration += 1
         context._began = begin
+    context.acted = not isinstance(effect, effects.Agree)
     name, sent, answer = _answer(context, effect)
     if isinstance(effect, effects.Take) and answer is None and _begins(context.definition, effect):
+        context.ended = True
         return None
     if context.recorder is not None:
         span = Span(
@@ -151,10 +159,10 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
         finish_iteration(context, begin)
     assert context.feed is not None
     batch = context.feed.next()
+    context.iteration += 1  # what follows the last batch belongs to no iteration
     if batch is None:
-        context.iteration += 1  # what follows belongs to no iteration of the data
+        context.ended = True
         return None
-    context.iteration += 1
     context._began = begin
     if context.recorder is not None:
         context.recorder.add(
@@ -174,7 +182,7 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
 
 def finish_iteration(context: LoopContext, now: float) -> None:
     """Close the iteration that was open, if any."""
-    if context.iteration < 0 or context.recorder is None:
+    if context.iteration < 0 or context.recorder is None or context.ended:
         return
     if not (context.definition.trains or context.definition.background):
         return
@@ -217,7 +225,9 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
         case effects.Exchange():
             assert context.dense is not None
             assert isinstance(effect.parameters, RealDense)
-            dense, sent = context.dense.exchange(effect.parameters, effect.alpha, iteration)
+            dense, sent = context.dense.exchange(
+                effect.parameters, effect.alpha, iteration, new=effect.central == "new"
+            )
             return effect.service, sent, dense
         case effects.AllReduce():
             assert isinstance(effect.value, RealDense | RealBlock)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels
+from recsim_train.executor import kernels, kernels_sync
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
@@ -23,6 +23,11 @@ EFFECTS = {
     Kind.PULL: "serve_pull",
     Kind.PUSH: "serve_push",
     Kind.EXCHANGE: "serve_exchange",
+    Kind.EXCHANGE_NEW: "serve_exchange",
+}
+ELASTIC = {
+    Kind.EXCHANGE: kernels_sync.dense_elastic,
+    Kind.EXCHANGE_NEW: kernels_sync.dense_elastic_new,
 }
 ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
@@ -229,7 +234,8 @@ class Serving:
         if header.kind == Kind.PUSH:
             kernels.dense_apply(server.state, received)
             return 0
-        return self.port.answer(kernels.dense_elastic(server.state, received, header.alpha))
+        elastic = ELASTIC[header.kind]
+        return self.port.answer(elastic(server.state, received, header.alpha))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels
-from recsim_train.executor.services import DenseServer, EmbeddingServer
+from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer
 from recsim_train.executor.transport import (
     Channel,
     Header,
@@ -165,9 +165,12 @@ class DenseStub:
         pending.wait()
         return pending.bytes
 
-    def exchange(self, value: RealDense, alpha: float, iteration: int) -> tuple[RealDense, int]:
-        """alpha * (w - central) of every part."""
-        return self._ask(Header(Kind.EXCHANGE, iteration, alpha=alpha), value)
+    def exchange(
+        self, value: RealDense, alpha: float, iteration: int, *, new: bool = False
+    ) -> tuple[RealDense, int]:
+        """alpha * (w - central) of every part, with the old or the ``new`` central values."""
+        kind = Kind.EXCHANGE_NEW if new else Kind.EXCHANGE
+        return self._ask(Header(kind, iteration, alpha=alpha), value)
 
     def _ask(self, header: Header, value: RealDense | None) -> tuple[RealDense, int]:
         answer = torch.empty_like(self._like)
@@ -185,9 +188,8 @@ class DenseStub:
             if value is None:
                 answer[part] = kernels.dense_read(end.server.state)
             else:
-                answer[part] = kernels.dense_elastic(
-                    end.server.state, value.tensor[part], header.alpha
-                )
+                elastic = ELASTIC[header.kind]
+                answer[part] = elastic(end.server.state, value.tensor[part], header.alpha)
         pending.wait()
         return RealDense(answer), pending.bytes
 

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     PUSH = 4
     EXCHANGE = 5
     STOP = 6
+    EXCHANGE_NEW = 7
 
 
 class Service(IntEnum):

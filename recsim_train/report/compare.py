@@ -101,6 +101,8 @@ class Comparison:
                 "predicted_time_by_effect": p["time_by_effect"],
                 "measured_time_by_effect": m["time_by_effect"],
                 "why": list(self.why.sentences) if self.why else [],
+                "predicted_synchronisation": p.get("synchronisation"),
+                "measured_synchronisation": m.get("synchronisation"),
                 "bottleneck": p.get("bottleneck"),
                 "bound_eps": p.get("bound_eps"),
                 "loss": m.get("loss"),

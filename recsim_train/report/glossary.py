@@ -19,6 +19,12 @@ TERMS = {
     "comparisons: 1 is the same order, −1 the opposite one.",
     "payload bytes": "Bytes of the tensors that all roles hand to the transport; no headers, no "
     "protocol overhead, nothing for a shard in the same process.",
+    "sync gap": "Iterations between two synchronisations of a trainer's dense parameters that "
+    "follow one another: of all its threads together, or divided by their number.",
+    "staleness": "Of one iteration: how many iterations of other training loops ended while it "
+    "ran; their updates are what its gradient did not see.",
+    "example-level parallelism": "ELP: examples under way at once, batch size × threads per "
+    "trainer × trainers.",
     "what binds": "What the predicted throughput comes from: a saturated resource or, where "
     "none is, the time of a training loop's own iteration. The bound is what no run on the profile "
     "can exceed.",
@@ -34,7 +40,9 @@ EFFECTS = {
     "pull": "Fetching the central dense parameters from the dense servers.",
     "push": "Sending a dense gradient to the dense servers.",
     "exchange": "Elastic averaging of dense parameters with the central copy.",
-    "all_reduce": "Averaging dense gradients over all trainers, each receiving the mean.",
+    "all_reduce": "Averaging dense values over all trainers, each receiving the mean.",
+    "put": "Handing an item to another loop of the trainer.",
+    "take": "Waiting for an item from another loop of the trainer, such as the word to go on.",
     "other": "Between effects: what is left of an iteration after all its effects.",
 }
 

@@ -55,6 +55,10 @@ def page(
             "m": c.real.summary,
             "trace": traces.get(str(number)),
             "limits": _limits(c),
+            "syncing": all(
+                (r.summary.get("synchronisation") or {}).get("sync_gap")
+                for r in (c.simulated, c.real)
+            ),
         }
         for number, c in enumerate(findings.comparisons, start=1)
     ]

@@ -8,6 +8,7 @@ from typing import Any
 from recsim_train.results.rundir import RunRecord
 
 DATA, UNFINISHED = "depends on the data", "an unfinished run"
+ROUNDS = "each round of the background loops sends the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class EffectBytes:
     agree: bool
     """Exactly, not nearly."""
     excuse: str = ""
-    """Why a difference would be no fault: the size follows the ids in the data, or a process of
-    an unfinished run took its counts with it."""
+    """Why a difference would be no fault: the size follows the ids in the data, a process of an
+    unfinished run took its counts with it, or background loops go round at their own pace."""
 
     @property
     def difference(self) -> float | None:
@@ -46,11 +47,34 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
             effect=effect,
             predicted=p["bytes_by_effect"].get(effect) or 0.0,
             measured=m["bytes_by_effect"].get(effect) or 0.0,
-            agree=_agree(effect, p, m),
-            excuse=DATA if effect in dependent else "" if whole else UNFINISHED,
+            agree=_agree(effect, p, m) and _same_rounds(effect, p, m) is not False,
+            excuse=DATA
+            if effect in dependent
+            else UNFINISHED
+            if not whole
+            else _rounds_excuse(effect, p, m),
         )
         for effect in effects
     ]
+
+
+def _rounds(effect: str, summary: dict[str, Any]) -> float:
+    """Payload bytes if every background loop goes round once."""
+    return float(summary.get("round_bytes_by_effect", {}).get(effect, 0.0))
+
+
+def _same_rounds(effect: str, p: dict[str, Any], m: dict[str, Any]) -> bool | None:
+    """Whether background loops sent the same per round and per step; None: they sent nothing."""
+    if not _rounds(effect, p) and not _rounds(effect, m):
+        return None
+    per_step = p["bytes_by_effect"].get(effect), m["bytes_by_effect"].get(effect)
+    return _rounds(effect, p) == _rounds(effect, m) and per_step[0] == per_step[1]
+
+
+def _rounds_excuse(effect: str, p: dict[str, Any], m: dict[str, Any]) -> str:
+    """How many rounds there are per step is a matter of time; what one sends is not."""
+    same = _rounds(effect, p) == _rounds(effect, m) > 0
+    return ROUNDS if same and _agree(effect, p, m) else ""
 
 
 def _agree(effect: str, p: dict[str, Any], m: dict[str, Any]) -> bool:

@@ -37,6 +37,8 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "steps": [text.exact(d["steps"]) for d in documents],
         "time": [text.seconds(d["seconds"]) for d in documents],
         "payload/step": [_payload(d) for d in documents],
+        "sync gap": [text.sync_gap(d) for d in documents],
+        "staleness": [text.staleness(d) for d in documents],
         "bound by": [escape(str(d.get("bottleneck") or text.NONE)) for d in documents],
         "train loss": [_training(d) for d in documents],
         "loss": [text.number(d.get("loss"), 4) for d in documents],

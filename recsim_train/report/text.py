@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 NONE = "–"
 
@@ -78,6 +80,33 @@ def percent(value: float | None, *, signed: bool = False) -> str:
 def number(value: float | None, places: int = 3) -> str:
     """A plain figure such as an AUC."""
     return NONE if value is None else f"{value:.{places}f}".replace("-", "−")
+
+
+def sync_gap(summary: Mapping[str, Any]) -> str:
+    """Mean iterations between two syncs of a trainer: of all its threads, and of one."""
+    found = summary.get("synchronisation") or {}
+    gap = found.get("sync_gap")
+    if not gap:
+        return NONE
+    return f"{_digits(gap['mean'])} ({_digits(found['sync_gap_per_thread'])} per thread)"
+
+
+def spread(counts: Mapping[str, Any] | None) -> str:
+    """A distribution of counts in short: mean, median, 95th percentile, largest."""
+    if not counts:
+        return NONE
+    return (
+        f"{_digits(counts['mean'])} (median {counts['p50']}, 95 % up to {counts['p95']}, "
+        f"at most {counts['largest']})"
+    )
+
+
+def staleness(summary: Mapping[str, Any]) -> str:
+    """Mean staleness, where trainers synchronise now and then."""
+    found = summary.get("synchronisation") or {}
+    if not found.get("sync_gap") or not found.get("staleness"):
+        return NONE
+    return _digits(found["staleness"]["mean"])
 
 
 def effect(name: str) -> str:

@@ -1,4 +1,5 @@
-"""Throughput of a run and its 95 % interval, by the method of batch means.
+"""Throughput of a run and its 95 % interval, by the method of batch means; distances between
+synchronisations, and what gradients missed.
 
 The counted window goes from the first start to the last end of all counted iterations of all
 training loops. It is cut into equal windows, examples finished in each are counted (an iteration
@@ -8,7 +9,9 @@ that overlaps several windows is shared out by time), and the windows' rates are
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -127,6 +130,61 @@ def median(values: Sequence[float]) -> float:
     if len(ordered) % 2:
         return ordered[middle]
     return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Some counts in short; quantiles are values that occurred (nearest rank)."""
+
+    count: int
+    mean: float
+    p50: int
+    p95: int
+    largest: int
+
+
+def distribution(values: Sequence[int]) -> Distribution | None:
+    """None for no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    p50, p95 = (ordered[math.ceil(q * len(ordered)) - 1] for q in (0.5, 0.95))
+    return Distribution(len(ordered), sum(ordered) / len(ordered), p50, p95, ordered[-1])
+
+
+def example_level_parallelism(batch: int, threads: int, trainers: int) -> int:
+    """ELP: examples in the air at once, batch * threads per trainer * trainers."""
+    return batch * threads * trainers
+
+
+def sync_gaps(iterations: Iterable[Iteration], syncs: Iterable[float]) -> list[int]:
+    """Iterations between each two syncs of one trainer that follow one another.
+
+    ``iterations``: of all training loops of that trainer; one belongs to the gap in which it ends.
+    ``syncs``: when each sync was over. Before the first and after the last there is no gap.
+    """
+    ends = sorted(i.end for i in iterations)
+    places = [bisect_right(ends, time) for time in sorted(syncs)]
+    return [after - before for before, after in itertools.pairwise(places)]
+
+
+def staleness(iterations: Sequence[Iteration]) -> list[int]:
+    """Of each iteration: how many iterations of other training loops ended while it ran.
+
+    Their updates are what its gradient did not see. One that ends at the very start or end of the
+    iteration is not counted, so that loops in step have none.
+    """
+    ends = sorted(i.end for i in iterations)
+    own: dict[str, list[float]] = {}
+    for i in iterations:
+        own.setdefault(i.loop, []).append(i.end)
+    for of_loop in own.values():
+        of_loop.sort()
+
+    def inside(times: list[float], i: Iteration) -> int:
+        return max(0, bisect_left(times, i.end) - bisect_right(times, i.start))
+
+    return [inside(ends, i) - inside(own[i.loop], i) for i in iterations]
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import counted, throughput
+from recsim_train.results.statistics import (
+    counted,
+    distribution,
+    example_level_parallelism,
+    staleness,
+    sync_gaps,
+    throughput,
+)
+from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
 SERVED = "serve_"
 OTHER = "other"
+EXCHANGE = "exchange"
 
 
 def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[str, Any]:
@@ -28,7 +38,15 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[
     per_loop = len(done) / len(feeding)
     first, last = loss_ends(done, warmup, steps)
     iteration = mean_iteration(done)
-    payload = bytes_by_effect(outcome.totals)
+    trained, beside = divide(plan, outcome.totals)
+    payload = bytes_by_effect(trained)
+    per_round = bytes_per_round(outcome.rounds, beside)
+    rounds = rounds_per_iteration(plan, outcome.rounds, done)
+    per_step = {
+        effect: payload.get(effect, 0) / per_loop + per_round.get(effect, 0.0) * rounds
+        for effect in sorted(payload.keys() | per_round.keys())
+        if done
+    }
     figures: dict[str, Any] = clean(
         {
             "world": world,
@@ -53,17 +71,105 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[
             "seconds_per_iteration": iteration,
             "time_by_effect": time_by(outcome.totals, feeding, done),
             "time_by_operation": time_by(outcome.totals, feeding, done, operations=True),
-            "bytes_by_effect": {
-                effect: total / per_loop if done else None for effect, total in payload.items()
-            },
+            "bytes_by_effect": per_step if done else dict.fromkeys(payload),
             "total_bytes_by_effect": payload,
+            "round_bytes_by_effect": per_round,
             "counted_iterations": len(done),
-            "count_by_effect": counts_by_effect(outcome.totals),
+            "count_by_effect": counts_by_effect(trained),
+            "synchronisation": synchronisation(plan, outcome, done),
             "utilisation": {u.resource: u.busy for u in outcome.utilisation},
             "facts": outcome.facts,
         }
     )
     return figures
+
+
+Totals = dict[TotalKey, Total]
+
+
+def divide(plan: Plan, totals: Totals) -> tuple[Totals, Totals]:
+    """(totals of iterations, totals of background loops' rounds), servers' work for them included.
+
+    The second ones are keyed by the full name of the loop instead of the process.
+    """
+    names = {loop.name for loop in plan.background}
+    trained: Totals = {}
+    beside: Totals = {}
+    for key, total in totals.items():
+        client = key.loop if key.effect.startswith(SERVED) else f"{key.instance}.{key.loop}"
+        if client in names:
+            beside[TotalKey(client, key.instance, key.effect, key.name)] = total
+        else:
+            trained[key] = total
+    return trained, beside
+
+
+def bytes_per_round(rounds: Iterable[Iteration], beside: Totals) -> dict[str, float]:
+    """Payload bytes by effect if every background loop goes round once."""
+    done: dict[str, int] = defaultdict(int)
+    for i in rounds:
+        done[i.loop] += 1
+    found: dict[str, float] = defaultdict(float)
+    for key, total in beside.items():
+        if total.bytes and done[key.instance]:
+            found[folded(key.effect)] += total.bytes / done[key.instance]
+    return dict(found)
+
+
+def rounds_per_iteration(
+    plan: Plan, rounds: Iterable[Iteration], done: Sequence[Iteration]
+) -> float:
+    """Rounds of one background loop per counted iteration of one training loop."""
+    if not done or not plan.background:
+        return 0.0
+    inside = within(rounds, done)
+    return len(inside) / len(plan.background) / (len(done) / len(plan.training))
+
+
+def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Iteration]:
+    """The rounds that ended while counted iterations ran."""
+    start, end = min(i.start for i in done), max(i.end for i in done)
+    return [r for r in rounds if start < r.end <= end]
+
+
+def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> dict[str, Any]:
+    """Example-level parallelism, staleness, and the sync gap where trainers synchronise now and
+    then: in rounds of background loops or, where there are none, in exchanges of the workers."""
+    spec = plan.experiment
+    found: dict[str, Any] = {
+        "elp": example_level_parallelism(
+            spec.training.batch_size, plan.threads, spec.roles.trainers
+        ),
+        "staleness": None,
+        "sync_gap": None,
+        "sync_gap_per_thread": None,
+    }
+    if not done:
+        return found
+    if not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1:
+        found["staleness"] = distribution(staleness(done))
+    trainer_of = {loop.name: loop.trainer for loop in plan.all_loops}
+    syncs: dict[int, list[float]] = defaultdict(list)
+    if plan.background:
+        for done_round in within(outcome.rounds, done):
+            syncs[trainer_of[done_round.loop]].append(done_round.end)
+    elif not outcome.dropped_spans:  # else some of the exchanges are missing
+        counted_ones = {(i.loop, i.iteration) for i in done}
+        for span in outcome.spans:
+            loop = f"{span.instance}.{span.loop}"
+            if span.effect == EXCHANGE and (loop, span.iteration) in counted_ones:
+                syncs[trainer_of[loop]].append(span.end)
+    gaps = [
+        gap
+        for trainer, times in sorted(syncs.items())
+        for gap in sync_gaps((i for i in done if trainer_of[i.loop] == trainer), times)
+    ]
+    gap = distribution(gaps)
+    if gap is not None:
+        threads = len(plan.training) / spec.roles.trainers
+        found["sync_gap"] = gap
+        found["sync_gap_per_thread"] = gap.mean / threads
+    return found
 
 
 def folded(effect: str) -> str:
@@ -169,6 +275,8 @@ def clean(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [clean(v) for v in items]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return clean(dataclasses.asdict(value))
     item = getattr(value, "item", None)  # a numpy scalar
     if callable(item) and getattr(value, "shape", None) == ():
         return clean(item())

@@ -66,21 +66,35 @@ def explain(
     seconds = window.end - window.start
     examples = window.iterations * plan.experiment.training.batch_size
     utilisation, bounds = [], {}
+    aside = _aside(plan, totals)
     for resource, used in zip(resources, window.used, strict=True):
         busy = used / (resource.capacity * seconds) if seconds > 0 else 0.0
         utilisation.append(Utilisation(resource.name, min(1.0, busy)))
-        if used > 0:
+        if used > 0 and resource.name.partition(".")[0] not in aside:
             bounds[resource.name] = resource.capacity * examples / used
     if alone is not None:
         # An estimate from the first iterations: what was observed is possible in any case.
         bounds["loops"] = max(alone, predicted)
     bound = min(bounds.values(), default=predicted)
-    busiest = max(utilisation, key=lambda u: u.busy)
+    binding = [u for u in utilisation if u.resource.partition(".")[0] not in aside]
+    busiest = max(binding, key=lambda u: u.busy)
     if busiest.busy >= SATURATED:
         phrase = name_of(busiest.resource)
     else:
         phrase = _serial(plan, totals, busiest)
     return Explanation(utilisation, phrase, bound, bounds)
+
+
+def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:
+    """Processes that serve background loops only: those take what they get, and training does not
+    wait for them, however busy such a server is."""
+    background = {loop.name for loop in plan.background}
+    clients: dict[str, set[str]] = {}
+    for key in totals:
+        if key.effect.startswith("serve_"):
+            clients.setdefault(key.instance, set()).add(key.loop)
+    servers = {i.name for i in plan.instances if i.role != "trainer"}
+    return {name for name, asking in clients.items() if name in servers and asking <= background}
 
 
 def name_of(resource: str) -> str:

@@ -206,19 +206,41 @@ class Queue:
 
 
 class Handover:
-    """A bounded queue between the loops of one process."""
+    """A bounded queue between the loops of one process; any number of them at both ends."""
 
     def __init__(self, kernel: Kernel, capacity: int) -> None:
-        self._queue = Queue(kernel, capacity)
+        self._kernel = kernel
+        self._free = capacity
+        self._items: deque[Any] = deque()
+        self._takers: deque[Event] = deque()
+        self._producers: deque[Event] = deque()
 
     def put(self, item: Any) -> Steps:
         """Waits for room."""
-        yield self._queue.reserve()
-        self._queue.put(item)
+        if self._free:
+            self._free -= 1
+        else:
+            room = self._kernel.event()
+            self._producers.append(room)
+            yield room
+        if self._takers:
+            self._takers.popleft().succeed(item)
+        else:
+            self._items.append(item)
 
     def take(self) -> Steps:
-        """Waits for the oldest item and returns it."""
-        return (yield self._queue.get())
+        """Waits for the oldest item and returns it; its place is free from then on."""
+        if self._items:
+            item = self._items.popleft()
+        else:
+            taker = self._kernel.event()
+            self._takers.append(taker)
+            item = yield taker
+        if self._producers:
+            self._producers.popleft().succeed()
+        else:
+            self._free += 1
+        return item
 
 
 class Countdown:

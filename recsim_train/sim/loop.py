@@ -38,6 +38,8 @@ class LoopState:
         """Connections to shards in other processes, by service and shard."""
         self.iteration = -1
         self.started = 0.0
+        self.acted = False
+        """Of a background loop: whether anything but `Agree` happened in this round."""
         self.completed = 0
         """Iterations that have ended."""
         self.unserved: dict[int, int] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from numbers import Real
 from types import UnionType
 
 from recsim_train.config.cluster import Cluster
@@ -172,6 +173,7 @@ class Runtime:
                     f"{loop.name} failed at {line}: {type(error).__name__}: {error}"
                 ) from error
             answer, failure = None, None
+            loop.acted = not isinstance(effect, effects.Agree)
             perform = _PERFORM.get(type(effect))
             if perform is None:
                 raise StrategyError(
@@ -188,7 +190,7 @@ class Runtime:
                 continue
             series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
             series.add(loop.iteration, start, self.kernel.now, payload)
-        if not loop.background:  # the round in which it learned of the end is none
+        if not loop.background or loop.acted:  # a round that only learned of the end is none
             self._close_iteration(loop)
         loop.finished = True
 
@@ -307,7 +309,7 @@ class Runtime:
                 GhostDense(self.elements, self.elements * self.bytes),
                 GhostRows(rows.ids, gradient=True),
             )
-        if name in ("snapshot", "drain"):
+        if name in ("snapshot", "drain", "block_step"):
             return GhostDense(self.elements, self.elements * self.bytes)
         return None
 
@@ -342,7 +344,7 @@ class Runtime:
 
     def _exchange(self, loop: LoopState, effect: effects.Exchange) -> Steps:
         service = self._dense_service(effect.service)
-        answer, payload = yield from service.exchange(loop, effect.parameters)
+        answer, payload = yield from service.exchange(loop, effect.parameters, effect.central)
         return answer, effect.service, payload
 
     def _all_reduce(self, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
@@ -450,6 +452,8 @@ _ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "load": (GhostDense,),
     "snapshot": (),
     "subtract": (GhostDense,),
+    "interpolate": (GhostDense, Real),
+    "block_step": (GhostDense, Real, Real),
     "accumulate": (GhostDense,),
     "drain": (),
     "net_open": (Batch, GhostRows),

@@ -302,10 +302,11 @@ class DenseRuntime(Service):
         payload = yield from self._talk(loop, "push", "dense_apply", sends=True, answers=False)
         return None, payload
 
-    def exchange(self, loop: LoopState, parameters: object) -> Steps:
+    def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
         """Returns (dense difference, payload bytes)."""
         self._check("Exchange", parameters)
-        payload = yield from self._talk(loop, "exchange", "dense_elastic", sends=True, answers=True)
+        operation = "dense_elastic" if central == "old" else "dense_elastic_new"
+        payload = yield from self._talk(loop, "exchange", operation, sends=True, answers=True)
         return GhostDense(self.elements, self.elements * self._bytes), payload
 
     def _check(self, effect: str, value: object) -> None:

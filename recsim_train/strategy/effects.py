@@ -92,12 +92,14 @@ class Exchange(Effect[Dense]):
     """Elastic averaging with the central copy: send w, receive alpha * (w - w_central).
 
     The shard moves its copy by the same difference, both computed from the old values
-    (EASGD: Zhang, Choromanska and LeCun 2015, eq. 5 and 6).
+    (EASGD: Zhang, Choromanska and LeCun 2015, eq. 5 and 6). ``central`` "new": the answer uses the
+    copy as it is after that move.
     """
 
     service: str
     parameters: Dense
     alpha: float
+    central: Literal["old", "new"] = "old"
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +135,8 @@ class Agree(Effect[bool]):
     """Whether every member of ``group`` says yes; without a group, this loop's own answer.
 
     A loop that consumes no batches begins a new round with each `Agree`, so that "until all have
-    finished" reads ``while not await Agree(self.finished, group)``. One flag travels, no payload.
+    finished" reads ``while not await Agree(self.finished, group)``; a last round with nothing in it
+    but this is none. One flag travels, no payload.
     """
 
     yes: bool

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
     DENSE,
-    EMBEDDING,
     DenseService,
     EmbeddingService,
     Loop,
@@ -15,18 +14,10 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import Compute, Exchange, Lookup, Pull, Push, Update, batches
-from recsim_train.strategy.operations import (
-    ACCUMULATE,
-    APPLY,
-    DEDUPLICATE,
-    DRAIN,
-    FORWARD_BACKWARD,
-    LOAD,
-    SNAPSHOT,
-    SUBTRACT,
-)
-from recsim_train.strategy.values import Batch, Dense, Ids
+from recsim_train.strategy.effects import Compute, Pull, Push, batches
+from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
+from recsim_train.strategy.steps import elastic_exchange, learn
+from recsim_train.strategy.values import Batch
 
 
 @dataclass
@@ -70,7 +61,7 @@ class FlatPS(Strategy):
     async def downpour_step(self, batch: Batch, iteration: int) -> None:
         if iteration % self.every == 0:
             await Compute(LOAD, await Pull(DENSE))
-        gradient = await self.learn(batch)
+        gradient = await learn(batch, self.pooling)
         if self.every == 1:
             await Push(DENSE, gradient)
             return
@@ -80,22 +71,9 @@ class FlatPS(Strategy):
             await Push(DENSE, await Compute(DRAIN))
 
     async def easgd_step(self, batch: Batch, iteration: int) -> None:
-        await Compute(APPLY, await self.learn(batch))
+        await Compute(APPLY, await learn(batch, self.pooling))
         if iteration % self.every == self.every - 1:
-            replica = await Compute(SNAPSHOT)
-            await Compute(SUBTRACT, await Exchange(DENSE, replica, self.alpha))
-
-    async def learn(self, batch: Batch) -> Dense:
-        rows = await Lookup(EMBEDDING, await self.keys(batch))
-        gradients = await Compute(FORWARD_BACKWARD, batch, rows)
-        await Update(EMBEDDING, gradients.rows)
-        return gradients.dense
-
-    async def keys(self, batch: Batch) -> Ids:
-        ids = batch.ids
-        if self.pooling == "worker":
-            ids = await Compute(DEDUPLICATE, ids)
-        return ids
+            await elastic_exchange(self.alpha)
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE))

@@ -44,6 +44,16 @@ SNAPSHOT: Operation[Dense] = Operation("snapshot", "() -> a copy of this host's 
 SUBTRACT: Operation[None] = Operation(
     "subtract", "(dense): replica -= value, in place, so that concurrent steps survive"
 )
+INTERPOLATE: Operation[None] = Operation(
+    "interpolate",
+    "(dense, share): replica += share * (value - replica), in place, so that concurrent steps "
+    "survive",
+)
+BLOCK_STEP: Operation[Dense] = Operation(
+    "block_step",
+    "(mean, rate, momentum) -> this loop's global model after D = momentum * D + rate * (mean - "
+    "model), model += D",
+)
 ACCUMULATE: Operation[None] = Operation(
     "accumulate", "(dense gradient): add to this loop's accumulator"
 )
@@ -79,6 +89,8 @@ OPERATIONS: tuple[Operation[object], ...] = (
     LOAD,
     SNAPSHOT,
     SUBTRACT,
+    INTERPOLATE,
+    BLOCK_STEP,
     ACCUMULATE,
     DRAIN,
     NET_OPEN,

@@ -21,6 +21,7 @@ _BUILT_IN = {
     "allreduce": "recsim_train.strategy.allreduce:AllReduceSGD",
     "des": "recsim_train.strategy.des:DES",
     "hierarchical": "recsim_train.strategy.hierarchical:Hierarchical",
+    "shadowsync": "recsim_train.strategy.shadowsync:ShadowSync",
 }
 _registered: dict[str, type[Strategy]] = {}
 

@@ -250,6 +250,8 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "load": _streams(2, 2, 1),
     "snapshot": _streams(2, 2, 3),
     "subtract": _streams(3, 2, 1),
+    "interpolate": _streams(3, 2, 1),
+    "block_step": _streams(13, 7, 10),
     "accumulate": _streams(3, 2, 1),
     "drain": _streams(3, 3, 4),
     # on a net that is cut over hosts
@@ -273,6 +275,7 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "dense_read": _streams(2, 2, 3),
     "dense_apply": dense_step,
     "dense_elastic": _streams(8, 4, 7),
+    "dense_elastic_new": _streams(10, 5, 8),
 }
 """Every operation by name. The executor has one kernel for each."""
 

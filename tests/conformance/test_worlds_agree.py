@@ -44,6 +44,19 @@ STRATEGIES = {
     "rows": StrategyChoice(kind="flat_ps", options={"pooling": "worker"}),
     "allreduce": StrategyChoice(kind="allreduce"),
     "allreduce rows": StrategyChoice(kind="allreduce", options={"pooling": "worker"}),
+    "fr-easgd": StrategyChoice(
+        kind="shadowsync", options={"sync": "foreground", "every": 2, "central": "new"}
+    ),
+    **{
+        f"fr-{name}": StrategyChoice(
+            kind="shadowsync", options={"algorithm": name, "sync": "foreground", "every": 3}
+        )
+        for name in ("ma", "bmuf")
+    },
+}
+SHADOWS = {
+    f"s-{name}": StrategyChoice(kind="shadowsync", options={"algorithm": name})
+    for name in ("easgd", "ma", "bmuf")
 }
 CASES = [("servers", name) for name in STRATEGIES] + [
     ("readers", "downpour"),
@@ -52,6 +65,14 @@ CASES = [("servers", name) for name in STRATEGIES] + [
     ("no servers", "allreduce rows"),
     ("one process", "downpour"),
     ("one process", "allreduce"),
+    ("one process", "fr-ma"),
+]
+SHADOW_CASES = [
+    ("servers", "s-easgd"),
+    ("servers", "s-ma"),
+    ("readers", "s-bmuf"),
+    ("no servers", "s-easgd"),
+    ("one process", "s-ma"),
 ]
 
 
@@ -117,6 +138,64 @@ def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) 
     assert payload(predicted) == payload(real)
     if roles == "servers":
         assert sum(payload(real).values()) > 0
+
+
+Round = tuple[tuple[str, str, int], ...]
+
+
+def rounds_of(plan: Plan, outcome: Outcome) -> dict[str, list[Round]]:
+    """(effect, name, payload bytes) of every round of every background loop, in order."""
+    found: dict[str, dict[int, list[tuple[float, str, str, int]]]] = {
+        loop.name: defaultdict(list) for loop in plan.background
+    }
+    ended = {(done.loop, done.iteration) for done in outcome.rounds}
+    for span in outcome.spans:
+        loop = f"{span.instance}.{span.loop}"
+        if (loop, span.iteration) in ended:
+            found[loop][span.iteration].append((span.start, span.effect, span.name, span.bytes))
+    assert {(loop, n) for loop, rounds in found.items() for n in rounds} == ended
+    return {
+        loop: [tuple(s[1:] for s in sorted(rounds[n], key=lambda s: s[0])) for n in sorted(rounds)]
+        for loop, rounds in found.items()
+    }
+
+
+@pytest.mark.parametrize(("roles", "strategy"), SHADOW_CASES)
+def test_background_rounds_agree_one_by_one(roles: str, strategy: str, tmp_path: Path) -> None:
+    """How many rounds there are is a matter of time; what one of them does and sends is not."""
+    plan = make_plan(ROLES[roles], SHADOWS[strategy])
+    real = execute(plan, staging=tmp_path)
+    predicted = simulate(plan, load_cluster(PROFILE, None))
+    ours, theirs = rounds_of(plan, predicted), rounds_of(plan, real)
+    assert ours.keys() == theirs.keys()
+    assert len(ours) == plan.experiment.roles.trainers
+    for loop in ours:
+        assert set(ours[loop]) == set(theirs[loop])
+        assert len(set(ours[loop])) == 1
+    background = {loop.label for loop in plan.background}
+    trained = [
+        {key: value for key, value in sequences(outcome).items() if key[1] not in background}
+        for outcome in (predicted, real)
+    ]
+    assert trained[0] == trained[1]
+    # totals say the same, servers' share included: bytes of one round, and of one iteration
+    names = {loop.name for loop in plan.background}
+    sent = []
+    for outcome in (predicted, real):
+        beside = {i.loop: 0 for i in outcome.rounds}
+        for done in outcome.rounds:
+            beside[done.loop] += 1
+        bytes_of = defaultdict(int)
+        for key, total in outcome.totals.items():
+            client = key.loop if key.effect.startswith("serve_") else f"{key.instance}.{key.loop}"
+            share = beside[client] if client in names else 1
+            assert total.bytes % share == 0
+            if total.bytes:
+                bytes_of[key.instance, key.loop, key.effect] += total.bytes // share
+        sent.append(dict(bytes_of))
+    assert sent[0] == sent[1]
+    if roles != "one process":
+        assert any(key[2] in ("exchange", "all_reduce") for key in sent[0])
 
 
 def test_the_comparison_of_bytes_can_fail(tmp_path: Path) -> None:

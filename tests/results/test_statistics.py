@@ -6,9 +6,14 @@ import random
 import pytest
 
 from recsim_train.results.statistics import (
+    Distribution,
+    distribution,
+    example_level_parallelism,
     half_width,
     kendall_tau,
     median,
+    staleness,
+    sync_gaps,
     t_quantile,
     throughput,
     window_count,
@@ -121,3 +126,43 @@ def test_kendall_tau() -> None:
     assert kendall_tau([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(4 / 6)
     assert kendall_tau([1], [1]) is None
     assert kendall_tau([1, 1], [1, 2]) is None
+
+
+def test_sync_gaps_count_the_iterations_of_all_threads() -> None:
+    both = process([1.0] * 12, "trainer[0].worker[0]") + process([2.0] * 6, "trainer[0].worker[1]")
+    # ends: 1 2 2 3 4 4 5 6 6 ... ; one at the very end of a sync belongs to the gap before it
+    assert sync_gaps(both, [6.0, 0.5, 3.0]) == [4, 5]
+    assert sync_gaps(both, [3.0]) == []
+    assert sync_gaps([], [1.0, 2.0, 3.0]) == [0, 0]
+
+
+def test_staleness_is_what_others_ended_meanwhile() -> None:
+    fast = process([1.0] * 6, "trainer[0].worker[0]")
+    slow = [Iteration("trainer[1].worker[0]", 0, 0.5, 3.5), Iteration("x", 0, 3.5, 6.0)]
+    # slow saw the ends at 1, 2, 3; x those at 4 and 5, and 6 is its own end
+    assert staleness([*fast, *slow]) == [0, 0, 0, 1, 0, 0, 3, 2]
+    in_step = process([1.0] * 5, "a") + process([1.0] * 5, "b") + process([1.0] * 5, "c")
+    assert staleness(in_step) == [0] * 15
+
+
+def test_staleness_against_its_definition() -> None:
+    generator = random.Random(7)
+    loops = [
+        process([generator.choice([0.5, 1.0, 1.7]) for _ in range(20)], f"l{n}") for n in range(4)
+    ]
+    everything = [i for loop in loops for i in loop]
+    wanted = [
+        sum(o.loop != i.loop and i.start < o.end < i.end for o in everything) for i in everything
+    ]
+    assert staleness(everything) == wanted
+    assert max(wanted) > 3
+
+
+def test_distribution_has_values_that_occurred() -> None:
+    assert distribution([]) is None
+    assert distribution([7]) == Distribution(1, 7.0, 7, 7, 7)
+    assert distribution([*range(1, 101)][::-1]) == Distribution(100, 50.5, 50, 95, 100)
+
+
+def test_example_level_parallelism() -> None:
+    assert example_level_parallelism(200, 24, 20) == 96_000

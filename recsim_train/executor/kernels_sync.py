@@ -1,0 +1,55 @@
+"""Kernels of synchronisation: what moves a replica or the central copy towards another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from recsim_train.executor.model import initial_dense
+from recsim_train.executor.values import RealDense
+
+if TYPE_CHECKING:
+    from recsim_train.executor.kernels import DenseState, Worker
+
+
+@dataclass(slots=True)
+class Block:
+    """Global model and momentum [parameters] of blockwise model updates."""
+
+    model: Tensor
+    momentum: Tensor
+
+
+def interpolate(worker: Worker, value: RealDense, share: float) -> None:
+    """replica += share * (value - replica), in place: overwriting would lose what other threads
+    have added since ``value`` was computed."""
+    worker.replica.parameters.lerp_(value.tensor, share)
+
+
+def block_step(worker: Worker, mean: RealDense, rate: float, momentum: float) -> RealDense:
+    """D = momentum * D + rate * (mean - model); model += D; a copy of the model.
+
+    The model starts where all replicas do, so that every trainer holds the same one.
+    """
+    if worker.block is None:
+        start = initial_dense(worker.replica.model, worker.replica.seed)
+        worker.block = Block(start, torch.zeros_like(start))
+    block = worker.block
+    block.momentum.mul_(momentum).add_(mean.tensor.sub(block.model), alpha=rate)
+    block.model.add_(block.momentum)
+    return RealDense(block.model.clone())
+
+
+def dense_elastic(state: DenseState, parameters: Tensor, alpha: float) -> Tensor:
+    """d = alpha * (w - c) from the old values; c += d; the answer is d (EASGD)."""
+    difference = parameters.sub(state.values).mul_(alpha)
+    state.values.add_(difference)
+    return difference
+
+
+def dense_elastic_new(state: DenseState, parameters: Tensor, alpha: float) -> Tensor:
+    """As `dense_elastic`, but the answer is alpha * (w - c) with the new c: (1 - alpha) * d."""
+    return dense_elastic(state, parameters, alpha).mul_(1.0 - alpha)
