@@ -31,7 +31,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     from rich.table import Table
 
     columns = {
-        "strategy": [escape(str(d["strategy"])) for d in documents],
+        "strategy": [escape(title(str(d["strategy"]), d)) for d in documents],
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
@@ -52,6 +52,13 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     for row in zip(*(columns[name] for name in shown), strict=True):
         table.add_row(*row)
     return table
+
+
+def title(strategy: str, document: Mapping[str, Any]) -> str:
+    """A strategy's name with the parts that it is composed of."""
+    options = document.get("strategy_options", {})
+    parts = [f"{key} {v['kind']}" for key, v in options.items() if isinstance(v, dict)]
+    return f"{strategy} ({', '.join(parts)})" if parts else strategy
 
 
 def _rate(document: Mapping[str, Any]) -> str:

@@ -23,10 +23,18 @@ TRAINERS = "trainers"
 
 
 def option(
-    default: T, *, help: str, minimum: float | None = None, maximum: float | None = None
+    default: T,
+    *,
+    help: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    share: bool = False,
 ) -> T:
-    """A strategy's setting: a dataclass field with a help line and inclusive limits."""
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum}
+    """A setting of a strategy or a part: a dataclass field with a help line and inclusive limits.
+
+    ``share``: a fraction of one that is written in per cent.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "share": share}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -36,12 +44,15 @@ class EmbeddingService:
 
     ``pooling``: where bags are summed. "server": pooled vectors travel; "worker": rows of unique
     ids travel. ``apply``: "on_arrival" (asynchronous, Hogwild) or "together" (the sum of all
-    trainers' gradients is applied once all have arrived, and then acknowledged).
+    trainers' gradients is applied once all have arrived, and then acknowledged). ``keep``: share
+    of each example's pooled values at a shard that travels, the largest by size; with "server"
+    pooling only.
     """
 
     name: str = EMBEDDING
     pooling: Literal["server", "worker"] = "server"
     apply: Literal["on_arrival", "together"] = "on_arrival"
+    keep: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +111,17 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a strategy needs from the cluster."""
+    """What a strategy needs from the cluster.
+
+    ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
+    the data, and every loop holds a residual [dense parameters].
+    """
 
     loops: tuple[Loop, ...]
     services: tuple[EmbeddingService | DenseService, ...]
     groups: tuple[Group, ...] = ()
     queues: tuple[LocalQueue, ...] = ()
+    thresholded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +147,10 @@ class Strategy:
     def topology(self, threads: int) -> Topology:
         """The loops, services and groups of one trainer with ``threads`` worker threads."""
         raise NotImplementedError
+
+    def problems(self) -> list[str]:
+        """What is wrong with the options together, one sentence each."""
+        return []
 
     async def finish(self) -> None:
         """Bring the weights to be evaluated into trainer 0's replica. Runs once, after training."""

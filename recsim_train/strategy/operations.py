@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from recsim_train.strategy.values import Dense, Gradients, Ids
+from recsim_train.strategy.values import Block, Dense, Gradients, Ids, Masked, Sparse
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,6 +42,26 @@ ACCUMULATE: Operation[None] = Operation(
 DRAIN: Operation[Dense] = Operation(
     "drain", "() -> this loop's accumulated gradient; the accumulator is zero afterwards"
 )
+THRESHOLD: Operation[None] = Operation(
+    "threshold",
+    "(dense, share): per tensor, the size that a share of residual + value reaches or exceeds",
+)
+SPARSIFY: Operation[Sparse] = Operation(
+    "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
+)
+DENSIFY: Operation[Dense] = Operation("densify", "(parts) -> the mean of sparse vectors")
+MASK: Operation[Masked] = Operation(
+    "mask", "(block, share) -> the largest entries of every row, with their places"
+)
+UNMASK: Operation[Block] = Operation(
+    "unmask", "(masked) -> the block with zeros where nothing was kept"
+)
+PICK: Operation[Masked] = Operation(
+    "pick", "(block, masked) -> the block's entries at the kept places, without the places"
+)
+UNPICK: Operation[Block] = Operation(
+    "unpick", "(picked, masked) -> the picked entries at the kept places, zeros elsewhere"
+)
 
 OPERATIONS: tuple[Operation[object], ...] = (
     DEDUPLICATE,
@@ -52,4 +72,11 @@ OPERATIONS: tuple[Operation[object], ...] = (
     SUBTRACT,
     ACCUMULATE,
     DRAIN,
+    THRESHOLD,
+    SPARSIFY,
+    DENSIFY,
+    MASK,
+    UNMASK,
+    PICK,
+    UNPICK,
 )

@@ -242,3 +242,13 @@ def test_folders_are_expanded_and_runs_taken_once(tmp_path: Path, factory: Any) 
             load_runs([path])
     with pytest.raises(UserError, match="no run directory"):
         load_runs([])
+
+
+def test_a_part_of_a_strategy_is_in_its_label(tmp_path: Path, factory: Any) -> None:
+    dct = {"kind": "dct", "density": "5 %"}
+    both(factory, tmp_path, factory.plan(options={"compression": dct}))
+    (only,) = compare(load_runs([tmp_path])).comparisons
+    assert only.label == "flat_ps (compression dct)"
+    both(factory, tmp_path, factory.plan(options={"compression": dct | {"density": "2 %"}}))
+    labels = {c.label for c in compare(load_runs([tmp_path])).comparisons}
+    assert "flat_ps (compression dct, density 2 %)" in labels
