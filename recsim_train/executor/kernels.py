@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.executor import compress
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.placement.plan import TableSlice
@@ -63,6 +64,7 @@ class Worker:
         self.pooling = pooling
         self.net = DenseNet(replica.model, replica.parameters)
         self.accumulated: Tensor | None = None
+        self.residual = compress.Residual(replica.model)
         self.loss = float("nan")
 
 
@@ -381,5 +383,5 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_apply,
         dense_elastic,
     )
-}
+} | compress.COMPRESSION_KERNELS
 """Every kernel by its operation's name."""

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     PUSH = 4
     EXCHANGE = 5
     STOP = 6
+    PUSH_SPARSE = 7
 
 
 class Service(IntEnum):
@@ -50,6 +51,7 @@ class Header:
     iteration: int = -1
     payload_bytes: int = 0
     batch: int = 0
+    """Examples; of a sparse push, entries."""
     alpha: float = 0.0
     counts: tuple[int, ...] = ()
     """Ids of each slice."""

@@ -40,9 +40,10 @@ class Pricing:
         tables: int = 0,
         elements: int = 0,
         shards: int = 1,
+        kept: float = 0,
     ) -> Seconds:
         """Seconds of one named operation; see `recsim_train.workload.operations.Scope`."""
-        key = (name, pooling, ids, unique, tables, elements, shards)
+        key = (name, pooling, ids, unique, tables, elements, shards, kept)
         known = self._known.get(key)
         if known is None:
             scope = operations.Scope(
@@ -55,6 +56,7 @@ class Pricing:
                 tables=tables,
                 elements=elements,
                 shards=shards,
+                kept=kept,
             )
             known = operations.seconds(operations.cost(name, scope), self.prices)
             if len(self._known) >= _REMEMBERED:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.workload import shape
+from recsim_train.workload.compress_costs import COMPRESSION
 
 Work = Mapping[str, float]
 
@@ -28,7 +29,8 @@ class Scope:
 
     ``batch``: examples; ``ids``: ids in the batch or, for a shard's operation, those routed to the
     shard; ``unique``: distinct (table, id) pairs among them; ``tables``: tables or slices touched;
-    ``elements``: dense parameters touched; ``shards``: shards a client talks to.
+    ``elements``: dense parameters or activations touched; ``kept``: those of them that a
+    compression keeps; ``shards``: shards a client talks to.
     """
 
     model: Model
@@ -40,6 +42,7 @@ class Scope:
     tables: int = 0
     elements: int = 0
     shards: int = 1
+    kept: float = 0.0
 
 
 _REGISTER = 16
@@ -278,6 +281,8 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "dense_read": _streams(2, 2, 3),
     "dense_apply": dense_step,
     "dense_elastic": _streams(8, 4, 7),
+    # what a compression does on either side
+    **COMPRESSION,
 }
 """Every operation by name. The executor has one kernel for each."""
 

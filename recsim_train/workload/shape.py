@@ -52,3 +52,8 @@ def mean_ids(model: Model, table: int) -> float:
     """Mean ids per example of a table: bags of a variable table hold 1 to ``ids`` ids."""
     spec = model.tables[table]
     return (1 + spec.ids) / 2 if spec.variable else float(spec.ids)
+
+
+def dense_tensors(model: Model) -> list[int]:
+    """Elements of each tensor of the flat dense parameters, in order: weight, bias, weight ..."""
+    return [count for i, o in layers(model) for count in (i * o, o)]
