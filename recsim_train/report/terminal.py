@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import text
+from recsim_train.report import compression, text
 from recsim_train.report.write import ReportResult
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "steps": [text.exact(d["steps"]) for d in documents],
         "time": [text.seconds(d["seconds"]) for d in documents],
         "payload/step": [_payload(d) for d in documents],
+        "compression": [compression.cell(d) for d in documents],
         "bound by": [escape(str(d.get("bottleneck") or text.NONE)) for d in documents],
         "train loss": [_training(d) for d in documents],
         "loss": [text.number(d.get("loss"), 4) for d in documents],
@@ -47,7 +48,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [name for name, cells in columns.items() if any(c != text.NONE for c in cells)]
     for name in shown:
-        words = name in ("strategy", "world", "bound by", "status")
+        words = name in ("strategy", "world", "compression", "bound by", "status")
         table.add_column(name, justify="left" if words else "right", overflow="fold")
     for row in zip(*(columns[name] for name in shown), strict=True):
         table.add_row(*row)
@@ -135,6 +136,8 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(f"why: {c.label}", style="bold", markup=False)
             for sentence in c.why.sentences:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
+        for sentence in c.compression:
+            out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:
         out.print()
