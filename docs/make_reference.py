@@ -13,6 +13,7 @@ from pathlib import Path
 from recsim_train.config.cluster import Cluster, Costs, Host, Network
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
+from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
 TARGET = Path(__file__).with_name("reference.md")
@@ -77,10 +78,8 @@ def build() -> str:
         step = "lock-step, one worker thread per trainer" if strategy.lock_step else "free-running"
         parts.append(f"### {kind}\n\n{strategy.summary}; {step}. Source: {strategy.source}.\n")
         parts.append("| option | default | meaning |\n|---|---|---|")
-        for option in options[kind].values():
-            choices = f" ({', '.join(option.choices)})" if option.choices else ""
-            means = option.help + choices
-            parts.append(f"| `strategy.{option.name}` | {option.default} | {means} |")
+        for name, option, means in rows(options[kind]):
+            parts.append(f"| `strategy.{name}` | {option.default} | {cell(means)} |")
         parts.append("")
     parts.append("## Model presets\n\n```")
     parts += list(describe_presets())

@@ -15,15 +15,15 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @common.guarded
 def strategies() -> None:
     """Every strategy, where it comes from, and its options."""
+    from recsim_train.strategy.options import rows
     from recsim_train.strategy.registry import schemas
     from recsim_train.strategy.registry import strategies as known
 
     options = schemas()
     for kind, strategy in known().items():
         typer.echo(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
-        for option in options[kind].values():
-            choices = f" ({' | '.join(option.choices)})" if option.choices else ""
-            typer.echo(f"  {option.name} = {option.default}{choices}: {option.help}")
+        for name, option, means in rows(options[kind]):
+            typer.echo(f"  {name} = {option.default}: {means}")
 
 
 @app.command("presets")

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+from recsim_train.config.choices import check_choice, unknown
 from recsim_train.config.experiment import Model, Table
 from recsim_train.config.explain import check
-from recsim_train.config.options import Schemas, check_option
+from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import Findings, KeyPath, shown, suggest
+from recsim_train.config.problems import Findings, KeyPath, shown
 
 MODEL_KEYS = ("preset", "max_rows")
 """Keys of ``model`` beyond the model's own fields."""
 MOST_TABLES = 100_000
 _EXPECTED_MODEL = "expected a preset's name or a mapping"
 _EXPECTED_STRATEGY = "expected a strategy's name, a mapping with 'kind' and options, or a list"
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The sentence for a name that does not exist."""
-    names = list(known)
-    hint = suggest(name, names)
-    lead = f"unknown {what} {name!r}{hint}"
-    return f"{lead} Known: {', '.join(names)}" if hint else f"{lead}; known: {', '.join(names)}"
 
 
 def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
@@ -157,25 +149,5 @@ def _strategy(
     if kind not in schemas:
         findings.add(kind_path, unknown("strategy", kind, schemas))
         return None
-    known = schemas[kind]
-    options: dict[str, Any] = {}
-    sound = True
-    for name, value in given.items():
-        option = known.get(name)
-        if option is None:
-            hint = suggest(name, ["kind", *known])
-            hint = hint or (f"; it has: {', '.join(known)}" if known else "; it has none")
-            message = f"strategy {kind!r} has no option {name!r}{hint}"
-            findings.add((*at, name), message, at_key=True)
-            sound = False
-            continue
-        try:
-            checked = check_option(option, value)
-        except ValueError as error:
-            findings.add((*at, name), str(error))
-            sound = False
-            continue
-        if checked != option.default:
-            options[name] = checked
-    ordered = {name: options[name] for name in known if name in options}
-    return {"kind": kind, "options": ordered} if sound else None
+    options = check_choice(f"strategy {kind!r}", schemas[kind], given, at, findings)
+    return None if options is None else {"kind": kind, "options": options}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from recsim_train.config.problems import shown, suggest
+from recsim_train.config.units import SHARE, SHARES, parse_quantity
 
 
 class OptionSchema(Protocol):
@@ -17,7 +18,7 @@ class OptionSchema(Protocol):
 
     @property
     def type(self) -> str:
-        """One of "int", "float", "bool", "str"."""
+        """One of "int", "float", "bool", "str", "share" (written in per cent) and "part"."""
 
     @property
     def choices(self) -> Sequence[Any] | None:
@@ -25,7 +26,7 @@ class OptionSchema(Protocol):
 
     @property
     def default(self) -> Any:
-        """Value where nothing is written."""
+        """Value where nothing is written, as it would be written; of a part its name."""
 
     @property
     def minimum(self) -> float | None:
@@ -39,6 +40,10 @@ class OptionSchema(Protocol):
     def help(self) -> str:
         """One line on what it means, with its unit."""
 
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, OptionSchema]]:
+        """Of a part: the options of each that may be chosen, by its name."""
+
 
 Schemas = Mapping[str, Mapping[str, OptionSchema]]
 """Options by strategy name and option name."""
@@ -50,6 +55,11 @@ def expected_option(schema: OptionSchema) -> str:
     """What a value must be, in words: "an integer of at least 1"."""
     if schema.choices:
         return "one of " + ", ".join(repr(c) for c in schema.choices)
+    if schema.type == "share":
+        limits = [None if x is None else x * 100 for x in (schema.minimum, schema.maximum)]
+        noun = f"{SHARE.what} such as {SHARE.example!r}"
+        words = bounded(noun, at_least=limits[0], at_most=limits[1])
+        return words.replace(" and at most", " % and at most") + " %"
     return bounded(_NOUNS[schema.type], at_least=schema.minimum, at_most=schema.maximum)
 
 
@@ -76,6 +86,8 @@ def bounded(
 
 def check_option(schema: OptionSchema, value: object) -> object:
     """The value in the option's own type; ValueError with one sentence if it does not fit."""
+    if schema.type == "share":
+        return _checked_share(schema, value)
     wrong = f"expected {expected_option(schema)}, got {shown(value)}"
     if schema.choices:
         if value not in schema.choices or isinstance(value, bool) != (schema.type == "bool"):
@@ -102,3 +114,12 @@ def check_option(schema: OptionSchema, value: object) -> object:
     if too_small or too_large:
         raise ValueError(wrong)
     return checked
+
+
+def _checked_share(schema: OptionSchema, value: object) -> str:
+    """The share as it is written, so that the resolved experiment reads back the same."""
+    number = parse_quantity(value, SHARES, SHARE.what, SHARE.example)
+    low, high = schema.minimum, schema.maximum
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise ValueError(f"expected {expected_option(schema)}, got {shown(value)}")
+    return SHARE.format_exact(number)

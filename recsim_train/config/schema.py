@@ -11,7 +11,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.units import DURATION
+from recsim_train.config.units import DURATION, SHARE
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/"
@@ -27,7 +27,7 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
     strategy = schema["properties"].pop("strategies")
     definitions["Tables"] = _tables(definitions["Table"])
     definitions["Model"] = _model(definitions["Model"])
-    definitions["Strategy"] = _strategy(schemas)
+    definitions["Strategy"] = _named(schemas)
     schema["properties"]["strategy"] = {
         "description": strategy["description"],
         "anyOf": [
@@ -114,8 +114,8 @@ def _tables(table: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [{"type": "array", "minItems": 1, "items": items}, alike]}
 
 
-def _strategy(schemas: Schemas) -> dict[str, Any]:
-    """A name, or a mapping with the strategy's own options."""
+def _named(schemas: Schemas) -> dict[str, Any]:
+    """The name of a strategy or a part, or a mapping with its own options."""
     return {
         "anyOf": [
             {"enum": list(schemas)},
@@ -136,8 +136,12 @@ def _strategy(schemas: Schemas) -> dict[str, Any]:
 
 
 def _option(option: OptionSchema) -> dict[str, Any]:
-    if option.choices:
-        schema: dict[str, Any] = {"enum": list(option.choices)}
+    if option.type == "part":
+        schema = _named(option.parts)
+    elif option.type == "share":
+        schema = SHARE.json_schema()
+    elif option.choices:
+        schema = {"enum": list(option.choices)}
     else:
         schema = {"type": _TYPES[option.type]}
         if option.minimum is not None:

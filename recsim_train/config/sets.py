@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from recsim_train.config.options import Schemas
+from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.problems import (
     ConfigErrors,
     Findings,
@@ -119,7 +119,7 @@ class Sets:
                 index = int(path[1])
                 if isinstance(current[index], str):
                     self._wrap("strategy", "kind", index)
-            self._write(path, value, mark)
+            self._write_option(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
         if option == "kind":
@@ -134,11 +134,28 @@ class Sets:
         for index in fitting:
             if isinstance(current[index], str):
                 self._wrap("strategy", "kind", index)
-            self._write(("strategy", index, option), value, mark)
+            self._write_option(("strategy", index, *path[1:]), value, mark)
 
     def _options(self, entry: object) -> Sequence[str]:
+        """The dotted options of a strategy as it is written, those of its parts included."""
         kind = entry.get("kind") if isinstance(entry, dict) else entry
-        return list(self._schemas.get(kind, {})) if isinstance(kind, str) else []
+        return list(_dotted(self._schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
+
+    def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        """Set an option, turning a part's plain name on the way there into a mapping."""
+        at: Any = self._document.data
+        places = self._document.places
+        done: KeyPath = ()
+        for part in path[:-1]:
+            key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
+            held = dict(enumerate(at)) if isinstance(at, list) else at
+            inner = held.get(key) if isinstance(held, dict) else None
+            done = (*done, key)
+            if isinstance(inner, str):
+                places.values[*done, "kind"] = places.locate(done)
+                inner = at[key] = {"kind": inner}
+            at = inner
+        self._write(path, value, mark)
 
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set one place, making the mappings on the way there."""
@@ -169,3 +186,17 @@ class Sets:
 
     def _problem(self, mark: Mark, message: str, key: str = "") -> None:
         self._findings.problems.append(Problem(mark, key, message))
+
+
+def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
+    """Names of options, and of those of the parts that ``entry`` chooses."""
+    for name, option in options.items():
+        yield name
+        if not option.parts:
+            continue
+        yield f"{name}.kind"
+        chosen = entry.get(name) if isinstance(entry, dict) else None
+        kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
+        if isinstance(kind, str):
+            inner = _dotted(option.parts.get(kind, {}), chosen)
+            yield from (f"{name}.{key}" for key in inner)

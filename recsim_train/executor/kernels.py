@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.executor import compress
 from recsim_train.executor.kernels_sync import (
     Block,
     block_step,
@@ -87,6 +88,7 @@ class Worker:
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.accumulated: Tensor | None = None
         self.block: Block | None = None
+        self.residual = compress.Residual(replica.model)
         self.loss = float("nan")
 
 
@@ -408,5 +410,5 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_elastic,
         dense_elastic_new,
     )
-}
+} | compress.COMPRESSION_KERNELS
 """Every kernel by its operation's name."""

@@ -160,7 +160,7 @@ class Role:
             server = self.servers.get(_key(shard))
             assert server is None or isinstance(server, DenseServer)
             ends.append(DenseEnd(shard, server, self._channel(number, shard)))
-        return DenseStub(ends, like, self._pending)
+        return DenseStub(ends, like, self.plan.experiment.model, self._pending)
 
     def _context(
         self,
@@ -329,6 +329,9 @@ class Role:
         if busy is None:
             busy = time.process_time() - self._busy_at_start
         part.facts["cpu_seconds"] = {self.instance.name: busy}
+        tallies = [c.worker.residual.tallies for c in self.contexts]
+        tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
+        part.facts["tallies"] = [dict(counted) for counted in tallies]
         part.facts["reading"] = [
             {"rows": r.rows, "epochs": r.epochs, "malformed": r.malformed} for r in self.readings
         ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recsim_train.executor.collectives import Collective
+from recsim_train.executor.compress import RealSparse
 from recsim_train.executor.kernels import Worker
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
@@ -220,7 +221,7 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             return effect.service, sent, dense
         case effects.Push():
             assert context.dense is not None
-            assert isinstance(effect.gradient, RealDense)
+            assert isinstance(effect.gradient, RealDense | RealSparse)
             return effect.service, context.dense.push(effect.gradient, iteration), None
         case effects.Exchange():
             assert context.dense is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels, kernels_sync
+from recsim_train.executor import compress, kernels, kernels_sync
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
@@ -24,6 +24,7 @@ EFFECTS = {
     Kind.PUSH: "serve_push",
     Kind.EXCHANGE: "serve_exchange",
     Kind.EXCHANGE_NEW: "serve_exchange",
+    Kind.PUSH_SPARSE: "serve_push",
 }
 ELASTIC = {
     Kind.EXCHANGE: kernels_sync.dense_elastic,
@@ -86,6 +87,8 @@ class EmbeddingServer:
             self.pooling == "server" and (tables[s.table].variable or s.table in self.split)
             for s in shard.slices
         )
+        keep = plan.embedding.service.keep
+        self.mask = compress.PooledMask(spec.model, len(shard.slices), keep) if keep else None
         self.together: Together | None = None
         if plan.embedding.service.apply == "together":
             self.together = Together(spec.roles.trainers, spec.execution.timeout)
@@ -147,7 +150,7 @@ class DenseServer:
 
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
-        self.shard = shard
+        self.shard, self.model = shard, spec.model
         self.state = DenseState(spec.model, spec.training, spec.seed, shard.start, shard.stop)
 
 
@@ -174,6 +177,7 @@ class Serving:
         self.instance, self.client, self.port = instance, client, port
         self.server, self.recorder, self.clock = server, recorder, clock
         self._last: tuple[Tensor, Tensor | None] | None = None
+        self._masked: compress.RealMasked | None = None
         self.waiting = "for the first request"
 
     def run(self) -> None:
@@ -210,6 +214,9 @@ class Serving:
         if header.kind == Kind.LOOKUP:
             answer, local, starts = server.lookup(server.unpack(header, payload))
             self._last = (local, starts)
+            if server.mask is not None:
+                self._masked = server.mask.mask(answer)
+                return self.port.answer(self._masked.tensor)
             return self.port.answer(answer)
         if server.pooling == "worker":
             cut = sum(header.counts) * ID_BYTES
@@ -219,9 +226,12 @@ class Serving:
         else:
             assert self._last is not None
             local, starts = self._last
-            gradient = payload.view(state.rows.dtype).view(
-                len(state.slices), header.batch, state.rows.shape[1]
-            )
+            gradient = payload.view(state.rows.dtype)
+            if server.mask is not None:
+                assert self._masked is not None
+                places = self._masked.places
+                gradient = server.mask.unpick(gradient.view(places.shape), places)
+            gradient = gradient.view(len(state.slices), header.batch, state.rows.shape[1])
         server.update(self.client.trainer, local, starts, gradient)
         if server.together is not None:
             self.port.answer(ACKNOWLEDGED)
@@ -230,6 +240,12 @@ class Serving:
     def _dense(self, server: DenseServer, header: Header) -> int:
         if header.kind == Kind.PULL:
             return self.port.answer(kernels.dense_read(server.state))
+        if header.kind == Kind.PUSH_SPARSE:
+            payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
+            cut = (server.shard.start, server.shard.stop)
+            part = compress.read_sparse(server.model, payload, header.batch, *cut)
+            compress.sparse_apply(server.state, *part)
+            return 0
         received = self.port.payload(torch.empty_like(server.state.values))
         if header.kind == Kind.PUSH:
             kernels.dense_apply(server.state, received)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels
+from recsim_train.config.experiment import Model
+from recsim_train.executor import compress, kernels
 from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer
 from recsim_train.executor.transport import (
     Channel,
@@ -20,6 +21,7 @@ from recsim_train.executor.transport import (
 )
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, TableSlice
+from recsim_train.workload.compression import Tallies
 
 NewPending = Callable[[], Pending]
 
@@ -52,6 +54,9 @@ class EmbeddingStub:
         self._new_pending = new_pending
         self._routed: list[kernels.Routed] = []
         self._local: tuple[Tensor, Tensor | None] | None = None
+        self._masked: dict[int, compress.RealMasked] = {}
+        """By place among the ends, where a share of the pooled values travels."""
+        self.tallies: Tallies = {}
 
     def lookup(self, ids: RealIds, iteration: int) -> tuple[RealRows, int]:
         """Embeddings of a batch and the payload bytes that this side sent."""
@@ -76,16 +81,30 @@ class EmbeddingStub:
         pending.wait()
         if not self.whole:
             return RealRows(answers[0], ids), 0
+        for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
+            if end.server.mask is not None:
+                answers[place] = self._unmasked(place, end, answer, ids.batch)
         slices: list[Sequence[TableSlice]] = [e.shard.slices for e in self.ends]
         counts = [routed.counts for routed in self._routed]
         model = self.ends[0].server.state.model
         parts = list(zip(slices, counts, answers, strict=True))
         return kernels.assemble_rows(model, ids, parts), pending.bytes
 
+    def _unmasked(self, place: int, end: EmbeddingEnd, answer: Tensor, batch: int) -> Tensor:
+        """Pooled vectors of one shard, of which the mask lets a share pass."""
+        rule = end.server.mask
+        assert rule is not None
+        masked = rule.mask(answer) if end.channel is None else rule.read(answer, batch)
+        self._masked[place] = masked
+        rule.count(self.tallies, batch, gradient=False)
+        return rule.unmask(masked)
+
     def _answer_buffer(self, end: EmbeddingEnd, routed: kernels.Routed, pooled: bool) -> Tensor:
         rows = end.server.state.rows
         if end.channel is None:
             return rows.new_empty(0)
+        if end.server.mask is not None:
+            return torch.empty(end.server.mask.bytes(routed.batch), dtype=torch.uint8)
         if pooled:
             return rows.new_empty((len(end.shard.slices), routed.batch, rows.shape[1]))
         return rows.new_empty((sum(routed.counts), rows.shape[1]))
@@ -95,6 +114,11 @@ class EmbeddingStub:
         pooled = gradient.ids.inverse is None
         parts = [(e.shard.slices, r.counts) for e, r in zip(self.ends, self._routed, strict=True)]
         pieces = kernels.route_gradient(gradient, parts) if self.whole else [gradient.tensor]
+        for place, masked in self._masked.items():
+            rule = self.ends[place].server.mask
+            assert rule is not None
+            pieces[place] = rule.pick(pieces[place], masked)
+            rule.count(self.tallies, gradient.ids.batch, gradient=True)
         pending = self._new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:
@@ -110,11 +134,13 @@ class EmbeddingStub:
                 counts=() if pooled else routed.counts,
             )
             end.channel.request(pending, header, payload)
-        for end, piece in zip(self.ends, pieces, strict=True):
+        for place, (end, piece) in enumerate(zip(self.ends, pieces, strict=True)):
             if end.channel is None:
                 assert self._local is not None
                 local, starts = self._local
-                end.server.update(self.trainer, local, starts, piece)
+                rule = end.server.mask
+                whole = piece if rule is None else rule.unpick(piece, self._masked[place].places)
+                end.server.update(self.trainer, local, starts, whole)
         pending.wait()
         return pending.bytes
 
@@ -143,15 +169,20 @@ class DenseEnd:
 class DenseStub:
     """Pull, Push and Exchange of one loop against all shards at once."""
 
-    def __init__(self, ends: Sequence[DenseEnd], like: Tensor, new_pending: NewPending) -> None:
-        self.ends, self._like, self._new_pending = ends, like, new_pending
+    def __init__(
+        self, ends: Sequence[DenseEnd], like: Tensor, model: Model, new_pending: NewPending
+    ) -> None:
+        self.ends, self._like, self._model = ends, like, model
+        self._new_pending = new_pending
 
     def pull(self, iteration: int) -> tuple[RealDense, int]:
         """The central parameters [parameters]."""
         return self._ask(Header(Kind.PULL, iteration), None)
 
-    def push(self, gradient: RealDense, iteration: int) -> int:
+    def push(self, gradient: RealDense | compress.RealSparse, iteration: int) -> int:
         """Have every shard apply its part of a gradient; not acknowledged."""
+        if isinstance(gradient, compress.RealSparse):
+            return self._push_sparse(gradient, iteration)
         pending = self._new_pending()
         for end in self.ends:
             part = gradient.tensor[end.shard.start : end.shard.stop]
@@ -171,6 +202,21 @@ class DenseStub:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         kind = Kind.EXCHANGE_NEW if new else Kind.EXCHANGE
         return self._ask(Header(kind, iteration, alpha=alpha), value)
+
+    def _push_sparse(self, gradient: compress.RealSparse, iteration: int) -> int:
+        pending = self._new_pending()
+        cuts = [(end.shard.start, end.shard.stop) for end in self.ends]
+        parts = [compress.cut_sparse(self._model, gradient, *cut) for cut in cuts]
+        for end, part in zip(self.ends, parts, strict=True):
+            if end.channel is not None:
+                size = size_of(part.payload)
+                header = Header(Kind.PUSH_SPARSE, iteration, size, batch=part.entries)
+                end.channel.request(pending, header, part.payload)
+        for end, part in zip(self.ends, parts, strict=True):
+            if end.server is not None:
+                compress.sparse_apply(end.server.state, part.places, part.values)
+        pending.wait()
+        return pending.bytes
 
     def _ask(self, header: Header, value: RealDense | None) -> tuple[RealDense, int]:
         answer = torch.empty_like(self._like)

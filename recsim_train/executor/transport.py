@@ -34,6 +34,7 @@ class Kind(IntEnum):
     EXCHANGE = 5
     STOP = 6
     EXCHANGE_NEW = 7
+    PUSH_SPARSE = 8
 
 
 class Service(IntEnum):
@@ -51,6 +52,7 @@ class Header:
     iteration: int = -1
     payload_bytes: int = 0
     batch: int = 0
+    """Examples; of a sparse push, entries."""
     alpha: float = 0.0
     counts: tuple[int, ...] = ()
     """Ids of each slice."""

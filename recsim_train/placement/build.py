@@ -33,6 +33,8 @@ Services = Mapping[str, EmbeddingService | DenseService]
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings can not work together."""
     strategy = create(choice)
+    if problems := strategy.problems():
+        raise UserError("\n".join(f"{choice.kind}: {problem}" for problem in problems))
     notes = []
     threads = experiment.training.threads
     if strategy.lock_step and threads > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recsim_train.placement.plan import Plan
+from recsim_train.strategy.options import flat
 from recsim_train.workload import shape
 
 
@@ -54,7 +55,7 @@ def describe(plan: Plan) -> str:
     model = spec.model
     total = sum(t.rows for t in model.tables) * shape.row_bytes(model)
     weights = shape.dense_parameters(model) * shape.value_bytes(model)
-    options = ", ".join(f"{k}={v}" for k, v in plan.strategy.options.items())
+    options = ", ".join(f"{k}={v}" for k, v in flat(plan.strategy.options).items())
     lines = [
         f"{spec.name}: {plan.strategy.kind}" + (f" ({options})" if options else ""),
         f"  model {model.name}: {len(model.tables)} tables, {total / 2**20:,.1f} MiB of rows, "

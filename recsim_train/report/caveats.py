@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recsim_train.report import text
+from recsim_train.report.compression import reconstructions
 from recsim_train.results.rundir import RunRecord
 
 BUSY_SHARE = 0.25
@@ -25,6 +26,7 @@ def caveats(simulated: RunRecord, real: RunRecord) -> list[str]:
         *_range(simulated),
         *_load(real),
         *_data(simulated, real),
+        *reconstructions(simulated),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recsim_train.report import text
+from recsim_train.report import compression, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.explain import Explanation, explain
 from recsim_train.report.naming import labels, why_alone
@@ -69,6 +69,11 @@ class Comparison:
         inside = ", which is within the measurement's spread" if self.within_noise else ""
         return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
 
+    @property
+    def compression(self) -> list[str]:
+        """What was left out in both worlds, one sentence for each kind of content."""
+        return compression.sentences(self.simulated, self.real)
+
     def document(self) -> dict[str, Any]:
         """The entry of ``comparisons`` in the report's JSON."""
         p, m = self.simulated.summary, self.real.summary
@@ -90,6 +95,8 @@ class Comparison:
                 "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
                 "bytes_agree": {b.effect: b.agree for b in self.payload},
                 "data_dependent_effects": [b.effect for b in self.payload if b.excuse == DATA],
+                "predicted_compression": compression.tallies(p),
+                "measured_compression": compression.tallies(m),
                 "predicted_ci95": p["ci95"],
                 "measured_ci95": m["ci95"],
                 "repeats": len(self.all_real),

@@ -115,6 +115,7 @@ def _limits(c: Comparison) -> list[str]:
     found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
     if bound:
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
+    found += [f"{sentence}." for sentence in c.compression]
     return found
 
 

@@ -36,6 +36,9 @@ def markdown(findings: Findings, pictures: Collection[str]) -> str:
         if c.why:
             lines += [f"## Why: {_plain(c.label)}", ""]
             lines += [f"- {_plain(sentence)}" for sentence in c.why.sentences] + [""]
+        if c.compression:
+            lines += [f"## Compression: {_plain(c.label)}", ""]
+            lines += [f"- {_plain(sentence)}." for sentence in c.compression] + [""]
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:
         lines += ["## Caveats", "", *(f"- {_plain(w)}" for w in warnings), ""]

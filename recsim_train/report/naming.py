@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recsim_train.results.rundir import RunRecord
+from recsim_train.strategy.options import flat
 
 LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.")
 """Settings that hardly change a throughput: named only where nothing else differs."""
@@ -21,8 +22,11 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         differing = [
             key
             for key in sorted(fact)
-            if key != "strategy" and any(other.get(key) != fact[key] for other in same)
+            if key not in ("strategy", "parts")
+            and any(other.get(key) != fact[key] for other in same)
         ]
+        # What a strategy is composed of belongs to its name, whatever else is compared.
+        differing = [*(k for k in fact["parts"] if k not in differing), *differing]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
         shown = ", ".join(f"{key.rsplit('.', 1)[-1]} {fact[key]}" for key in telling[:4])
         found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
@@ -32,8 +36,11 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """Flat settings of a run by which a reader tells it from others."""
     found: dict[str, Any] = {"strategy": record.strategy}
-    for key, value in record.manifest["strategy"].get("options", {}).items():
-        found[f"strategy.{key}"] = value
+    options = record.manifest["strategy"].get("options", {})
+    found |= {f"strategy.{key}": value for key, value in flat(options).items()}
+    found["parts"] = [
+        f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)
+    ]
     found["profile"] = (record.manifest.get("cluster") or {}).get("name")
     found |= {k: v for k, v in _flat(record).items() if k not in ("seed", "cluster")}
     return found
@@ -65,7 +72,9 @@ def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
         if candidate.world == record.world or candidate.strategy != record.strategy:
             continue
         a, b = _facts(record), _facts(candidate)
-        keys = sorted(k for k in a.keys() | b.keys() if k != "profile" and a.get(k) != b.get(k))
+        keys = sorted(
+            k for k in a.keys() | b.keys() if k not in ("profile", "parts") and a.get(k) != b.get(k)
+        )
         if nearest is None or len(keys) < len(nearest):
             nearest = [f"{k} is {a.get(k)} here and {b.get(k)} there" for k in keys]
     if nearest:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import text
+from recsim_train.report import compression, text
 from recsim_train.report.write import ReportResult
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     from rich.table import Table
 
     columns = {
-        "strategy": [escape(str(d["strategy"])) for d in documents],
+        "strategy": [escape(title(str(d["strategy"]), d)) for d in documents],
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
@@ -39,6 +39,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "payload/step": [_payload(d) for d in documents],
         "sync gap": [text.sync_gap(d) for d in documents],
         "staleness": [text.staleness(d) for d in documents],
+        "compression": [compression.cell(d) for d in documents],
         "bound by": [escape(str(d.get("bottleneck") or text.NONE)) for d in documents],
         "train loss": [_training(d) for d in documents],
         "loss": [text.number(d.get("loss"), 4) for d in documents],
@@ -49,11 +50,18 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [name for name, cells in columns.items() if any(c != text.NONE for c in cells)]
     for name in shown:
-        words = name in ("strategy", "world", "bound by", "status")
+        words = name in ("strategy", "world", "compression", "bound by", "status")
         table.add_column(name, justify="left" if words else "right", overflow="fold")
     for row in zip(*(columns[name] for name in shown), strict=True):
         table.add_row(*row)
     return table
+
+
+def title(strategy: str, document: Mapping[str, Any]) -> str:
+    """A strategy's name with the parts that it is composed of."""
+    options = document.get("strategy_options", {})
+    parts = [f"{key} {v['kind']}" for key, v in options.items() if isinstance(v, dict)]
+    return f"{strategy} ({', '.join(parts)})" if parts else strategy
 
 
 def _rate(document: Mapping[str, Any]) -> str:
@@ -130,6 +138,8 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(f"why: {c.label}", style="bold", markup=False)
             for sentence in c.why.sentences:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
+        for sentence in c.compression:
+            out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:
         out.print()

@@ -250,7 +250,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def data_dependent(plan: Plan) -> list[str]:
     """Effects whose payload depends on which ids the data holds, so worlds may differ slightly."""
-    found: set[str] = set()
+    found: set[str] = {plan.topology.thresholded} if plan.topology.thresholded else set()
     variable = any(t.variable for t in plan.experiment.model.tables)
     if plan.embedding is not None:
         remote = any(shard.host.role == "trainer" for shard in plan.embedding.shards)

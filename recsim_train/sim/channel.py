@@ -36,7 +36,7 @@ class Request:
     payload: int
     """Bytes that the client hands to the transport."""
     work: Seconds
-    """The operation at the shard; nothing where a barrier does it."""
+    """The operation at the shard; with a barrier, what comes before it."""
     purpose: str
     series: Series
     """Where the shard records that it has served this."""
@@ -88,7 +88,7 @@ class Channel:
             if request.barrier is None:
                 yield machines.compute(host, plus(receive, request.work, send), request.purpose)
             else:
-                yield machines.compute(host, receive, request.purpose)
+                yield machines.compute(host, plus(receive, request.work), request.purpose)
                 yield request.barrier.arrive(request.contribution)
                 yield machines.compute(host, send, request.purpose)
             if request.answered is not None:

@@ -6,12 +6,13 @@ from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Row
 
 
 class GhostBlock(Block):
-    """``size`` bytes that cross the network as they are."""
+    """``size`` bytes that cross the network as they are, in rows of ``width`` values (0: one)."""
 
-    __slots__ = ("size",)
+    __slots__ = ("size", "width")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, width: int = 0) -> None:
         self.size = size
+        self.width = width
 
 
 class GhostDense(Dense):

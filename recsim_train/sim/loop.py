@@ -10,6 +10,7 @@ from recsim_train.sim.channel import Channel
 from recsim_train.sim.kernel import Queue
 from recsim_train.sim.machines import Process
 from recsim_train.strategy.base import Loop
+from recsim_train.workload.compression import Tallies
 
 
 class LoopState:
@@ -47,6 +48,9 @@ class LoopState:
         self.waiting = "its start"
         """What it waits for, as the deadlock report says it."""
         self.finished = False
+        self.share = 1.0
+        """Of a tensor's entries, what the loop's threshold lets pass."""
+        self.tallies: Tallies = {}
 
     def ask(self) -> None:
         """A request of the present iteration is on its way."""

@@ -43,9 +43,10 @@ class Pricing:
         shards: int = 1,
         pieces: tuple[Piece, ...] = (),
         numbers: float = 0.0,
+        kept: float = 0,
     ) -> Seconds:
         """Seconds of one named operation; see `recsim_train.workload.operations.Scope`."""
-        key = (name, pooling, ids, unique, tables, elements, shards, pieces, numbers)
+        key = (name, pooling, ids, unique, tables, elements, shards, pieces, numbers, kept)
         known = self._known.get(key)
         if known is None:
             scope = operations.Scope(
@@ -60,6 +61,7 @@ class Pricing:
                 shards=shards,
                 pieces=pieces,
                 numbers=numbers,
+                kept=kept,
             )
             known = operations.seconds(operations.cost(name, scope), self.prices)
             if len(self._known) >= _REMEMBERED:

@@ -12,6 +12,7 @@ from recsim_train.sim.memory import check_memory
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.compression import documents
 
 _ALONE_STEPS = 20
 """Iterations from which the speed without sharing is taken."""
@@ -79,6 +80,8 @@ def simulate(
             "cores": {i.name: cluster.host(i.role).cores for i in plan.instances},
         },
     )
+    if compressed := documents(loop.tallies for loop in runtime.loops):
+        outcome.facts["compression"] = compressed
     if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
         return outcome
     start, before = runtime.opening

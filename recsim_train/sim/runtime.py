@@ -16,6 +16,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.segments import Segment
+from recsim_train.sim import compression
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
@@ -274,6 +275,12 @@ class Runtime:
         if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
             given = ", ".join(type(a).__name__ for a in arguments)
             raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
+        if name in compression.ARGUMENTS:
+            loop.waiting = "a core"
+            seconds, answer = compression.perform(self, loop, name, arguments)
+            work = plus(self.world.overhead(), seconds)
+            yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+            return answer, name, 0
         counted = next((a for a in map(_ids_of, arguments) if a is not None), None)
         net = self.nets.get(loop.loop.trainer) if name.startswith("net_") else None
         if net is None and name.startswith("net_"):
@@ -464,4 +471,5 @@ _ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "net_gradients": (GhostPass,),
     "net_apply": (NetGradients, GhostDense),
     "net_whole": (),
+    **compression.ARGUMENTS,
 }

@@ -13,6 +13,7 @@ from recsim_train.data.counts import IdCounts, ShardCount
 from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import DensePlan, DenseShard, EmbeddingPlan, EmbeddingShard
 from recsim_train.sim.channel import ANSWER, Request, request_messages
+from recsim_train.sim.compression import GhostSparse, PooledMask, sparse_bytes
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
 from recsim_train.sim.kernel import Barrier, Countdown, Event, Steps
 from recsim_train.sim.ledger import Ledger
@@ -20,6 +21,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds, plus
 from recsim_train.workload import shape
+from recsim_train.workload.compression import layout
 
 NOTHING: Seconds = (0.0, 0.0)
 
@@ -107,6 +109,13 @@ class EmbeddingRuntime(Service):
         self.pooled = plan.service.pooling == "server"
         self.slices = sum(len(shard.slices) for shard in plan.shards)
         self.hosts = [world.machines.processes[shard.host] for shard in plan.shards]
+        keep = plan.service.keep
+        self.masks = {
+            shard.index: PooledMask(world.pricing, len(shard.slices), keep)
+            for shard in plan.shards
+            if keep is not None
+        }
+        """By shard, where a share of the pooled values travels."""
         self._joint: dict[int, float] = {}
         together = plan.service.apply == "together"
         self.barriers = [
@@ -126,11 +135,21 @@ class EmbeddingRuntime(Service):
             return shape.ID_BYTES * count.unique
         return shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
 
+    def _masked(self, operation: str, shard: EmbeddingShard) -> Seconds:
+        mask = self.masks.get(shard.index)
+        return NOTHING if mask is None else mask.seconds(operation)
+
+    def _count_masks(self, loop: LoopState, *, gradient: bool) -> None:
+        for mask in self.masks.values():
+            mask.count(loop.tallies, gradient=gradient)
+
     def _vector_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
         vectors = len(shard.slices) * self.world.pricing.examples if self.pooled else count.unique
         return vectors * shape.row_bytes(self.world.model)
 
     def _gradient_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
+        if shard.index in self.masks:
+            return self.masks[shard.index].gradient
         keys = 0 if self.pooled else shape.ID_BYTES * count.unique
         return keys + self._vector_bytes(shard, count)
 
@@ -217,19 +236,28 @@ class EmbeddingRuntime(Service):
         for shard in remote:
             count = counts[shard.index]
             work = self._shard("lookup", shard, count.ids, count.unique)
+            work = plus(work, self._masked("mask", shard))
             host = self.hosts[shard.index]
             request = self.request(loop, host, "lookup", sizes[shard.index], work)
             request.answer = self._vector_bytes(shard, count)
+            if shard.index in self.masks:
+                request.answer = self.masks[shard.index].answer
             requests.append((shard.index, request))
         answers = self.send(loop, requests, answers=True)
         for shard in local:
             count = counts[shard.index]
             work = self._shard("lookup", shard, count.ids, count.unique)
+            work = plus(work, self._masked("mask", shard))
             yield world.compute(loop.process, work, f"{loop.name}.lookup")
         loop.waiting = f"answers to Lookup from {_shards(self.name, remote)}"
         yield answers.done
         answered = sum(request.answer > 0 for _, request in requests)
-        back = plus(world.messages(ANSWER * answered), self._client("assemble_rows", counts))
+        back = plus(
+            world.messages(ANSWER * answered),
+            *(self._masked("unmask", shard) for shard in self.plan.shards),
+            self._client("assemble_rows", counts),
+        )
+        self._count_masks(loop, gradient=False)
         loop.waiting = "a core"
         yield world.compute(loop.process, back, f"{loop.label}.assemble_rows")
         return GhostRows(ids), sum(sizes.values())
@@ -244,8 +272,10 @@ class EmbeddingRuntime(Service):
         out = plus(
             world.overhead(),
             self._client("route_gradient", counts),
+            *(self._masked("pick", shard) for shard in self.plan.shards),
             world.messages(sum(map(request_messages, sizes.values()))),
         )
+        self._count_masks(loop, gradient=True)
         loop.waiting = "a core"
         yield world.compute(loop.process, out, f"{loop.label}.route_gradient")
         together = self.plan.service.apply == "together"
@@ -253,6 +283,7 @@ class EmbeddingRuntime(Service):
         for shard in remote:
             ids, unique = self._contribution(counts[shard.index])
             work = NOTHING if together else self._shard("update", shard, ids, unique)
+            work = plus(self._masked("unpick", shard), work)
             host = self.hosts[shard.index]
             request = self.request(loop, host, "update", sizes[shard.index], work)
             if together:
@@ -264,9 +295,14 @@ class EmbeddingRuntime(Service):
             ids, unique = self._contribution(counts[shard.index])
             barrier = self.barriers[shard.index]
             if barrier is None:
-                work = self._shard("update", shard, ids, unique)
+                work = plus(
+                    self._masked("unpick", shard), self._shard("update", shard, ids, unique)
+                )
                 yield world.compute(loop.process, work, f"{loop.name}.update")
             else:
+                if self.masks:
+                    work = self._masked("unpick", shard)
+                    yield world.compute(loop.process, work, f"{loop.name}.update")
                 loop.waiting = f"all trainers' Update at {self.name}[{shard.index}]"
                 yield barrier.arrive((ids, unique))
         if together:
@@ -298,8 +334,13 @@ class DenseRuntime(Service):
 
     def push(self, loop: LoopState, gradient: object) -> Steps:
         """Returns (None, payload bytes)."""
-        self._check("Push", gradient)
-        payload = yield from self._talk(loop, "push", "dense_apply", sends=True, answers=False)
+        share = gradient.share if isinstance(gradient, GhostSparse) else None
+        if share is None:
+            self._check("Push", gradient)
+        operation = "dense_apply" if share is None else "sparse_apply"
+        payload = yield from self._talk(
+            loop, "push", operation, sends=True, answers=False, share=share
+        )
         return None, payload
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
@@ -309,6 +350,17 @@ class DenseRuntime(Service):
         payload = yield from self._talk(loop, "exchange", operation, sends=True, answers=True)
         return GhostDense(self.elements, self.elements * self._bytes), payload
 
+    def _payload(self, shard: DenseShard, share: float | None) -> int:
+        if share is None:
+            return self._bytes * shard.elements
+        return sparse_bytes(self.world.model, share, shard.start, shard.stop)
+
+    def _work(self, operation: str, shard: DenseShard, share: float | None) -> Seconds:
+        if share is None:
+            return self.world.pricing.operation(operation, elements=shard.elements)
+        kept = sum(layout(self.world.model).within(share, shard.start, shard.stop))
+        return self.world.pricing.operation(operation, elements=shard.elements, kept=kept)
+
     def _check(self, effect: str, value: object) -> None:
         if not isinstance(value, GhostDense):
             raise TypeError(f"{effect} needs dense values, not {type(value).__name__}")
@@ -316,19 +368,26 @@ class DenseRuntime(Service):
             raise TypeError(f"{effect} needs {self.elements} values, not {value.elements}")
 
     def _talk(
-        self, loop: LoopState, effect: str, operation: str, *, sends: bool, answers: bool
+        self,
+        loop: LoopState,
+        effect: str,
+        operation: str,
+        *,
+        sends: bool,
+        answers: bool,
+        share: float | None = None,
     ) -> Steps:
         world, mine = self.world, loop.process.name
         remote = [s for s in self.plan.shards if s.host.name != mine]
         local = [s for s in self.plan.shards if s.host.name == mine]
-        sizes = {s.index: self._bytes * s.elements if sends else 0 for s in remote}
+        sizes = {s.index: self._payload(s, share) if sends else 0 for s in remote}
         sent = sum(map(request_messages, sizes.values()))
         out = plus(world.overhead(), world.messages(sent))
         loop.waiting = "a core"
         yield world.compute(loop.process, out, f"{loop.label}.{effect}")
         requests = []
         for shard in remote:
-            work = world.pricing.operation(operation, elements=shard.elements)
+            work = self._work(operation, shard, share)
             host = self.hosts[shard.index]
             request = self.request(loop, host, effect, sizes[shard.index], work)
             if answers:
@@ -336,7 +395,7 @@ class DenseRuntime(Service):
             requests.append((shard.index, request))
         awaited = self.send(loop, requests, answers=answers)
         for shard in local:
-            work = world.pricing.operation(operation, elements=shard.elements)
+            work = self._work(operation, shard, share)
             yield world.compute(loop.process, work, f"{loop.name}.{effect}")
         what = "answers to" if answers else "delivery of"
         loop.waiting = f"{what} {effect.capitalize()} at {_shards(self.name, remote)}"

@@ -15,8 +15,10 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import AllReduce, Compute, Lookup, Update, batches
+from recsim_train.strategy.compression import Compression, NoCompression
+from recsim_train.strategy.effects import Compute, Lookup, Update, batches
 from recsim_train.strategy.operations import APPLY, DEDUPLICATE, FORWARD_BACKWARD
+from recsim_train.strategy.parts import part
 
 
 @dataclass
@@ -35,15 +37,22 @@ class AllReduceSGD(Strategy):
     pooling: Literal["server", "worker"] = option(
         "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
     )
+    compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
+        keep = self.compression.keep
         return Topology(
             loops=(Loop("worker", self.worker),),
-            services=(EmbeddingService(pooling=self.pooling, apply="together"),),
+            services=(EmbeddingService(pooling=self.pooling, apply="together", keep=keep),),
             groups=(Group(TRAINERS, loop="worker"),),
+            thresholded="all_gather" if self.compression.sparse else None,
         )
 
+    def problems(self) -> list[str]:
+        return self.compression.problems(self.pooling)
+
     async def worker(self) -> None:
+        iteration = 0
         async for batch in batches():
             ids = batch.ids
             if self.pooling == "worker":
@@ -51,4 +60,6 @@ class AllReduceSGD(Strategy):
             rows = await Lookup(EMBEDDING, ids)
             gradients = await Compute(FORWARD_BACKWARD, batch, rows)
             await Update(EMBEDDING, gradients.rows)
-            await Compute(APPLY, await AllReduce(gradients.dense, TRAINERS))
+            mean = await self.compression.all_reduce(gradients.dense, TRAINERS, iteration)
+            await Compute(APPLY, mean)
+            iteration += 1

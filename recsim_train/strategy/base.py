@@ -24,10 +24,18 @@ TRAINERS = "trainers"
 
 
 def option(
-    default: T, *, help: str, minimum: float | None = None, maximum: float | None = None
+    default: T,
+    *,
+    help: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    share: bool = False,
 ) -> T:
-    """A strategy's setting: a dataclass field with a help line and inclusive limits."""
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum}
+    """A setting of a strategy or a part: a dataclass field with a help line and inclusive limits.
+
+    ``share``: a fraction of one that is written in per cent.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "share": share}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -37,7 +45,9 @@ class EmbeddingService:
 
     ``pooling``: where bags are summed. "server": pooled vectors travel; "worker": rows of unique
     ids travel. ``apply``: "on_arrival" (asynchronous, Hogwild) or "together" (the sum of all
-    trainers' gradients is applied once all have arrived, and then acknowledged).
+    trainers' gradients is applied once all have arrived, and then acknowledged). ``keep``: share
+    of each example's pooled values at a shard that travels, the largest by size; with "server"
+    pooling only.
     """
 
     name: str = EMBEDDING
@@ -47,6 +57,7 @@ class EmbeddingService:
     """Which shards a lookup asks: all, or only the one in the loop's own process."""
     partition: Literal["balanced", "field", "hash", "column"] = "balanced"
     """How tables are cut into shards: balanced by cost; whole tables; ids by remainder; columns."""
+    keep: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +116,18 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a strategy needs from the cluster."""
+    """What a strategy needs from the cluster.
+
+    ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
+    the data, and every loop holds a residual [dense parameters].
+    """
 
     loops: tuple[Loop, ...]
     services: tuple[EmbeddingService | DenseService, ...]
     groups: tuple[Group, ...] = ()
     queues: tuple[LocalQueue, ...] = ()
     net: NetRequest | None = None
+    thresholded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,10 @@ class Strategy:
     def topology(self, threads: int) -> Topology:
         """The loops, services and groups of one trainer with ``threads`` worker threads."""
         raise NotImplementedError
+
+    def problems(self) -> list[str]:
+        """What is wrong with the options together, one sentence each."""
+        return []
 
     async def finish(self) -> None:
         """Bring the weights to be evaluated into trainer 0's replica. Runs once, after training."""

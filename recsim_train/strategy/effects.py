@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from recsim_train.strategy.operations import Operation
-from recsim_train.strategy.values import Batch, Block, Dense, Ids, Parts, Rows
+from recsim_train.strategy.values import Batch, Block, Dense, Ids, Parts, Rows, Sparse
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Block)
@@ -81,10 +81,11 @@ class Pull(Effect[Dense]):
 
 @dataclass(slots=True, eq=False)
 class Push(Effect[None]):
-    """Send a dense gradient; each shard applies it with its own optimizer on arrival."""
+    """Send a dense gradient, or the entries of one that are worth sending; each shard applies its
+    part with its own optimizer on arrival."""
 
     service: str
-    gradient: Dense
+    gradient: Dense | Sparse
 
 
 @dataclass(slots=True, eq=False)

@@ -14,8 +14,10 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import Compute, Pull, Push, batches
+from recsim_train.strategy.compression import Compression, NoCompression
+from recsim_train.strategy.effects import Compute, Pull, batches
 from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
+from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import elastic_exchange, learn
 from recsim_train.strategy.values import Batch
 
@@ -44,12 +46,24 @@ class FlatPS(Strategy):
     pooling: Literal["server", "worker"] = option(
         "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
     )
+    compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
+        embedding = EmbeddingService(pooling=self.pooling, keep=self.compression.keep)
         return Topology(
             loops=(Loop("worker", self.worker, copies=threads),),
-            services=(EmbeddingService(pooling=self.pooling), DenseService()),
+            services=(embedding, DenseService()),
+            thresholded="push" if self.compression.sparse else None,
         )
+
+    def problems(self) -> list[str]:
+        found = self.compression.problems(self.pooling)
+        if self.compression.sparse and self.mode == "easgd":
+            found.append(
+                "easgd sends the parameters themselves, and only the shard knows the difference "
+                "that a threshold could thin out: use mode downpour, or compression.mode mp"
+            )
+        return found
 
     async def worker(self) -> None:
         step = self.downpour_step if self.mode == "downpour" else self.easgd_step
@@ -63,12 +77,13 @@ class FlatPS(Strategy):
             await Compute(LOAD, await Pull(DENSE))
         gradient = await learn(batch, self.pooling)
         if self.every == 1:
-            await Push(DENSE, gradient)
+            await self.compression.push(DENSE, gradient, iteration)
             return
         await Compute(APPLY, gradient)
         await Compute(ACCUMULATE, gradient)
         if iteration % self.every == self.every - 1:
-            await Push(DENSE, await Compute(DRAIN))
+            total = await Compute(DRAIN)
+            await self.compression.push(DENSE, total, iteration // self.every)
 
     async def easgd_step(self, batch: Batch, iteration: int) -> None:
         await Compute(APPLY, await learn(batch, self.pooling))

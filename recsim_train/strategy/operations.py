@@ -14,8 +14,10 @@ from recsim_train.strategy.values import (
     Dense,
     Gradients,
     Ids,
+    Masked,
     NetGradients,
     Parts,
+    Sparse,
     Tape,
 )
 
@@ -60,6 +62,26 @@ ACCUMULATE: Operation[None] = Operation(
 DRAIN: Operation[Dense] = Operation(
     "drain", "() -> this loop's accumulated gradient; the accumulator is zero afterwards"
 )
+THRESHOLD: Operation[None] = Operation(
+    "threshold",
+    "(dense, share): per tensor, the size that a share of residual + value reaches or exceeds",
+)
+SPARSIFY: Operation[Sparse] = Operation(
+    "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
+)
+DENSIFY: Operation[Dense] = Operation("densify", "(parts) -> the mean of sparse vectors")
+MASK: Operation[Masked] = Operation(
+    "mask", "(block, share) -> the largest entries of every row, with their places"
+)
+UNMASK: Operation[Block] = Operation(
+    "unmask", "(masked) -> the block with zeros where nothing was kept"
+)
+PICK: Operation[Masked] = Operation(
+    "pick", "(block, masked) -> the block's entries at the kept places, without the places"
+)
+UNPICK: Operation[Block] = Operation(
+    "unpick", "(picked, masked) -> the picked entries at the kept places, zeros elsewhere"
+)
 
 NET_OPEN: Operation[Tape] = Operation(
     "net_open", "(batch, rows) -> a pass through this host's part of the net"
@@ -101,4 +123,11 @@ OPERATIONS: tuple[Operation[object], ...] = (
     NET_GRADIENTS,
     NET_APPLY,
     NET_WHOLE,
+    THRESHOLD,
+    SPARSIFY,
+    DENSIFY,
+    MASK,
+    UNMASK,
+    PICK,
+    UNPICK,
 )

@@ -4,52 +4,104 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
-from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.parts import Part, parts
+
+T = TypeVar("T")
+Type = Literal["int", "float", "bool", "str", "share", "part"]
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSchema:
-    """One setting of a strategy."""
+    """One setting of a strategy or of a part that it composes."""
 
     name: str
-    type: Literal["int", "float", "bool", "str"]
+    type: Type
     choices: tuple[str, ...]
     default: object
+    """As it is written: a share is text ("1 %"), a part is its name."""
     minimum: float | None
     maximum: float | None
     help: str
+    parts: Mapping[str, Mapping[str, OptionSchema]] = field(default_factory=dict)
+    """Of a part: the settings of each that may be chosen, by its name."""
 
 
-def option_schemas(strategy: type[Strategy]) -> dict[str, OptionSchema]:
-    """The settings of a strategy class, from its dataclass fields.
+def option_schemas(owner: type) -> dict[str, OptionSchema]:
+    """The settings of a strategy's or a part's class, from its dataclass fields.
 
     Raises TypeError for a field whose type has no YAML form.
     """
-    hints = typing.get_type_hints(strategy)
-    schemas = {}
-    for field in dataclasses.fields(strategy):  # type: ignore[arg-type]
-        hint = hints[field.name]
-        choices: tuple[str, ...] = ()
-        if typing.get_origin(hint) is Literal:
-            choices, hint = typing.get_args(hint), str
-        names: dict[object, Literal["int", "float", "bool", "str"]] = {
-            int: "int",
-            float: "float",
-            bool: "bool",
-            str: "str",
-        }
-        if hint not in names:
-            raise TypeError(f"{strategy.__name__}.{field.name}: {hint!r} has no form in YAML")
-        schemas[field.name] = OptionSchema(
-            name=field.name,
-            type=names[hint],
-            choices=choices,
-            default=field.default,
-            minimum=field.metadata.get("minimum"),
-            maximum=field.metadata.get("maximum"),
-            help=field.metadata.get("help", ""),
-        )
-    return schemas
+    hints = typing.get_type_hints(owner)
+    return {f.name: _schema(owner, f, hints[f.name]) for f in dataclasses.fields(owner)}
+
+
+def _schema(owner: type, field: dataclasses.Field[object], hint: object) -> OptionSchema:
+    text = field.metadata.get("help", "")
+    if isinstance(hint, type) and issubclass(hint, Part):
+        known = {kind: option_schemas(made) for kind, made in parts(hint.family).items()}
+        default: object = field.default_factory
+        assert isinstance(default, type)
+        assert issubclass(default, Part)
+        return OptionSchema(field.name, "part", (), default.kind, None, None, text, known)
+    choices: tuple[str, ...] = ()
+    if typing.get_origin(hint) is Literal:
+        choices, hint = typing.get_args(hint), str
+    names: dict[object, Type] = {int: "int", float: "float", bool: "bool", str: "str"}
+    if hint not in names:
+        raise TypeError(f"{owner.__name__}.{field.name}: {hint!r} has no form in YAML")
+    kind, value = names[hint], field.default
+    if field.metadata.get("share"):
+        assert isinstance(value, float)
+        kind, value = "share", f"{value * 100:g} %"
+    return OptionSchema(
+        name=field.name,
+        type=kind,
+        choices=choices,
+        default=value,
+        minimum=field.metadata.get("minimum"),
+        maximum=field.metadata.get("maximum"),
+        help=text,
+    )
+
+
+def build(owner: type[T], options: Mapping[str, object]) -> T:
+    """An instance with the chosen options, the parts among them made from their own options."""
+    known = option_schemas(owner)
+    given = {}
+    for name, value in options.items():
+        schema = known.get(name)
+        given[name] = value
+        if schema is not None and schema.type == "part" and isinstance(value, str | Mapping):
+            chosen = {"kind": value} if isinstance(value, str) else dict(value)
+            family = typing.get_type_hints(owner)[name].family
+            given[name] = build(parts(family)[str(chosen.pop("kind"))], chosen)
+        elif schema is not None and schema.type == "share" and isinstance(value, str):
+            given[name] = float(value.removesuffix("%")) / 100
+    return owner(**given)
+
+
+def flat(options: Mapping[str, object]) -> dict[str, object]:
+    """Chosen options by dotted name: a part is its name, its own options come after it."""
+    found: dict[str, object] = {}
+    for name, value in options.items():
+        if not isinstance(value, Mapping):
+            found[name] = value
+            continue
+        found[name] = value["kind"]
+        inner = {key: own for key, own in value.items() if key != "kind"}
+        found |= {f"{name}.{key}": own for key, own in flat(inner).items()}
+    return found
+
+
+def rows(options: Mapping[str, OptionSchema]) -> Iterator[tuple[str, OptionSchema, str]]:
+    """(dotted name, setting, what it means) of settings and of those of their parts."""
+    for name, schema in options.items():
+        choices = [*schema.choices, *schema.parts]
+        yield name, schema, schema.help + (f" ({', '.join(choices)})" if choices else "")
+        for kind, inner in schema.parts.items():
+            for key, own, means in rows(inner):
+                yield f"{name}.{key}", own, f"{kind}: {means}"

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from recsim_train.strategy.base import Place, Strategy
-from recsim_train.strategy.options import OptionSchema, option_schemas
+from recsim_train.strategy.options import OptionSchema, build, option_schemas
 
 ENTRY_POINTS = "recsim_train.strategies"
 _BUILT_IN = {
@@ -70,7 +70,7 @@ def schemas() -> dict[str, dict[str, OptionSchema]]:
 
 def create(choice: Choice, place: Place | None = None) -> Strategy:
     """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
-    strategy = strategies()[choice.kind](**choice.options)
+    strategy = build(strategies()[choice.kind], choice.options)
     if place is not None:
         strategy.place = place
     return strategy

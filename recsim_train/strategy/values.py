@@ -51,6 +51,18 @@ class Dense(Block):
     __slots__ = ()
 
 
+class Sparse(Block):
+    """The entries of a dense vector that are worth sending, with their places."""
+
+    __slots__ = ()
+
+
+class Masked(Block):
+    """The largest entries of every row of a block, with their places or without them."""
+
+    __slots__ = ()
+
+
 class Ids(Opaque):
     """Categorical ids of one mini-batch, for every table."""
 

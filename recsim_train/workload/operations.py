@@ -19,6 +19,7 @@ from typing import Literal
 from recsim_train.config.experiment import Model, Training
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
+from recsim_train.workload.compress_costs import COMPRESSION
 from recsim_train.workload.graph import graph_of
 
 
@@ -28,7 +29,8 @@ class Scope:
 
     ``batch``: examples; ``ids``: ids in the batch or, for a shard's operation, those routed to the
     shard; ``unique``: distinct (table, id) pairs among them; ``tables``: tables or slices touched;
-    ``elements``: dense parameters touched; ``shards``: shards a client talks to.
+    ``elements``: dense parameters or activations touched; ``kept``: those of them that a
+    compression keeps; ``shards``: shards a client talks to.
     """
 
     model: Model
@@ -44,6 +46,7 @@ class Scope:
     """Of a net that is cut: which operators one segment runs."""
     numbers: float = 0.0
     """Of a net that is cut: numbers that are put together for a cut, or taken apart."""
+    kept: float = 0.0
 
 
 def forward_backward(s: Scope) -> Work:
@@ -276,6 +279,8 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "dense_apply": dense_step,
     "dense_elastic": _streams(8, 4, 7),
     "dense_elastic_new": _streams(10, 5, 8),
+    # what a compression does on either side
+    **COMPRESSION,
 }
 """Every operation by name. The executor has one kernel for each."""
 

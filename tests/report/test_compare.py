@@ -9,7 +9,11 @@ import pytest
 from recsim_train.config.errors import UserError
 from recsim_train.report.compare import compare
 from recsim_train.report.load import load_runs
+from recsim_train.report.markdown import markdown
+from recsim_train.report.terminal import run_table
 from recsim_train.report.write import ReportResult
+from recsim_train.results.rundir import run_document
+from recsim_train.workload.compression import Tally, documents
 
 
 def both(factory: Any, out: Path, plan: Any = None, **real: Any) -> None:
@@ -242,3 +246,33 @@ def test_folders_are_expanded_and_runs_taken_once(tmp_path: Path, factory: Any) 
             load_runs([path])
     with pytest.raises(UserError, match="no run directory"):
         load_runs([])
+
+
+def test_a_part_of_a_strategy_is_in_its_label(tmp_path: Path, factory: Any) -> None:
+    dct = {"kind": "dct", "density": "5 %"}
+    both(factory, tmp_path, factory.plan(options={"compression": dct}))
+    (only,) = compare(load_runs([tmp_path])).comparisons
+    assert only.label == "flat_ps (compression dct)"
+    both(factory, tmp_path, factory.plan(options={"compression": dct | {"density": "2 %"}}))
+    labels = {c.label for c in compare(load_runs([tmp_path])).comparisons}
+    assert "flat_ps (compression dct, density 2 %)" in labels
+
+
+def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan(options={"compression": {"kind": "dct"}})
+    for world, kept in (("simulated", 100), ("real", 200)):
+        found = factory.outcome(plan, world=world)
+        tally = Tally(values=10_000, kept=kept, dense_bytes=40_000, sent_bytes=8 * kept)
+        found.facts["compression"] = documents([{"gradients": tally}])
+        factory.write(tmp_path, plan, world, found=found)
+    (only,) = compare(load_runs([tmp_path])).comparisons
+    assert only.compression == [
+        "Compression of dense gradients, warm-up included: 50× in values, 25× on the wire "
+        "(the prediction assumed 100× and 50×)"
+    ]
+    assert only.document()["measured_compression"]["gradients"]["wire_compression"] == 25
+    assert any("compression dct is a reconstruction" in w for w in only.warnings)
+    findings = compare(load_runs([tmp_path]))
+    assert "50× in values" in markdown(findings, ())
+    table = run_table([run_document(r) for r in load_runs([tmp_path])])
+    assert "compression" in [column.header for column in table.columns]

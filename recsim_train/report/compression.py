@@ -1,0 +1,66 @@
+"""What a compression left out, in words: in values, and on the wire with the places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.results.rundir import RunRecord
+
+_NOUNS = {
+    "gradients": "dense gradients",
+    "activations": "pooled embeddings",
+    "activation_gradients": "gradients of pooled embeddings",
+}
+
+
+def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What one run counted; empty without compression."""
+    found = (summary.get("facts") or {}).get("compression")
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def cell(summary: Mapping[str, Any]) -> str:
+    """A run's ratios in short."""
+    parts = [
+        f"{_NOUNS.get(name, name)} {_times(t['value_compression'])} in values, "
+        f"{_times(t['wire_compression'])} on the wire"
+        for name, t in tallies(summary).items()
+    ]
+    return "; ".join(parts) or text.NONE
+
+
+def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
+    """One for each kind of content that was compressed."""
+    predicted, measured = tallies(simulated.summary), tallies(real.summary)
+    found = []
+    for name, ours in measured.items():
+        theirs = predicted.get(name)
+        values, wire = _times(ours["value_compression"]), _times(ours["wire_compression"])
+        assumed = ""
+        if theirs is not None:
+            assumed = (
+                f" (the prediction assumed {_times(theirs['value_compression'])} and "
+                f"{_times(theirs['wire_compression'])})"
+            )
+        noun = _NOUNS.get(name, name)
+        found.append(
+            f"Compression of {noun}, warm-up included: {values} in values, {wire} on the wire"
+            f"{assumed}"
+        )
+    return found
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}×"
+
+
+def reconstructions(record: RunRecord) -> Iterator[str]:
+    """Which parts of a strategy are a reconstruction."""
+    for name, chosen in record.manifest["strategy"].get("options", {}).items():
+        if isinstance(chosen, dict) and chosen.get("kind") == "dct":
+            yield (
+                f"The {name} dct is a reconstruction where arXiv 2010.08899's abstract is silent: "
+                "the ramp of thresholds, masks shard by shard, and all defaults."
+            )

@@ -1,0 +1,136 @@
+"""Compression that any strategy composes: nothing, or Dynamic Communication Thresholding (DCT).
+
+DCT: Gupta et al., arXiv 2010.08899 (KDD 2021). The abstract's claims and the use of a hard
+threshold that is refreshed rarely are found there; the rules below are a reconstruction where the
+options say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from recsim_train.strategy.base import option
+from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Push
+from recsim_train.strategy.operations import DENSIFY, SPARSIFY, THRESHOLD
+from recsim_train.strategy.parts import Part
+from recsim_train.strategy.values import Dense
+
+
+class Compression(Part):
+    """What a strategy asks of a compression.
+
+    ``number``: how many values this loop has sent before this one. A strategy that composes one
+    passes ``keep`` on to its `EmbeddingService` and ``sparse`` to ``Topology.thresholded``, and
+    returns `problems` among its own.
+    """
+
+    family: ClassVar[str] = "compression"
+    summary: ClassVar[str] = "what is left out of dense gradients and pooled embeddings"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether dense values travel as entries above a threshold."""
+        return False
+
+    @property
+    def keep(self) -> float | None:
+        """Share of each example's pooled values at a shard that travels; None: all."""
+        return None
+
+    def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
+        """What does not fit the strategy that composes it, one sentence each."""
+        return []
+
+    async def push(self, service: str, value: Dense, number: int) -> None:
+        """Send a gradient or delta to the dense service."""
+        await Push(service, value)
+
+    async def all_reduce(self, value: Dense, group: str, number: int) -> Dense:
+        """The mean of the members' gradients or deltas, as far as they are sent."""
+        mean: Dense = await AllReduce(value, group)
+        return mean
+
+
+@dataclass
+class NoCompression(Compression):
+    """Everything travels as it is."""
+
+    kind: ClassVar[str] = "none"
+
+
+@dataclass
+class DCT(Compression):
+    """Hard thresholds: of dense gradients or deltas (dp), of pooled embeddings (mp), or of both.
+
+    dp: every loop keeps a residual E per tensor. G = E + value; entries of size tau or more are
+    sent with their places, and E is what is left. tau is the k-th largest size in G, with
+    k = floor(elements * density), taken anew at every ``refresh``-th exchange. Tensors of fewer
+    than 256 elements travel whole.
+    mp: of each example, a shard sends the largest ``mp_density`` of its pooled values with their
+    places; gradients come back at those places only. That is the exact gradient of the net with
+    this mask, so there is no residual.
+    """
+
+    kind: ClassVar[str] = "dct"
+    source: ClassVar[str] = "DCT (arXiv 2010.08899); details are a reconstruction"
+
+    mode: Literal["dp", "mp", "both"] = option(
+        "dp", help="what is thresholded: dense gradients or deltas, pooled embeddings, or both"
+    )
+    density: float = option(
+        0.01, help="dp: share of a tensor's entries to send", minimum=1e-5, maximum=1.0, share=True
+    )
+    refresh: int = option(1000, help="dp: exchanges of a loop between thresholds", minimum=1)
+    ramp: bool = option(
+        True,
+        help="dp: take thresholds also at exchanges 1, 2, 4, 8 ... before the first refresh, while "
+        "the residual still fills (reconstruction: ours)",
+    )
+    mp_density: float = option(
+        0.05,
+        help="mp: share of an example's pooled values at a shard to send (reconstruction)",
+        minimum=1e-5,
+        maximum=1.0,
+        share=True,
+    )
+
+    @property
+    def sparse(self) -> bool:
+        return self.mode != "mp"
+
+    @property
+    def keep(self) -> float | None:
+        return None if self.mode == "dp" else self.mp_density
+
+    def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
+        if self.keep is not None and pooling == "worker":
+            return [
+                f"compression.mode {self.mode} masks pooled embeddings, and with pooling worker "
+                "none travel: use pooling server, or compression.mode dp"
+            ]
+        return []
+
+    async def push(self, service: str, value: Dense, number: int) -> None:
+        if not self.sparse:
+            await super().push(service, value, number)
+            return
+        await self._threshold(value, number)
+        await Push(service, await Compute(SPARSIFY, value))
+
+    async def all_reduce(self, value: Dense, group: str, number: int) -> Dense:
+        if not self.sparse:
+            return await super().all_reduce(value, group, number)
+        await self._threshold(value, number)
+        sent = await Compute(SPARSIFY, value)
+        mean: Dense = await Compute(DENSIFY, await AllGather(sent, group))
+        return mean
+
+    async def _threshold(self, value: Dense, number: int) -> None:
+        if self.refreshes(number):
+            await Compute(THRESHOLD, value, self.density)
+
+    def refreshes(self, number: int) -> bool:
+        """Whether exchange ``number`` of a loop, counted from 0, takes a new threshold."""
+        early = self.ramp and number < self.refresh and number & (number - 1) == 0
+        return number % self.refresh == 0 or early

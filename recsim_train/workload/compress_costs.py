@@ -1,0 +1,110 @@
+"""What the operations of a compression cost; see `recsim_train.workload.operations`.
+
+A threshold is found by quickselect, which handles two to 3.4 pairs of (value, place) for each
+value, depending on how many are kept (Knuth, The Art of Computer Programming 3, 5.2.2): counted as
+three. Where the threshold is known, values only stream past it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recsim_train.workload import shape
+from recsim_train.workload.compression import INDEX_BYTES
+
+if TYPE_CHECKING:
+    from recsim_train.workload.arithmetic import Work
+    from recsim_train.workload.operations import Scope
+
+_SELECT = 3
+_POSITION = 8
+"""Bytes of a place in memory."""
+
+
+def threshold(s: Scope) -> Work:
+    """``elements`` values in ``tables`` tensors: their sum with the residual, then a selection."""
+    return {
+        "stream_byte": 5 * shape.value_bytes(s.model) * s.elements,
+        "index_element": _SELECT * s.elements,
+        "call": 4 * s.tables + 4,
+        "interpreter": 4 * s.tables + 3,
+    }
+
+
+def sparsify(s: Scope) -> Work:
+    """``elements`` values pass known thresholds, ``kept`` of them are taken out."""
+    value = shape.value_bytes(s.model)
+    return {
+        # the sum with the residual, sizes, the comparison and where it held
+        "stream_byte": (6 * value + 5) * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
+        "index_element": 2 * s.kept,
+        "call": 5 * s.tables + 20,
+        "interpreter": 5 * s.tables + 14,
+    }
+
+
+def densify(s: Scope) -> Work:
+    """``shards`` members' vectors, ``kept`` entries in all, into one of ``elements``."""
+    value = shape.value_bytes(s.model)
+    return {
+        "stream_byte": 3 * value * s.elements + 2 * (value + _POSITION) * s.kept,
+        "index_element": s.kept,
+        "call": 9 * s.shards + 3,
+        "interpreter": 8 * s.shards + 3,
+    }
+
+
+def sparse_apply(s: Scope) -> Work:
+    """Shard: one optimizer step at ``kept`` places."""
+    plain = s.training.dense_optimizer == "sgd"
+    streams = 3 if plain else 18  # as for a whole vector
+    return {
+        "stream_byte": streams * shape.value_bytes(s.model) * s.kept,
+        "index_element": (2 if plain else 4) * s.kept,
+        "call": 4 if plain else 14,
+        "interpreter": 5 if plain else 11,
+    }
+
+
+def mask(s: Scope) -> Work:
+    """The ``kept`` largest of ``elements`` values, row by row, put together to travel."""
+    value = shape.value_bytes(s.model)
+    return {
+        "stream_byte": 4 * value * s.elements + 2 * (value + _POSITION) * s.kept,
+        "index_element": _SELECT * s.elements + s.kept,
+        "call": 14,
+        "interpreter": 12,
+    }
+
+
+def unmask(s: Scope) -> Work:
+    """``kept`` values back into ``elements``."""
+    value = shape.value_bytes(s.model)
+    return {
+        "stream_byte": 3 * value * s.elements + 2 * (value + _POSITION) * s.kept,
+        "index_element": s.kept,
+        "call": 12,
+        "interpreter": 10,
+    }
+
+
+def pick(s: Scope) -> Work:
+    """``kept`` of ``elements`` values at known places."""
+    return {
+        "stream_byte": 2 * shape.value_bytes(s.model) * s.elements,
+        "index_element": s.kept,
+        "call": 4,
+        "interpreter": 4,
+    }
+
+
+COMPRESSION = {
+    "threshold": threshold,
+    "sparsify": sparsify,
+    "densify": densify,
+    "mask": mask,
+    "unmask": unmask,
+    "pick": pick,
+    "unpick": unmask,
+    "sparse_apply": sparse_apply,
+}

@@ -1,0 +1,116 @@
+"""Sizes of compressed messages (DCT): how much is kept, in which form it travels, what is counted.
+
+One place for both worlds: the executor keeps what these functions say, the simulator sizes what it
+would keep.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from recsim_train.config.experiment import Model
+from recsim_train.workload import shape
+
+SMALL = 256
+"""Tensors with fewer elements travel whole: their indices would cost more than they save."""
+INDEX_BYTES = 4
+"""A place in the flat dense vector travels as int32."""
+_WIDEST_SHORT = 1 << 16
+
+
+def kept(count: int, share: float) -> int:
+    """How many of ``count`` values a share keeps: floor(count * share), but at least one.
+
+    A share such as 29 % is no binary fraction: what is whole up to rounding counts as whole.
+    """
+    return max(1, math.floor(count * share * (1 + 1e-12)))
+
+
+def position_bytes(width: int) -> int:
+    """Bytes of a place in a row of ``width`` values."""
+    return 2 if width <= _WIDEST_SHORT else 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The flat dense vector's tensors as (start, stop), in order."""
+
+    large: tuple[tuple[int, int], ...]
+    """Those that are thresholded, each by itself."""
+    small: tuple[tuple[int, int], ...]
+    """Those that travel whole."""
+
+    @property
+    def small_elements(self) -> int:
+        return sum(stop - start for start, stop in self.small)
+
+    def kept(self, share: float) -> int:
+        """Entries of the thresholded tensors that a fresh threshold lets pass."""
+        return sum(kept(stop - start, share) for start, stop in self.large)
+
+    def within(self, share: float, start: int, stop: int) -> tuple[int, int]:
+        """(whole values, expected entries) of elements ``start`` to ``stop``.
+
+        A tensor that is cut has its entries spread evenly. Rounded so that parts sum to the whole.
+        """
+        whole = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.small)
+        return whole, self._entries_before(share, stop) - self._entries_before(share, start)
+
+    def _entries_before(self, share: float, place: int) -> int:
+        return sum(kept(b - a, share) * max(0, min(b, place) - a) // (b - a) for a, b in self.large)
+
+
+@functools.cache
+def layout(model: Model) -> Layout:
+    """Which tensors of the dense parameters are thresholded."""
+    cuts = list(pairwise(accumulate(shape.dense_tensors(model), initial=0)))
+    large = tuple((a, b) for a, b in cuts if b - a >= SMALL)
+    return Layout(large, tuple((a, b) for a, b in cuts if b - a < SMALL))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a compression had to send and what it sent, over all iterations of a run."""
+
+    values: int = 0
+    kept: int = 0
+    dense_bytes: int = 0
+    sent_bytes: int = 0
+    """Indices included."""
+
+    def add(self, values: int, kept: int, dense_bytes: int, sent_bytes: int) -> None:
+        """Count one message or several."""
+        self.values += values
+        self.kept += kept
+        self.dense_bytes += dense_bytes
+        self.sent_bytes += sent_bytes
+
+    def document(self) -> dict[str, float]:
+        """As JSON, with the two ratios: in values, and on the wire."""
+        return {
+            "values": self.values,
+            "kept": self.kept,
+            "dense_bytes": self.dense_bytes,
+            "sent_bytes": self.sent_bytes,
+            "value_compression": self.values / self.kept if self.kept else 1.0,
+            "wire_compression": self.dense_bytes / self.sent_bytes if self.sent_bytes else 1.0,
+        }
+
+
+Tallies = dict[str, Tally]
+"""By what was compressed: "gradients", "activations", "activation_gradients"."""
+GRADIENTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "gradients", "activations", "activation_gradients"
+
+
+def documents(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, dict[str, float]]:
+    """The sums of several loops' tallies as JSON."""
+    total: Tallies = {}
+    for several in tallies:
+        for name, tally in several.items():
+            into = total.setdefault(name, Tally())
+            into.add(tally.values, tally.kept, tally.dense_bytes, tally.sent_bytes)
+    return {name: total[name].document() for name in sorted(total)}
