@@ -58,9 +58,11 @@ class Replica:
 class Worker:
     """One loop's thread: its own modules and accumulator over the trainer's replica."""
 
-    def __init__(self, replica: Replica, pooling: str) -> None:
+    def __init__(self, replica: Replica, pooling: str, cache: object = None) -> None:
         self.replica = replica
         self.pooling = pooling
+        self.cache = cache
+        """The trainer's `recsim_train.executor.cache.MixCache`, if the strategy asks for one."""
         self.net = DenseNet(replica.model, replica.parameters)
         self.accumulated: Tensor | None = None
         self.loss = float("nan")
@@ -303,7 +305,6 @@ def assemble_rows(
 
     ``parts``: per shard its slices, the ids of each, and its answer.
     """
-    dim = model.embedding_dim
     if ids.inverse is None:
         pooled: list[Tensor | None] = [None] * len(model.tables)
         for slices, _, vectors_of_shard in parts:
@@ -311,7 +312,8 @@ def assemble_rows(
                 held = pooled[part.table]
                 pooled[part.table] = vectors if held is None else held + vectors
         return RealRows(torch.stack([p for p in pooled if p is not None]), ids)
-    rows = torch.empty((ids.values.numel(), dim), dtype=dtype_of(model))
+    # as wide as the answers: rows may bring their optimizer's state along
+    rows = torch.empty((ids.values.numel(), parts[0][2].shape[1]), dtype=dtype_of(model))
     for (_, place), answer in zip(_places(ids, [p[:2] for p in parts]), parts, strict=True):
         position = 0
         for start, count in place:

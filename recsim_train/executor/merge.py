@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsim_train.data.criteo import Malformed
+from recsim_train.data.mixcache import merged_figures
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome, Total, TotalKey
 
@@ -16,6 +17,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     malformed = Malformed()
     epochs, rows = 0, 0
     cpu: dict[str, float] = {}
+    caches: list[dict[str, object]] = []
     for part in parts:
         whole.iterations += part.iterations
         whole.rounds += part.rounds
@@ -29,6 +31,9 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
         busy = part.facts.get("cpu_seconds", {})
         assert isinstance(busy, dict)
         cpu.update(busy)
+        cache = part.facts.get("cache")
+        if isinstance(cache, dict):
+            caches.append(cache)
         readings = part.facts.get("reading", [])
         assert isinstance(readings, list)
         for reading in readings:
@@ -39,6 +44,8 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     if malformed.total:
         whole.facts["malformed"] = malformed.describe()
     whole.facts["cpu_seconds"] = cpu
+    if caches:
+        whole.facts["cache"] = merged_figures(caches)
     if not complete:
         _truncate(plan, whole)
     return whole

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from recsim_train.executor import row_transfer
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.kernels import KERNELS, Worker
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
@@ -124,7 +125,6 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
         context._began = begin
     name, sent, answer = _answer(context, effect)
     if isinstance(effect, effects.Take) and answer is None and _begins(context.definition, effect):
-        context.iteration -= 1
         context.ended = True
         return None
     if context.recorder is not None:
@@ -154,10 +154,10 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
         finish_iteration(context, begin)
     assert context.feed is not None
     batch = context.feed.next()
+    context.iteration += 1  # also at the end: what is done after the last step is not part of it
     if batch is None:
         context.ended = True
         return None
-    context.iteration += 1
     context._began = begin
     if context.recorder is not None:
         context.recorder.add(
@@ -209,6 +209,19 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             assert context.embedding is not None
             assert isinstance(effect.gradient, RealRows)
             return effect.service, context.embedding.update(effect.gradient, iteration), None
+        case effects.Fetch():
+            assert context.embedding is not None
+            assert isinstance(effect.ids, RealIds)
+            rows, sent = row_transfer.fetch(context.embedding, effect.ids, iteration)
+            return effect.service, sent, rows
+        case effects.Store():
+            assert context.embedding is not None
+            assert isinstance(effect.rows, RealRows)
+            return (
+                effect.service,
+                row_transfer.store(context.embedding, effect.rows, iteration),
+                None,
+            )
         case effects.Pull():
             assert context.dense is not None
             dense, sent = context.dense.pull(iteration)
@@ -223,7 +236,7 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             dense, sent = context.dense.exchange(effect.parameters, effect.alpha, iteration)
             return effect.service, sent, dense
         case effects.AllReduce():
-            assert isinstance(effect.value, RealDense | RealBlock)
+            assert isinstance(effect.value, RealDense | RealBlock | RealRows)
             collective = context.collectives[effect.group]
             return effect.group, *collective.all_reduce(effect.value, effect.op)
         case effects.AllGather():

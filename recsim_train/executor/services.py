@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels
+from recsim_train.executor import kernels, row_transfer
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
@@ -23,6 +23,8 @@ EFFECTS = {
     Kind.PULL: "serve_pull",
     Kind.PUSH: "serve_push",
     Kind.EXCHANGE: "serve_exchange",
+    Kind.FETCH: "serve_fetch",
+    Kind.STORE: "serve_store",
 }
 ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
@@ -202,6 +204,8 @@ class Serving:
         state = server.state
         buffer = torch.empty(header.payload_bytes, dtype=torch.uint8)
         payload = self.port.payload(buffer)
+        if header.kind in (Kind.FETCH, Kind.STORE):
+            return row_transfer.serve(server, self.port, header, payload)
         if header.kind == Kind.LOOKUP:
             answer, local, starts = server.lookup(server.unpack(header, payload))
             self._last = (local, starts)

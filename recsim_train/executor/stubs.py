@@ -45,7 +45,7 @@ class EmbeddingStub:
         new_pending: NewPending,
     ) -> None:
         self.ends, self.split, self.trainer = ends, split, trainer
-        self._new_pending = new_pending
+        self.new_pending = new_pending
         self._routed: list[kernels.Routed] = []
         self._local: tuple[Tensor, Tensor | None] | None = None
 
@@ -53,7 +53,7 @@ class EmbeddingStub:
         """Embeddings of a batch and the payload bytes that this side sent."""
         pooled = ids.inverse is None
         self._routed = [kernels.route_ids(ids, e.shard.slices, self.split) for e in self.ends]
-        pending = self._new_pending()
+        pending = self.new_pending()
         answers: list[Tensor] = []
         for end, routed in zip(self.ends, self._routed, strict=True):
             answers.append(self._answer_buffer(end, routed, pooled))
@@ -89,7 +89,7 @@ class EmbeddingStub:
         pooled = gradient.ids.inverse is None
         parts = [(e.shard.slices, r.counts) for e, r in zip(self.ends, self._routed, strict=True)]
         pieces = kernels.route_gradient(gradient, parts)
-        pending = self._new_pending()
+        pending = self.new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:
                 continue
@@ -114,7 +114,7 @@ class EmbeddingStub:
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""
-        _stop([e.channel for e in self.ends], self._new_pending())
+        _stop([e.channel for e in self.ends], self.new_pending())
 
 
 def _stop(channels: Sequence[Channel | None], pending: Pending) -> None:

@@ -33,6 +33,8 @@ class Kind(IntEnum):
     PUSH = 4
     EXCHANGE = 5
     STOP = 6
+    FETCH = 7
+    STORE = 8
 
 
 class Service(IntEnum):

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
+from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
+from recsim_train.sim import cache
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
+from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.ghosts import GhostDense, GhostFeatures, GhostIds, GhostRows
@@ -42,6 +45,7 @@ class Runtime:
     ``ideal``: nothing is ever shared, everything runs as fast as it would alone.
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
+    ``replay``: of the trainers' caches, where the strategy asks for one.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Runtime:
         ideal: bool = False,
         on_iteration: Callable[[], None] | None = None,
         on_step: Callable[[int], None] | None = None,
+        replay: Replay | None = None,
     ) -> None:
         experiment = plan.experiment
         self.plan = plan
@@ -74,6 +79,11 @@ class Runtime:
             else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
+        self.cache = (
+            None
+            if replay is None or self.embedding is None
+            else CacheRuntime(self.world, self.embedding, replay)
+        )
         groups = [(group, GroupRuntime(self.world, group)) for group in plan.groups]
         self.groups = {
             (group.name, member.trainer): made for group, made in groups for member in group.members
@@ -255,13 +265,16 @@ class Runtime:
 
     def _compute(self, loop: LoopState, effect: effects.Compute[object]) -> Steps:
         name, arguments = effect.operation.name, effect.arguments
+        if self.cache is not None and name in CACHE_OPERATIONS:
+            return (yield from self.cache.compute(loop, name, arguments)), name, 0
         wanted = _ARGUMENTS.get(name)
         if wanted is None:
             raise KeyError(f"no such operation: {name!r}")
         if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
             given = ", ".join(type(a).__name__ for a in arguments)
             raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
-        counted = next((a for a in map(_ids_of, arguments) if a is not None), None)
+        # the last ones: where rows are an argument, those that are really at hand
+        counted = next((a for a in map(_ids_of, reversed(arguments)) if a is not None), None)
         seconds = self.pricing.operation(
             name,
             pooling=self.plan.embedding.service.pooling if self.plan.embedding else "server",
@@ -285,7 +298,7 @@ class Runtime:
             assert isinstance(rows, GhostRows)
             return Gradients(
                 GhostDense(self.elements, self.elements * self.bytes),
-                GhostRows(rows.ids, gradient=True),
+                rows.as_gradient(),
             )
         if name in ("snapshot", "drain"):
             return GhostDense(self.elements, self.elements * self.bytes)
@@ -310,6 +323,16 @@ class Runtime:
         service = self._embedding_service(effect.service)
         answer, payload = yield from service.update(loop, effect.gradient)
         return answer, effect.service, payload
+
+    def _fetch(self, loop: LoopState, effect: effects.Fetch) -> Steps:
+        service = self._embedding_service(effect.service)
+        answer, payload = yield from cache.fetch(service, loop, effect.ids)
+        return answer, effect.service, payload
+
+    def _store(self, loop: LoopState, effect: effects.Store) -> Steps:
+        service = self._embedding_service(effect.service)
+        payload = yield from cache.store(service, loop, effect.rows)
+        return None, effect.service, payload
 
     def _pull(self, loop: LoopState, effect: effects.Pull) -> Steps:
         answer, payload = yield from self._dense_service(effect.service).pull(loop)
@@ -394,6 +417,8 @@ _PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Compute: Runtime._compute,
     effects.Lookup: Runtime._lookup,
     effects.Update: Runtime._update,
+    effects.Fetch: Runtime._fetch,
+    effects.Store: Runtime._store,
     effects.Pull: Runtime._pull,
     effects.Push: Runtime._push,
     effects.Exchange: Runtime._exchange,
@@ -411,6 +436,8 @@ _NAMES: dict[type, str] = {
     effects.Compute: "compute",
     effects.Lookup: "lookup",
     effects.Update: "update",
+    effects.Fetch: "fetch",
+    effects.Store: "store",
     effects.Pull: "pull",
     effects.Push: "push",
     effects.Exchange: "exchange",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from recsim_train.strategy.values import Dense, Gradients, Ids
+from recsim_train.strategy.values import Block, Dense, Gradients, Ids, Probe, Rows
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,6 +42,28 @@ ACCUMULATE: Operation[None] = Operation(
 DRAIN: Operation[Dense] = Operation(
     "drain", "() -> this loop's accumulated gradient; the accumulator is zero afterwards"
 )
+ROW_NUMBERS: Operation[Block] = Operation(
+    "row_numbers", "(ids) -> each id's row number over all tables, as it travels"
+)
+VIRTUAL_IDS: Operation[Ids] = Operation(
+    "virtual_ids",
+    "(ids, all trainers' row numbers) -> their sorted union, the batch as places in it",
+)
+PROBE: Operation[Probe] = Operation(
+    "probe", "(virtual ids) -> slots of this trainer's own rows; those that are missing get one"
+)
+FILL: Operation[Rows] = Operation(
+    "fill", "(slots, fetched rows): put them into the cache -> the rows that had to leave"
+)
+CACHED_ROWS: Operation[Rows] = Operation(
+    "cached_rows", "(slots) -> one row per virtual id: this trainer's own ones, zeros elsewhere"
+)
+UPDATE_CACHED: Operation[None] = Operation(
+    "update_cached", "(slots, gradient): the rows' optimizer steps on this trainer's own rows"
+)
+FLUSH: Operation[Rows] = Operation(
+    "flush", "() -> all cached rows, to be stored; the cache is empty afterwards"
+)
 
 OPERATIONS: tuple[Operation[object], ...] = (
     DEDUPLICATE,
@@ -52,4 +74,11 @@ OPERATIONS: tuple[Operation[object], ...] = (
     SUBTRACT,
     ACCUMULATE,
     DRAIN,
+    ROW_NUMBERS,
+    VIRTUAL_IDS,
+    PROBE,
+    FILL,
+    CACHED_ROWS,
+    UPDATE_CACHED,
+    FLUSH,
 )

@@ -19,6 +19,7 @@ ENTRY_POINTS = "recsim_train.strategies"
 _BUILT_IN = {
     "flat_ps": "recsim_train.strategy.flat_ps:FlatPS",
     "allreduce": "recsim_train.strategy.allreduce:AllReduceSGD",
+    "scalefreectr": "recsim_train.strategy.scalefreectr:ScaleFreeCTR",
 }
 _registered: dict[str, type[Strategy]] = {}
 

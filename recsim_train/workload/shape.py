@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_train.config.experiment import Model
+from recsim_train.config.experiment import Model, Training
 
 ID_BYTES = 8
 LENGTH_BYTES = 4
@@ -46,6 +46,12 @@ def dense_parameters(model: Model) -> int:
 def row_bytes(model: Model) -> int:
     """Bytes of one embedding row, without optimizer state."""
     return model.embedding_dim * value_bytes(model)
+
+
+def stored_row_bytes(model: Model, training: Training) -> int:
+    """Bytes of one embedding row with its optimizer's state (row-wise: one value a row)."""
+    stateless = training.sparse_optimizer == "sgd"
+    return row_bytes(model) + (0 if stateless else value_bytes(model))
 
 
 def mean_ids(model: Model, table: int) -> float:
