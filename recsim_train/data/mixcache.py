@@ -82,7 +82,8 @@ class SlotMap:
         empty = min(len(new), self.capacity - self.filled)
         leave = np.zeros(0, dtype=np.int64)
         if empty < len(new):
-            leave = np.flatnonzero(self._used < self.step - 1)[: len(new) - empty]
+            old = np.flatnonzero(self._used[: self.filled] < self.step - 1)
+            leave = old[: len(new) - empty]
             if empty + len(leave) < len(new):
                 before = int(np.count_nonzero(self._used == self.step - 1))
                 raise CacheTooSmall(self.capacity, self.step, len(rows), before)

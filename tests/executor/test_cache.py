@@ -128,7 +128,7 @@ WORLDS = {
     "two trainers, two servers": Roles(trainers=2, embedding_servers=2),
     "four trainers, a server": Roles(trainers=4, embedding_servers=1),
 }
-SMALL = {"one process": 150, "two trainers, no servers": 75, "two trainers, two servers": 75,
+SMALL = {"one process": 150, "two trainers, no servers": 80, "two trainers, two servers": 80,
          "four trainers, a server": 48}  # fmt: skip
 """Hardly more than two steps' rows of one trainer."""
 
@@ -150,7 +150,7 @@ def test_cached_or_not_it_is_synchronous_training(
 
 def test_a_deeper_pipeline_and_a_full_cache_change_nothing(tmp_path: Path) -> None:
     roles = Roles(trainers=2)
-    small, _ = train(tmp_path / "small", {"cache_rows": 75}, roles)
+    small, _ = train(tmp_path / "small", {"cache_rows": 80}, roles)
     full, _ = train(tmp_path / "full", {"cache_share": 1.0, "prefetch": 5}, roles)
     assert full[3]["evicted"] == 0
     assert_same(full, small, 0.0)
@@ -160,7 +160,7 @@ def test_rows_of_plain_sgd_travel_without_state(
     synchronous: Callable[[str], tuple[Trained, Outcome]], tmp_path: Path
 ) -> None:
     roles = Roles(trainers=2, embedding_servers=1)
-    found, outcome = train(tmp_path / "run", {"cache_rows": 75}, roles, optimizer="sgd")
+    found, outcome = train(tmp_path / "run", {"cache_rows": 80}, roles, optimizer="sgd")
     assert_same(found, synchronous("sgd")[0], 1e-12)
     sent = Counter[str]()
     for key, total in outcome.totals.items():

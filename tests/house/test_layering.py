@@ -83,7 +83,7 @@ def test_imports_point_one_way(path: Path) -> None:
 STANDARD = sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("name", ["flat_ps", "allreduce"])
+@pytest.mark.parametrize("name", ["flat_ps", "allreduce", "scalefreectr"])
 def test_strategies_import_only_the_standard_library_and_their_own_vocabulary(name: str) -> None:
     for imported in imports(PACKAGE / "strategy" / f"{name}.py"):
         top = imported.split(".")[0]
