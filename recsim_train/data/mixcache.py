@@ -23,9 +23,14 @@ from numpy.typing import NDArray
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Model
 from recsim_train.placement.plan import Plan
+from recsim_train.workload.shape import stored_row_bytes
 
 Numbers = NDArray[np.int64]
 NEVER = -(1 << 62)
+_SLOT_BYTES = 16
+"""Of a slot: which row is in it, and when it was used."""
+_PLACE_BYTES = 4
+"""Of a row: its slot."""
 
 
 class CacheTooSmall(RunFailed):
@@ -174,6 +179,17 @@ def slots_of(plan: Plan, trainer: int) -> int:
 def slot_map(plan: Plan, trainer: int) -> SlotMap:
     """An empty cache of a trainer of the plan."""
     return SlotMap(slots_of(plan, trainer), sum(table_rows(plan.experiment.model)))
+
+
+def cache_bytes(plan: Plan, trainer: int) -> int:
+    """Bytes of a trainer's cache: rows with their state, and where each own row is; 0: it has none.
+
+    One that keeps nothing is among the batch's buffers.
+    """
+    if plan.topology.cache is None:
+        return 0
+    row = stored_row_bytes(plan.experiment.model, plan.experiment.training) + _SLOT_BYTES
+    return slots_of(plan, trainer) * row + _PLACE_BYTES * ownership(plan, trainer).rows
 
 
 def cache_figures(

@@ -29,8 +29,13 @@ MODEL = Model(
     embedding_dim=4,
     bottom_mlp=(8, 4),
     top_mlp=(8, 1),
-    tables=(Table(rows=3000), Table(rows=40), Table(rows=500, ids=3), Table(rows=90, ids=2, variable=True)),
-)  # fmt: skip
+    tables=(
+        Table(rows=3000),
+        Table(rows=40),
+        Table(rows=500, ids=3),
+        Table(rows=90, ids=2, variable=True),
+    ),
+)
 DATA = Data(synthetic=Synthetic(rows=5000), eval_rows=10)
 BATCHES = 40
 
