@@ -15,8 +15,8 @@ from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.counts import feeding_data
 from recsim_train.data.mixcache import (
-    CacheTooSmall,
     Numbers,
+    SlotMap,
     cache_figures,
     first_rows,
     ownership,
@@ -63,18 +63,26 @@ class Step(NamedTuple):
 class Replay:
     """The caches of all trainers of a plan; steps are replayed when first asked for."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Raises as `recsim_train.data.stream.open_stream`."""
+    def __init__(self, plan: Plan, *, roomy: bool = False) -> None:
+        """``roomy``: caches in which two steps always fit, to see what they need.
+
+        Raises as `recsim_train.data.stream.open_stream`.
+        """
         model, training = plan.experiment.model, plan.experiment.training
         self._bases = first_rows(table_rows(model))
         self._model = model
         trainers = range(plan.experiment.roles.trainers)
         assert plan.topology.cache is not None
+        self._servers = len(plan.of_role("embedding_server"))
         self._kind = plan.strategy.kind
         self._keep = plan.topology.cache.keep
         self.slots = tuple(slots_of(plan, trainer) for trainer in trainers)
         self._owners = [ownership(plan, trainer) for trainer in trainers]
         self._maps = [slot_map(plan, trainer) for trainer in trainers]
+        if roomy:
+            ids = plan.examples * plan.streams * sum(table.ids for table in model.tables)
+            most = [min(owner.rows, _CHECKED_STEPS * ids) for owner in self._owners]
+            self._maps = [SlotMap(max(1, slots), int(self._bases[-1])) for slots in most]
         self._shards = _ShardFinder(plan, self._bases)
         total = training.warmup_steps + training.steps
         per_step = (
@@ -154,13 +162,15 @@ class Replay:
         own = sum(step.own_unique for step in known) / len(known)
         row = row_bytes(self._model)
         reduced = 4 * (trainers - 1) / trainers * table * row
-        moved = own * (row + ID_BYTES)
+        each = own * (row + ID_BYTES)
+        # through the busiest link: a trainer's, a server's, or a trainer's that holds a shard too
+        moved = each * max(1.0, trainers / self._servers) if self._servers else 2 * each
         if reduced > moved:
             found.append(
                 f"{self._kind} sums up a table of {table:,.0f} rows twice a step, for which every "
-                f"trainer sends and receives {reduced / 2**20:.2f} MiB; with a parameter server "
-                f"that moves rows (pooling: worker) it would be {moved / 2**20:.2f} MiB each way: "
-                "where the trainers' network binds, that one is faster."
+                f"trainer sends {reduced / 2**20:.2f} MiB; with a parameter server that moves rows "
+                f"(pooling: worker) the busiest host would send {moved / 2**20:.2f} MiB: where the "
+                "network binds, expect that one to be faster."
             )
         return found
 
@@ -204,14 +214,18 @@ def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
 
 def check_cache(plan: Plan) -> None:
     """Raise UserError where the first two steps already do not fit into a trainer's cache."""
-    if plan.topology.cache is None or not plan.topology.cache.keep:
+    training, cache = plan.experiment.training, plan.topology.cache
+    if cache is None or not cache.keep:
         return
-    replay = Replay(plan)
-    training = plan.experiment.training
-    try:
-        for index in range(min(_CHECKED_STEPS, training.warmup_steps + training.steps)):
-            replay.step(index)
-    except CacheTooSmall as error:
-        raise UserError(str(error)) from None
-    finally:
-        replay.close()
+    replay = Replay(plan, roomy=True)
+    steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
+    for trainer, found in enumerate(replay.step(steps - 1).trainers):
+        slots, needed = slots_of(plan, trainer), sum(found.kept)
+        if needed > slots:
+            replay.close()
+            raise UserError(
+                f"the cache of {slots:,} rows per trainer can not hold two steps: the first ones "
+                f"need {needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a "
+                "little more, or use smaller batches"
+            )
+    replay.close()

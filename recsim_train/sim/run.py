@@ -90,7 +90,8 @@ def simulate(
     )
     if replay is not None:
         outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
-        outcome.facts["warnings"] = replay.warnings(steps)
+        if said := replay.warnings(steps):
+            outcome.facts["warnings"] = said
     if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
         return outcome
     start, before = runtime.opening

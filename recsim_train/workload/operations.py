@@ -254,7 +254,7 @@ def update_rows(s: Scope) -> Work:
 
 def row_numbers(s: Scope) -> Work:
     """Each of ``ids`` ids plus its table's first row."""
-    return {"stream_byte": 5 * shape.ID_BYTES * s.ids, "call": 5, "interpreter": 5}
+    return {"stream_byte": 5 * shape.ID_BYTES * s.ids, "call": 14, "interpreter": 6}
 
 
 def virtual_ids(s: Scope) -> Work:

@@ -20,6 +20,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data import replay as replays
 from recsim_train.data.hit_rates import HitRates
+from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.data.profile import profile_stream
 from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.build import build_plan
@@ -71,7 +72,7 @@ def test_the_smallest_working_cache_is_what_two_batches_need() -> None:
     found: Any = profile_stream(MODEL, DATA, 64, BATCHES)["cache"]
     need = found["two_steps"]
     assert Replay(plan_of(cache_rows=need)).figures(0, BATCHES)["hit_rate"] is not None
-    with pytest.raises(replays.CacheTooSmall, match=f"at least {need:,}"):
+    with pytest.raises(CacheTooSmall, match=f"at least {need:,}"):
         Replay(plan_of(cache_rows=need - 1)).figures(0, BATCHES)
 
 
@@ -112,5 +113,9 @@ def test_what_two_trainers_own_adds_up_to_the_union() -> None:
 
 def test_a_cache_that_can_not_start_is_the_users_error() -> None:
     check_cache(plan_of(cache_share=1.0))
-    with pytest.raises(UserError, match="cache of 20 rows"):
-        check_cache(plan_of(cache_rows=20))
+    replay = Replay(plan_of(), roomy=True)
+    needed = sum(replay.step(1).trainers[0].kept)
+    replay.close()
+    check_cache(plan_of(cache_rows=needed))
+    with pytest.raises(UserError, match=rf"cache of {needed - 1} rows .* need {needed} rows"):
+        check_cache(plan_of(cache_rows=needed - 1))

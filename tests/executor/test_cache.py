@@ -180,7 +180,7 @@ def test_the_comparison_can_fail(
 def test_a_cache_too_small_for_the_first_steps_is_refused_before_the_start(tmp_path: Path) -> None:
     choice = StrategyChoice(kind="scalefreectr", options={"cache_rows": 40})
     plan = plan_of(choice, Roles(trainers=2), "sgd", 12)
-    with pytest.raises(UserError, match=r"cache of 40 rows .* two steps: step \d needs \d+ rows"):
+    with pytest.raises(UserError, match=r"cache of 40 rows .* need \d+ rows of trainer\[0\]'s own"):
         execute(plan, staging=tmp_path)
     assert not list(tmp_path.iterdir())
 
