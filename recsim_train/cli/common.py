@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from recsim_train.config.load import Loaded
     from recsim_train.placement.plan import Plan
     from recsim_train.results.rundir import RunRecord
+    from recsim_train.trace.record import Outcome
 
 P = ParamSpec("P")
 
@@ -49,6 +50,13 @@ ResumeOption = Annotated[
 def say(text: str) -> None:
     """A message to the person: standard error, so that --json stays one document."""
     print(text, file=sys.stderr, flush=True)
+
+
+def say_warnings(outcome: Outcome) -> None:
+    """What a world wants to be known about its own figures."""
+    warnings = outcome.facts.get("warnings")
+    for sentence in warnings if isinstance(warnings, list) else ():
+        say(f"note: {sentence}")
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:

@@ -46,7 +46,10 @@ def profile(
     set_: common.SetOption = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Id statistics of an experiment's input: unique ids per batch, skew, reuse."""
+    """Id statistics of an experiment's input: unique ids per batch, skew, reuse, cache hits.
+
+    For the strategy scalefreectr let training.batch_size be the batch of all trainers together.
+    """
     from recsim_train.data.profile import profile_stream
 
     loaded = common.load(experiment, set_, None)
@@ -59,7 +62,25 @@ def profile(
     for key, value in found.items():
         if not isinstance(value, list | dict):
             typer.echo(f"{key}: {value}")
+    _show_cache(found["cache"], spec.roles.trainers)
     tables = found["tables"]
     assert isinstance(tables, list)
     for row in tables:
         typer.echo("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
+
+
+def _show_cache(found: object, trainers: int) -> None:
+    """Hit rate against cache size, and how to use it."""
+    assert isinstance(found, dict)
+    if not found["sizes"]:
+        return
+    typer.echo("rows that a cache would have (of a batch's distinct ones, after warming up):")
+    for size in found["sizes"]:
+        rate = size["hit_rate"]
+        said = "too small for two batches" if rate is None else f"{100 * rate:.1f} %"
+        typer.echo(f"  cache_rows {size['cache_rows']:,}: {said}")
+    typer.echo(
+        f"  two batches in a row need up to {found['two_steps']:,} rows. To use a size: --set "
+        "'strategy={kind: scalefreectr, cache_rows: N}', N being the size over the number of "
+        f"trainers ({trainers} here) and a little more."
+    )

@@ -38,6 +38,7 @@ def simulate(
         if record is None:
             with common.progress_bar(f"simulating {plan.strategy.kind}") as progress:
                 outcome = predict(plan, profile, progress=progress)
+            common.say_warnings(outcome)
             record = write_run(
                 out,
                 plan=plan,

@@ -162,7 +162,7 @@ class _StreamCounts(_Counts):
 
     def __init__(self, plan: Plan, exact_batches: int | None) -> None:
         training = plan.experiment.training
-        data = _feeding_data(plan.experiment.data)
+        data = feeding_data(plan.experiment.data)
         loops = max(1, plan.streams)
         wanted = loops * (training.warmup_steps + training.steps)
         kept = _most_exact(plan) if exact_batches is None else exact_batches
@@ -256,7 +256,7 @@ def _expected(plan: Plan) -> NDArray[np.float64]:
     return counts
 
 
-def _feeding_data(data: Data) -> Data:
+def feeding_data(data: Data) -> Data:
     """The same data, fed directly by the generator where it has yet to write the file."""
     return data.model_copy(update={"path": None}) if generator_stands_in(data) else data
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.hit_rates import HitRates
+from recsim_train.data.mixcache import first_rows, table_rows
 from recsim_train.data.stream import open_stream
 
 _HOT_SHARE = 0.01
@@ -21,15 +23,21 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
     lookups that go to the most frequent 1 % of the ids seen), ``zipf`` (exponent fitted to
     the frequencies of the ids seen more than once; None where too few are) and ``reused`` (share of
     a batch's distinct ids that the batch before had too; None with one batch).
+    ``cache``: ``two_steps`` (most distinct rows of two batches in a row) and ``sizes``, the share
+    of a batch's distinct rows that a cache of ``cache_rows`` rows would have; with one batch none.
     Raises as `recsim_train.data.stream.open_stream`.
     """
     tables = [_Table() for _ in model.tables]
+    rates = HitRates(model, batches)
+    bases = first_rows(table_rows(model))[:-1]
     with open_stream(
         model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches
     ) as stream:
         for fed in stream:
-            for table, ids in zip(tables, ids_by_table(model, fed.batch), strict=True):
-                table.add(ids)
+            met = []
+            for table, base, ids in zip(tables, bases, ids_by_table(model, fed.batch), strict=True):
+                met.append(base + table.add(ids))
+            rates.add(np.concatenate(met))
         found: dict[str, object] = {
             "source": data.path or "generator",
             "batch_size": batch_size,
@@ -38,6 +46,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             "malformed": stream.malformed.total,
             "ids_per_batch": sum(table.mean_ids for table in tables),
             "unique_per_batch": sum(table.mean_unique for table in tables),
+            "cache": rates.summary(),
             "tables": [
                 {"table": t, "rows": spec.rows, **table.summary()}
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
@@ -68,7 +77,8 @@ class _Table:
         self._seen = np.zeros(0, dtype=np.int64)
         self._times = np.zeros(0, dtype=np.int64)
 
-    def add(self, ids: NDArray[np.int64]) -> None:
+    def add(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the distinct ones."""
         unique, times = np.unique(ids, return_counts=True)
         self._batches += 1
         self._ids += len(ids)
@@ -80,6 +90,7 @@ class _Table:
         self._seen, place = np.unique(np.concatenate([self._seen, unique]), return_inverse=True)
         weights = np.concatenate([self._times, times])
         self._times = np.bincount(place, weights=weights).astype(np.int64)
+        return unique
 
     @property
     def mean_ids(self) -> float:

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from recsim_train.executor.transport import size_of
-from recsim_train.executor.values import RealBlock, RealDense, RealParts
+from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 
-B = TypeVar("B", bound=RealBlock | RealDense)
+B = TypeVar("B", bound=RealBlock | RealDense | RealRows)
 
 
 @dataclass(slots=True)

@@ -80,12 +80,19 @@ class Worker:
     """One loop's thread: its own modules and accumulator over the trainer's replica."""
 
     def __init__(
-        self, replica: Replica, pooling: str, program: NetProgram | None = None, host: int = 0
+        self,
+        replica: Replica,
+        pooling: str,
+        program: NetProgram | None = None,
+        host: int = 0,
+        cache: object = None,
     ) -> None:
         self.replica = replica
         self.pooling = pooling
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
+        self.cache = cache
+        """The trainer's `recsim_train.executor.cache.MixCache`, if the strategy asks for one."""
         self.accumulated: Tensor | None = None
         self.block: Block | None = None
         self.residual = compress.Residual(replica.model)
@@ -327,7 +334,6 @@ def assemble_rows(
 
     ``parts``: per shard its slices, the ids of each, and its answer.
     """
-    dim = model.row_width
     if ids.inverse is None:
         if any(part.last for slices, _, _ in parts for part in slices):
             return RealRows(torch.cat([vectors for _, _, vectors in parts], dim=2), ids)
@@ -337,7 +343,8 @@ def assemble_rows(
                 held = pooled[part.table]
                 pooled[part.table] = vectors if held is None else held + vectors
         return RealRows(torch.stack([p for p in pooled if p is not None]), ids)
-    rows = torch.empty((ids.values.numel(), dim), dtype=dtype_of(model))
+    # as wide as the answers: rows may bring their optimizer's state along
+    rows = torch.empty((ids.values.numel(), parts[0][2].shape[1]), dtype=dtype_of(model))
     for (_, place), answer in zip(_places(ids, [p[:2] for p in parts]), parts, strict=True):
         position = 0
         for start, count in place:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_train.config.errors import RunFailed
+from recsim_train.data.replay import check_cache
 from recsim_train.executor.merge import merge
 from recsim_train.executor.process import write_spec
 from recsim_train.placement.plan import Instance, Plan
@@ -72,6 +73,7 @@ def execute(
     the final weights of every process. Raises `PartialRun` when a process fails or dies,
     `Interrupted` on Ctrl-C; both carry what was measured.
     """
+    check_cache(plan)
     write_spec(staging, plan, keep_state)
     messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
     children: list[Child] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsim_train.data.criteo import Malformed
+from recsim_train.data.mixcache import merged_figures
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome, Total, TotalKey
 from recsim_train.workload.compression import Tallies, documents
@@ -18,6 +19,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     epochs, rows = 0, 0
     cpu: dict[str, float] = {}
     tallies: list[Tallies] = []
+    caches: list[dict[str, object]] = []
     for part in parts:
         whole.iterations += part.iterations
         whole.rounds += part.rounds
@@ -34,6 +36,9 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
         counted = part.facts.get("tallies", [])
         assert isinstance(counted, list)
         tallies += counted
+        cache = part.facts.get("cache")
+        if isinstance(cache, dict):
+            caches.append(cache)
         readings = part.facts.get("reading", [])
         assert isinstance(readings, list)
         for reading in readings:
@@ -46,6 +51,8 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     whole.facts["cpu_seconds"] = cpu
     if compressed := documents(tallies):
         whole.facts["compression"] = compressed
+    if caches:
+        whole.facts["cache"] = merged_figures(caches)
     if not complete:
         _truncate(plan, whole)
     return whole

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.cache import MixCache
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
@@ -70,6 +71,9 @@ class Role:
         self.queues: dict[str, queue.Queue[object]] = {
             local.name: queue.Queue(local.capacity) for local in plan.topology.queues
         }
+        self.cache: MixCache | None = None
+        if plan.topology.cache is not None and instance.role == "trainer":
+            self.cache = MixCache(plan, instance.index)
         self.recorders: list[Recorder] = []
         self.servings: list[Serving] = []
         self.contexts: list[LoopContext] = []
@@ -176,7 +180,7 @@ class Role:
         return LoopContext(
             instance=self.instance.name,
             label=label,
-            worker=Worker(replica, pooling, self.plan.net, self._host()),
+            worker=Worker(replica, pooling, self.plan.net, self._host(), self.cache),
             feed=feed,
             embedding=self._embedding_stub(number),
             dense=self._dense_stub(number, replica.parameters),
@@ -332,6 +336,8 @@ class Role:
         tallies = [c.worker.residual.tallies for c in self.contexts]
         tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
         part.facts["tallies"] = [dict(counted) for counted in tallies]
+        if self.cache is not None:
+            part.facts["cache"] = self.cache.figures()
         part.facts["reading"] = [
             {"rows": r.rows, "epochs": r.epochs, "malformed": r.malformed} for r in self.readings
         ]

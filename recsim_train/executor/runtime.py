@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from recsim_train.executor import row_transfer
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.compress import RealSparse
 from recsim_train.executor.kernels import Worker
@@ -160,7 +161,7 @@ def _next_batch(context: LoopContext, begin: float) -> Batch | None:
         finish_iteration(context, begin)
     assert context.feed is not None
     batch = context.feed.next()
-    context.iteration += 1  # what follows the last batch belongs to no iteration
+    context.iteration += 1  # also at the end: what is done after the last step is not part of it
     if batch is None:
         context.ended = True
         return None
@@ -215,6 +216,19 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             assert context.embedding is not None
             assert isinstance(effect.gradient, RealRows)
             return effect.service, context.embedding.update(effect.gradient, iteration), None
+        case effects.Fetch():
+            assert context.embedding is not None
+            assert isinstance(effect.ids, RealIds)
+            rows, sent = row_transfer.fetch(context.embedding, effect.ids, iteration)
+            return effect.service, sent, rows
+        case effects.Store():
+            assert context.embedding is not None
+            assert isinstance(effect.rows, RealRows)
+            return (
+                effect.service,
+                row_transfer.store(context.embedding, effect.rows, iteration),
+                None,
+            )
         case effects.Pull():
             assert context.dense is not None
             dense, sent = context.dense.pull(iteration)
@@ -231,7 +245,7 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
             )
             return effect.service, sent, dense
         case effects.AllReduce():
-            assert isinstance(effect.value, RealDense | RealBlock)
+            assert isinstance(effect.value, RealDense | RealBlock | RealRows)
             collective = context.collectives[effect.group]
             return effect.group, *collective.all_reduce(effect.value, effect.op)
         case effects.AllGather():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import compress, kernels, kernels_sync
+from recsim_train.executor import compress, kernels, kernels_sync, row_transfer
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
@@ -25,6 +25,8 @@ EFFECTS = {
     Kind.EXCHANGE: "serve_exchange",
     Kind.EXCHANGE_NEW: "serve_exchange",
     Kind.PUSH_SPARSE: "serve_push",
+    Kind.FETCH: "serve_fetch",
+    Kind.STORE: "serve_store",
 }
 ELASTIC = {
     Kind.EXCHANGE: kernels_sync.dense_elastic,
@@ -211,6 +213,8 @@ class Serving:
         state = server.state
         buffer = torch.empty(header.payload_bytes, dtype=torch.uint8)
         payload = self.port.payload(buffer)
+        if header.kind in (Kind.FETCH, Kind.STORE):
+            return row_transfer.serve(server, self.port, header, payload)
         if header.kind == Kind.LOOKUP:
             answer, local, starts = server.lookup(server.unpack(header, payload))
             self._last = (local, starts)

@@ -51,7 +51,7 @@ class EmbeddingStub:
         self.ends, self.split, self.trainer = ends, split, trainer
         self.whole = whole
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
-        self._new_pending = new_pending
+        self.new_pending = new_pending
         self._routed: list[kernels.Routed] = []
         self._local: tuple[Tensor, Tensor | None] | None = None
         self._masked: dict[int, compress.RealMasked] = {}
@@ -62,7 +62,7 @@ class EmbeddingStub:
         """Embeddings of a batch and the payload bytes that this side sent."""
         pooled = ids.inverse is None
         self._routed = [kernels.route_ids(ids, e.shard.slices, self.split) for e in self.ends]
-        pending = self._new_pending()
+        pending = self.new_pending()
         answers: list[Tensor] = []
         for end, routed in zip(self.ends, self._routed, strict=True):
             answers.append(self._answer_buffer(end, routed, pooled))
@@ -119,7 +119,7 @@ class EmbeddingStub:
             assert rule is not None
             pieces[place] = rule.pick(pieces[place], masked)
             rule.count(self.tallies, gradient.ids.batch, gradient=True)
-        pending = self._new_pending()
+        pending = self.new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:
                 continue
@@ -146,7 +146,7 @@ class EmbeddingStub:
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""
-        _stop([e.channel for e in self.ends], self._new_pending())
+        _stop([e.channel for e in self.ends], self.new_pending())
 
 
 def _stop(channels: Sequence[Channel | None], pending: Pending) -> None:

@@ -35,6 +35,8 @@ class Kind(IntEnum):
     STOP = 6
     EXCHANGE_NEW = 7
     PUSH_SPARSE = 8
+    FETCH = 9
+    STORE = 10
 
 
 class Service(IntEnum):

@@ -89,5 +89,8 @@ def describe(plan: Plan) -> str:
     lines += [
         f"  group {g.name}[{g.index}]: {', '.join(m.name for m in g.members)}" for g in plan.groups
     ]
+    if (cache := plan.topology.cache) is not None:
+        held = f"{cache.rows:,} rows" if cache.rows else f"{cache.share:.0%} of its own rows"
+        lines.append(f"  cache of each trainer: {held if cache.keep else 'none'}")
     lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(lines)

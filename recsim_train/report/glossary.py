@@ -37,12 +37,15 @@ EFFECTS = {
     "compute": "Local work of the training loop, such as forward and backward pass.",
     "lookup": "Reading embeddings from every shard of the embedding service.",
     "update": "Sending embedding gradients back to the shards.",
+    "fetch": "Reading embedding rows with their optimizer's state into a trainer's cache.",
+    "store": "Writing cached embedding rows back to the shards; acknowledged.",
+    "take": "Waiting for an item of another loop of the same trainer.",
+    "put": "Waiting for room in a queue to another loop of the same trainer.",
+    "all_gather": "Handing a value to all trainers of a group, such as a batch's ids.",
     "pull": "Fetching the central dense parameters from the dense servers.",
     "push": "Sending a dense gradient to the dense servers.",
     "exchange": "Elastic averaging of dense parameters with the central copy.",
     "all_reduce": "Averaging dense values over all trainers, each receiving the mean.",
-    "put": "Handing an item to another loop of the trainer.",
-    "take": "Waiting for an item from another loop of the trainer, such as the word to go on.",
     "other": "Between effects: what is left of an iteration after all its effects.",
 }
 

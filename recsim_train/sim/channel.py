@@ -44,6 +44,8 @@ class Request:
     """Called with the iteration once the shard is done with the request."""
     answer: int = 0
     """Payload bytes of the answer; 0: no answer, or an acknowledgement where ``barrier``."""
+    acknowledged: bool = False
+    """Whether an answer without payload says that the work is done."""
     barrier: Barrier | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from recsim_train.placement.plan import GroupPlan
 from recsim_train.sim.blame import StrategyError
-from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts
+from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
 from recsim_train.sim.kernel import Barrier, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import plus
@@ -106,7 +106,7 @@ class GroupRuntime:
 
     def _sized(self, loop: LoopState, effect: str, value: object) -> Sized:
         self._member(loop)
-        if not isinstance(value, GhostBlock | GhostDense):
+        if not isinstance(value, GhostBlock | GhostDense | GhostTable):
             raise TypeError(f"{effect} can not send {type(value).__name__}")
         return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows
+from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows, Slots
 
 
 class GhostBlock(Block):
@@ -60,6 +60,50 @@ class GhostRows(Rows):
     def __init__(self, ids: GhostIds, gradient: bool = False) -> None:
         self.ids = ids
         self.gradient = gradient
+
+    def as_gradient(self) -> GhostRows:
+        """The gradient of these rows."""
+        return GhostRows(self.ids, gradient=True)
+
+
+class GhostTable(GhostRows):
+    """One row for each virtual id, or its gradient, in ``size`` bytes."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, ids: GhostIds, size: int) -> None:
+        super().__init__(ids)
+        self.size = size
+
+    def as_gradient(self) -> GhostTable:
+        return self
+
+
+class GhostSlots(Slots):
+    """One step in a trainer's cache: the batch's virtual ids."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: GhostIds) -> None:
+        self.ids = ids
+
+
+class GhostPart(Ids):
+    """Distinct ids of which each embedding shard holds so many."""
+
+    __slots__ = ("by_shard",)
+
+    def __init__(self, by_shard: tuple[int, ...]) -> None:
+        self.by_shard = by_shard
+
+
+class GhostStored(Rows):
+    """Rows with their optimizer's state, of which each embedding shard holds so many."""
+
+    __slots__ = ("by_shard",)
+
+    def __init__(self, by_shard: tuple[int, ...]) -> None:
+        self.by_shard = by_shard
 
 
 class GhostFeatures(Features):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
+from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, Role
 from recsim_train.workload import shape
@@ -31,8 +32,8 @@ class MemoryUse:
 
     instance: Instance
     parts: dict[str, float] = field(default_factory=dict)
-    """By what they are for: "tables" (rows and their optimizer's state), "dense", "activations",
-    "queues", "buffers", "process"."""
+    """By what they are for: "tables" (rows and their optimizer's state), "dense", "cache",
+    "activations", "queues", "buffers", "process"."""
     available: float = 0.0
     """Memory of its machine."""
 
@@ -90,6 +91,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         add("dense", weights * (copies + 3 * len(loops)))
         if plan.topology.thresholded is not None:  # per loop a residual and the sizes in it
             add("dense", 2 * weights * len(loops))
+        add("cache", cache_bytes(plan, instance.index))
         add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
         add("activations", _activation_bytes(plan) * len(loops))
     elif instance.role == "reader":

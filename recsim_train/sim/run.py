@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts, counts_for
+from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.explain import Window, explain, iterations_within
 from recsim_train.sim.memory import check_memory
@@ -37,6 +38,8 @@ def simulate(
     memory = check_memory(plan, cluster)
     if counts is None:
         counts = counts_for(plan)
+    check_cache(plan)
+    replay = Replay(plan) if plan.topology.cache is not None else None
     training = plan.experiment.training
     warmup = training.warmup_steps
     total = warmup + training.steps
@@ -54,7 +57,13 @@ def simulate(
             runtime.stop()
 
     runtime = Runtime(
-        plan, cluster, counts, iterations=total, on_iteration=on_iteration, on_step=on_step
+        plan,
+        cluster,
+        counts,
+        iterations=total,
+        on_iteration=on_iteration,
+        on_step=on_step,
+        replay=replay,
     )
     runtime.run()
     steps = max(0, runtime.settled() - warmup)
@@ -82,6 +91,10 @@ def simulate(
     )
     if compressed := documents(loop.tallies for loop in runtime.loops):
         outcome.facts["compression"] = compressed
+    if replay is not None:
+        outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
+        if said := replay.warnings(steps):
+            outcome.facts["warnings"] = said
     if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
         return outcome
     start, before = runtime.opening
@@ -98,7 +111,7 @@ def simulate(
         window,
         totals,
         predicted=speed.examples_per_second,
-        alone=_alone(plan, cluster, counts, steps),
+        alone=_alone(plan, cluster, counts, steps, replay),
     )
     outcome.utilisation = found.utilisation
     outcome.bottleneck = found.bottleneck
@@ -107,11 +120,13 @@ def simulate(
     return outcome
 
 
-def _alone(plan: Plan, cluster: Cluster, counts: IdCounts, steps: int) -> float:
+def _alone(
+    plan: Plan, cluster: Cluster, counts: IdCounts, steps: int, replay: Replay | None
+) -> float:
     """Examples per second of the same loops when everything runs as fast as it would alone."""
     warmup = min(_ALONE_WARMUP, plan.experiment.training.warmup_steps)
     count = min(_ALONE_STEPS, steps)
-    runtime = Runtime(plan, cluster, counts, iterations=warmup + count, ideal=True)
+    runtime = Runtime(plan, cluster, counts, iterations=warmup + count, ideal=True, replay=replay)
     runtime.run()
     chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
     seconds = sum(i.end - i.start for i in chosen) / len(chosen)

@@ -14,10 +14,12 @@ from types import UnionType
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
+from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.segments import Segment
-from recsim_train.sim import compression
+from recsim_train.sim import cache, compression
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
+from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.ghosts import (
@@ -54,6 +56,7 @@ class Runtime:
     ``ideal``: nothing is ever shared, everything runs as fast as it would alone.
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
+    ``replay``: of the trainers' caches, where the strategy asks for one.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Runtime:
         ideal: bool = False,
         on_iteration: Callable[[], None] | None = None,
         on_step: Callable[[int], None] | None = None,
+        replay: Replay | None = None,
     ) -> None:
         experiment = plan.experiment
         self.plan = plan
@@ -86,6 +90,11 @@ class Runtime:
             else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
+        self.cache = (
+            None
+            if replay is None or self.embedding is None
+            else CacheRuntime(self.world, self.embedding, replay)
+        )
         groups = [(group, GroupRuntime(self.world, group)) for group in plan.groups]
         self.groups = {
             (group.name, member.trainer): made for group, made in groups for member in group.members
@@ -269,6 +278,8 @@ class Runtime:
 
     def _compute(self, loop: LoopState, effect: effects.Compute[object]) -> Steps:
         name, arguments = effect.operation.name, effect.arguments
+        if self.cache is not None and name in CACHE_OPERATIONS:
+            return (yield from self.cache.compute(loop, name, arguments)), name, 0
         wanted = _ARGUMENTS.get(name)
         if wanted is None:
             raise KeyError(f"no such operation: {name!r}")
@@ -281,12 +292,13 @@ class Runtime:
             work = plus(self.world.overhead(), seconds)
             yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
             return answer, name, 0
-        counted = next((a for a in map(_ids_of, arguments) if a is not None), None)
         net = self.nets.get(loop.loop.trainer) if name.startswith("net_") else None
         if net is None and name.startswith("net_"):
             raise TypeError(f"Compute({name}): the strategy's topology asks for no net")
         cut = arguments[1] if len(arguments) > 1 and isinstance(arguments[1], int) else 0
         segment = Segment() if net is None else net.segment(name, cut)
+        # the last ones: where rows are an argument, those that are really at hand
+        counted = next((a for a in map(_ids_of, reversed(arguments)) if a is not None), None)
         seconds = self.pricing.operation(
             name,
             pieces=segment.pieces,
@@ -314,7 +326,7 @@ class Runtime:
             assert isinstance(rows, GhostRows)
             return Gradients(
                 GhostDense(self.elements, self.elements * self.bytes),
-                GhostRows(rows.ids, gradient=True),
+                rows.as_gradient(),
             )
         if name in ("snapshot", "drain", "block_step"):
             return GhostDense(self.elements, self.elements * self.bytes)
@@ -339,6 +351,16 @@ class Runtime:
         service = self._embedding_service(effect.service)
         answer, payload = yield from service.update(loop, effect.gradient)
         return answer, effect.service, payload
+
+    def _fetch(self, loop: LoopState, effect: effects.Fetch) -> Steps:
+        service = self._embedding_service(effect.service)
+        answer, payload = yield from cache.fetch(service, loop, effect.ids)
+        return answer, effect.service, payload
+
+    def _store(self, loop: LoopState, effect: effects.Store) -> Steps:
+        service = self._embedding_service(effect.service)
+        payload = yield from cache.store(service, loop, effect.rows)
+        return None, effect.service, payload
 
     def _pull(self, loop: LoopState, effect: effects.Pull) -> Steps:
         answer, payload = yield from self._dense_service(effect.service).pull(loop)
@@ -423,6 +445,8 @@ _PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Compute: Runtime._compute,
     effects.Lookup: Runtime._lookup,
     effects.Update: Runtime._update,
+    effects.Fetch: Runtime._fetch,
+    effects.Store: Runtime._store,
     effects.Pull: Runtime._pull,
     effects.Push: Runtime._push,
     effects.Exchange: Runtime._exchange,
@@ -440,6 +464,8 @@ _NAMES: dict[type, str] = {
     effects.Compute: "compute",
     effects.Lookup: "lookup",
     effects.Update: "update",
+    effects.Fetch: "fetch",
+    effects.Store: "store",
     effects.Pull: "pull",
     effects.Push: "push",
     effects.Exchange: "exchange",

@@ -71,7 +71,8 @@ class Service:
         world = self.world
         countdown = Countdown(world.kernel, len(requests))
         for _, request in requests:
-            if answers and (request.answer or request.barrier is not None):
+            expected = request.answer or request.acknowledged or request.barrier is not None
+            if answers and expected:
                 request.answered = countdown
             else:
                 request.delivered = countdown

@@ -90,6 +90,19 @@ class LocalQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class RowCache:
+    """Embedding rows that each trainer keeps: of every table, a range of ids is its own.
+
+    ``rows``: slots per trainer; 0: ``share`` of the trainer's own rows. ``keep``: whether rows stay
+    after their step; otherwise there is a slot for every row of a step, and no more.
+    """
+
+    rows: int = 0
+    share: float = 1.0
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """A loop that every trainer runs ``copies`` times, each copy in a thread of its own.
 
@@ -128,6 +141,7 @@ class Topology:
     queues: tuple[LocalQueue, ...] = ()
     net: NetRequest | None = None
     thresholded: str | None = None
+    cache: RowCache | None = None
 
 
 @dataclass(frozen=True, slots=True)

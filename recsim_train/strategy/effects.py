@@ -73,6 +73,22 @@ class Update(Effect[None]):
 
 
 @dataclass(slots=True, eq=False)
+class Fetch(Effect[Rows]):
+    """Read rows of distinct ``ids`` with their optimizer's state: [ids, dim (+ 1)]."""
+
+    service: str
+    ids: Ids
+
+
+@dataclass(slots=True, eq=False)
+class Store(Effect[None]):
+    """Overwrite rows and their optimizer's state; answers once every shard has done so."""
+
+    service: str
+    rows: Rows
+
+
+@dataclass(slots=True, eq=False)
 class Pull(Effect[Dense]):
     """Fetch the current central dense parameters from every shard of ``service``."""
 
@@ -169,6 +185,8 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     Compute,
     Lookup,
     Update,
+    Fetch,
+    Store,
     Pull,
     Push,
     Exchange,

@@ -17,6 +17,8 @@ from recsim_train.strategy.values import (
     Masked,
     NetGradients,
     Parts,
+    Probe,
+    Rows,
     Sparse,
     Tape,
 )
@@ -103,6 +105,28 @@ NET_APPLY: Operation[None] = Operation(
 NET_WHOLE: Operation[Dense] = Operation(
     "net_whole", "() -> the parameters that this host answers for, zero elsewhere [parameters]"
 )
+ROW_NUMBERS: Operation[Block] = Operation(
+    "row_numbers", "(ids) -> each id's row number over all tables, as it travels"
+)
+VIRTUAL_IDS: Operation[Ids] = Operation(
+    "virtual_ids",
+    "(ids, all trainers' row numbers) -> their sorted union, the batch as places in it",
+)
+PROBE: Operation[Probe] = Operation(
+    "probe", "(virtual ids) -> slots of this trainer's own rows; those that are missing get one"
+)
+FILL: Operation[Rows] = Operation(
+    "fill", "(slots, fetched rows): put them into the cache -> the rows that had to leave"
+)
+CACHED_ROWS: Operation[Rows] = Operation(
+    "cached_rows", "(slots) -> one row per virtual id: this trainer's own ones, zeros elsewhere"
+)
+UPDATE_CACHED: Operation[None] = Operation(
+    "update_cached", "(slots, gradient): the rows' optimizer steps on this trainer's own rows"
+)
+FLUSH: Operation[Rows] = Operation(
+    "flush", "() -> all cached rows, to be stored; the cache is empty afterwards"
+)
 
 OPERATIONS: tuple[Operation[object], ...] = (
     DEDUPLICATE,
@@ -130,4 +154,11 @@ OPERATIONS: tuple[Operation[object], ...] = (
     UNMASK,
     PICK,
     UNPICK,
+    ROW_NUMBERS,
+    VIRTUAL_IDS,
+    PROBE,
+    FILL,
+    CACHED_ROWS,
+    UPDATE_CACHED,
+    FLUSH,
 )

@@ -22,6 +22,7 @@ _BUILT_IN = {
     "des": "recsim_train.strategy.des:DES",
     "hierarchical": "recsim_train.strategy.hierarchical:Hierarchical",
     "shadowsync": "recsim_train.strategy.shadowsync:ShadowSync",
+    "scalefreectr": "recsim_train.strategy.scalefreectr:ScaleFreeCTR",
 }
 _registered: dict[str, type[Strategy]] = {}
 

@@ -69,7 +69,7 @@ class Ids(Opaque):
     __slots__ = ()
 
 
-class Rows(Opaque):
+class Rows(Block):
     """Embeddings (or their gradients) for one mini-batch: pooled vectors or rows of unique ids."""
 
     __slots__ = ()
@@ -85,6 +85,20 @@ class Features(Opaque):
     """Dense features [batch, dense_features] and labels [batch]."""
 
     __slots__ = ()
+
+
+class Slots(Opaque):
+    """Where a trainer's cache holds the rows of one step, and whom they replace there."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """A cache's answer to the ids of one step: their slots, and the ids whose rows must come."""
+
+    slots: Slots
+    missing: Ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)

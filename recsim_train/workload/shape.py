@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from recsim_train.config.experiment import Model
+from recsim_train.config.experiment import Model, Training
 from recsim_train.workload.graph import graph_of
 
 ID_BYTES = 8
@@ -31,6 +31,12 @@ def dense_tensors(model: Model) -> list[int]:
 def row_bytes(model: Model) -> int:
     """Bytes of one embedding row, without optimizer state."""
     return model.row_width * value_bytes(model)
+
+
+def stored_row_bytes(model: Model, training: Training) -> int:
+    """Bytes of one embedding row with its optimizer's state (row-wise: one value a row)."""
+    stateless = training.sparse_optimizer == "sgd"
+    return row_bytes(model) + (0 if stateless else value_bytes(model))
 
 
 def mean_ids(model: Model, table: int) -> float:

@@ -53,6 +53,9 @@ STRATEGIES = {
         )
         for name in ("ma", "bmuf")
     },
+    "cache": StrategyChoice(kind="scalefreectr", options={"cache_share": 1.0}),
+    "small cache": StrategyChoice(kind="scalefreectr", options={"cache_rows": 140}),
+    "no cache": StrategyChoice(kind="scalefreectr", options={"cache": False}),
 }
 SHADOWS = {
     f"s-{name}": StrategyChoice(kind="shadowsync", options={"algorithm": name})
@@ -63,6 +66,9 @@ CASES = [("servers", name) for name in STRATEGIES] + [
     ("readers", "rows"),
     ("no servers", "downpour"),
     ("no servers", "allreduce rows"),
+    ("no servers", "small cache"),
+    ("readers", "small cache"),
+    ("one process", "cache"),
     ("one process", "downpour"),
     ("one process", "allreduce"),
     ("one process", "fr-ma"),
@@ -124,6 +130,13 @@ def payload(outcome: Outcome) -> dict[tuple[str, str, str], int]:
     return dict(found)
 
 
+def turnover(outcome: Outcome) -> tuple[bool, bool]:
+    """Whether counted steps (found rows in a cache, had rows leave it)."""
+    figures = outcome.facts["cache"]
+    assert isinstance(figures, dict)
+    return figures["missed"] < figures["probed"], figures["evicted"] > 0
+
+
 def test_every_operation_has_a_cost_and_a_kernel() -> None:
     assert set(KERNELS) == set(COSTED)
     assert {operation.name for operation in ASKED} <= set(COSTED)
@@ -136,6 +149,9 @@ def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) 
     predicted = simulate(plan, load_cluster(PROFILE, None))
     assert sequences(predicted) == sequences(real)
     assert payload(predicted) == payload(real)
+    assert predicted.facts.get("cache") == real.facts.get("cache")
+    if strategy == "small cache":
+        assert turnover(real) == (True, True)
     if roles == "servers":
         assert sum(payload(real).values()) > 0
 

@@ -89,6 +89,7 @@ STANDARD = sys.stdlib_module_names
         "flat_ps",
         "allreduce",
         "shadowsync",
+        "scalefreectr",
         "des",
         "hierarchical",
         "steps",

@@ -1,0 +1,231 @@
+"""Hits, misses and evictions of every trainer's cache, step by step, replayed on the stream's ids.
+
+The simulator moves no rows; what its caches do follows from the ids of the batches and from the
+executor's own slot logic (`recsim_train.data.mixcache`), so its counts are the executor's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Model
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.counts import feeding_data
+from recsim_train.data.mixcache import (
+    Numbers,
+    SlotMap,
+    cache_figures,
+    first_rows,
+    ownership,
+    slot_map,
+    slots_of,
+    table_rows,
+)
+from recsim_train.data.profile import ids_by_table
+from recsim_train.data.stream import open_stream
+from recsim_train.placement.plan import Plan
+from recsim_train.workload.shape import ID_BYTES, mean_ids, row_bytes
+
+_REPLAYED_IDS = 400_000_000
+"""Ids that are replayed at most; about the work of half a minute."""
+_LEAST_STEPS = 4
+_CHECKED_STEPS = 2
+
+
+class Turnover(NamedTuple):
+    """What one step does in one trainer's cache."""
+
+    owned: int
+    """Own rows among the step's distinct ids."""
+    missing: tuple[int, ...]
+    """Rows that must be fetched, by embedding shard."""
+    evicted: tuple[int, ...]
+    """Rows that must be stored, by embedding shard."""
+    kept: tuple[int, ...]
+    """Rows in the cache after the step, by embedding shard."""
+
+
+class Step(NamedTuple):
+    """What one step needs."""
+
+    ids: int
+    """Ids of all trainers' batches together."""
+    unique: int
+    """Distinct (table, id) pairs among them: the virtual ids."""
+    own_unique: float
+    """Mean of the distinct pairs of one trainer's batch."""
+    trainers: tuple[Turnover, ...]
+
+
+class Replay:
+    """The caches of all trainers of a plan; steps are replayed when first asked for."""
+
+    def __init__(self, plan: Plan, *, roomy: bool = False) -> None:
+        """``roomy``: caches in which two steps always fit, to see what they need.
+
+        Raises as `recsim_train.data.stream.open_stream`.
+        """
+        model, training = plan.experiment.model, plan.experiment.training
+        self._bases = first_rows(table_rows(model))
+        self._model = model
+        trainers = range(plan.experiment.roles.trainers)
+        assert plan.topology.cache is not None
+        self._servers = len(plan.of_role("embedding_server"))
+        self._kind = plan.strategy.kind
+        self._keep = plan.topology.cache.keep
+        self.slots = tuple(slots_of(plan, trainer) for trainer in trainers)
+        self._owners = [ownership(plan, trainer) for trainer in trainers]
+        self._maps = [slot_map(plan, trainer) for trainer in trainers]
+        if roomy:
+            ids = plan.examples * plan.streams * sum(table.ids for table in model.tables)
+            most = [min(owner.rows, _CHECKED_STEPS * ids) for owner in self._owners]
+            self._maps = [SlotMap(max(1, slots), int(self._bases[-1])) for slots in most]
+        self._shards = _ShardFinder(plan, self._bases)
+        total = training.warmup_steps + training.steps
+        per_step = (
+            plan.examples
+            * plan.streams
+            * sum(mean_ids(model, table) for table in range(len(model.tables)))
+        )
+        self._limit = min(total, max(_LEAST_STEPS, int(_REPLAYED_IDS / max(per_step, 1))))
+        self.complete = self._limit == total
+        self._loops = plan.streams
+        self._stream = open_stream(
+            model,
+            feeding_data(plan.experiment.data),
+            batch_size=plan.examples,
+            positions=range(plan.streams),
+            total=plan.streams,
+            iterations=self._limit,
+        )
+        self._known: list[Step] = []
+
+    def step(self, index: int) -> Step:
+        """What iteration ``index`` needs.
+
+        A run too long to be replayed repeats the second half of what was. Raises CacheTooSmall.
+        """
+        if index >= self._limit:
+            half = self._limit // 2
+            index = half + (index - half) % (self._limit - half)
+        while len(self._known) <= index:
+            self._known.append(self._next())
+            if len(self._known) == self._limit:
+                self._stream.close()
+        return self._known[index]
+
+    def close(self) -> None:
+        """Close files."""
+        self._stream.close()
+
+    def _next(self) -> Step:
+        batches = [row_numbers(self._model, next(self._stream).batch, self._bases)]
+        while len(batches) < self._loops:
+            batches.append(row_numbers(self._model, next(self._stream).batch, self._bases))
+        own = [np.unique(batch) for batch in batches]
+        union = own[0] if len(own) == 1 else np.unique(np.concatenate(own))
+        found = []
+        for trainer, (owner, slots) in enumerate(zip(self._owners, self._maps, strict=True)):
+            mine = union[owner.places(union)]
+            probed = slots.probe(mine)
+            missing = self._shards.counts(mine[probed.missing])
+            evicted = self._shards.counts(probed.evicted)
+            before: tuple[int, ...] = (0,) * len(missing)
+            if not self._keep:
+                slots.flush()
+            elif self._known:
+                before = self._known[-1].trainers[trainer].kept
+            kept = (b + m - e for b, m, e in zip(before, missing, evicted, strict=True))
+            found.append(Turnover(len(mine), missing, evicted, tuple(kept)))
+        mean = sum(map(len, own)) / len(own)
+        return Step(sum(map(len, batches)), len(union), mean, tuple(found))
+
+    def warnings(self, steps: int) -> list[str]:
+        """What a reader of a prediction must know, one sentence each.
+
+        ``steps``: counted iterations.
+        """
+        found = []
+        if not self.complete:
+            found.append(
+                f"The caches were replayed on the stream's first {self._limit:,} steps; later "
+                "steps repeat their second half."
+            )
+        trainers = len(self.slots)
+        known = self._known[-max(1, steps) :]
+        if trainers == 1 or not known:
+            return found
+        table = sum(step.unique for step in known) / len(known)
+        own = sum(step.own_unique for step in known) / len(known)
+        row = row_bytes(self._model)
+        reduced = 4 * (trainers - 1) / trainers * table * row
+        each = own * (row + ID_BYTES)
+        # through the busiest link: a trainer's, a server's, or a trainer's that holds a shard too
+        moved = each * max(1.0, trainers / self._servers) if self._servers else 2 * each
+        if reduced > moved:
+            found.append(
+                f"{self._kind} sums up a table of {table:,.0f} rows twice a step, for which every "
+                f"trainer sends {reduced / 2**20:.2f} MiB; with a parameter server that moves rows "
+                f"(pooling: worker) the busiest host would send {moved / 2**20:.2f} MiB: where the "
+                "network binds, expect that one to be faster."
+            )
+        return found
+
+    def figures(self, first: int, stop: int) -> dict[str, object]:
+        """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive), as JSON."""
+        steps = [self.step(index) for index in range(first, stop)]
+        turnovers = [t for step in steps for t in step.trainers]
+        return cache_figures(
+            self.slots,
+            sum(t.owned for t in turnovers),
+            sum(sum(t.missing) for t in turnovers),
+            sum(sum(t.evicted) for t in turnovers),
+        )
+
+
+class _ShardFinder:
+    """How many of some rows each embedding shard holds."""
+
+    def __init__(self, plan: Plan, bases: Numbers) -> None:
+        assert plan.embedding is not None
+        slices = sorted(
+            (int(bases[s.table]) + s.start, place)
+            for place, shard in enumerate(plan.embedding.shards)
+            for s in shard.slices
+        )
+        self._starts = np.array([start for start, _ in slices], dtype=np.int64)
+        self._holder = np.array([place for _, place in slices], dtype=np.int64)
+        self._shards = len(plan.embedding.shards)
+
+    def counts(self, rows: Numbers) -> tuple[int, ...]:
+        """By shard."""
+        holders = self._holder[np.searchsorted(self._starts, rows, side="right") - 1]
+        return tuple(np.bincount(holders, minlength=self._shards).tolist())
+
+
+def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
+    """Each id of a batch as the number of its row over all tables."""
+    tables = ids_by_table(model, batch)
+    return np.concatenate([ids + base for ids, base in zip(tables, bases[:-1], strict=True)])
+
+
+def check_cache(plan: Plan) -> None:
+    """Raise UserError where the first two steps already do not fit into a trainer's cache."""
+    training, cache = plan.experiment.training, plan.topology.cache
+    if cache is None or not cache.keep:
+        return
+    replay = Replay(plan, roomy=True)
+    steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
+    for trainer, found in enumerate(replay.step(steps - 1).trainers):
+        slots, needed = slots_of(plan, trainer), sum(found.kept)
+        if needed > slots:
+            replay.close()
+            raise UserError(
+                f"the cache of {slots:,} rows per trainer can not hold two steps: the first ones "
+                f"need {needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a "
+                "little more, or use smaller batches"
+            )
+    replay.close()

@@ -1,0 +1,199 @@
+"""A trainer's cache of embedding rows, and the kernels of `recsim_train.strategy.scalefreectr`.
+
+Which row is in which slot is decided by `recsim_train.data.mixcache`; here are the rows, with their
+optimizer's state beside them, and the same kernels that a shard uses to hand rows out and in.
+
+The manager fills slots while the worker steps on others: the two never touch one slot at a time,
+because a strategy lets only rows leave whose last step is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recsim_train.data.mixcache import (
+    Numbers,
+    SlotMap,
+    cache_figures,
+    first_rows,
+    ownership,
+    slot_map,
+    table_rows,
+)
+from recsim_train.executor.kernels import KERNELS, EmbeddingState, Worker, update_rows
+from recsim_train.executor.values import RealBlock, RealIds, RealParts, RealRows
+from recsim_train.placement.plan import Plan
+from recsim_train.strategy.values import Probe, Slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RealSlots(Slots):
+    """One step in one trainer's cache."""
+
+    ids: RealIds
+    """The step's virtual ids."""
+    places: Tensor
+    """Which of them are this trainer's own: int64 [own]."""
+    slots: Tensor
+    """Where each own row is in the cache: int64 [own]."""
+    filled: Tensor
+    """Slots of the missing rows, in the order in which they are fetched."""
+    evicted: RealIds
+    evicted_slots: Tensor
+
+
+class MixCache:
+    """One trainer's cached rows [slots, dim] and their optimizer's state [slots]."""
+
+    def __init__(self, plan: Plan, trainer: int) -> None:
+        spec = plan.experiment
+        self.map: SlotMap = slot_map(plan, trainer)
+        self.owner = ownership(plan, trainer)
+        self.bases = first_rows(table_rows(spec.model))
+        self.held = EmbeddingState(spec.model, spec.training, spec.seed, ())
+        self._counted = range(
+            spec.training.warmup_steps, spec.training.warmup_steps + spec.training.steps
+        )
+        self.probed = self.missed = self.evicted = 0
+        """Rows in counted iterations."""
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Tensors for every slot; what they hold need not survive where slots are added."""
+        held, slots = self.held, self.map.capacity
+        if held.state.numel() < slots:
+            held.rows = held.rows.new_zeros((slots, held.rows.shape[1]))
+            held.state = held.state.new_zeros(slots)
+
+    def ids(self, rows: Numbers) -> RealIds:
+        """Sorted row numbers as distinct ids, table by table."""
+        cuts = np.searchsorted(rows, self.bases)
+        values = rows - np.repeat(self.bases[:-1], np.diff(cuts))
+        none = (None,) * (len(self.bases) - 1)
+        # an empty way back: distinct ids that belong to no batch
+        return RealIds(
+            torch.from_numpy(values), tuple(cuts.tolist()), none, 0, torch.empty(0).long()
+        )
+
+    def count(self, owned: int, missed: int, evicted: int) -> None:
+        """Remember one step's figures."""
+        if self.map.step in self._counted:
+            self.probed += owned
+            self.missed += missed
+            self.evicted += evicted
+
+    def figures(self) -> dict[str, object]:
+        """As the simulator's `recsim_train.data.replay.Replay.figures`."""
+        slots = 0 if self.map.grows else self.map.capacity
+        return cache_figures([slots], self.probed, self.missed, self.evicted)
+
+
+def cache_of(worker: Worker) -> MixCache:
+    """The cache of the worker's trainer."""
+    cache = worker.cache
+    assert isinstance(cache, MixCache), "the strategy's topology asks for no cache"
+    return cache
+
+
+def row_numbers(worker: Worker, ids: RealIds) -> RealBlock:
+    """Each id as the number of its row over all tables: int64 [ids]."""
+    bases = torch.from_numpy(cache_of(worker).bases[:-1])
+    sizes = torch.tensor(ids.offsets).diff()
+    return RealBlock(ids.values + torch.repeat_interleave(bases, sizes))
+
+
+def virtual_ids(worker: Worker, ids: RealIds, everyones: RealParts) -> RealIds:
+    """The sorted union of all trainers' row numbers, and the batch's ids as places in it."""
+    cache = cache_of(worker)
+    union = torch.unique(torch.cat(everyones.tensors))
+    inverse = torch.searchsorted(union, row_numbers(worker, ids).tensor)
+    found = cache.ids(union.numpy())
+    return RealIds(found.values, found.offsets, found.lengths, ids.batch, inverse, ids)
+
+
+def probe(worker: Worker, ids: RealIds) -> Probe:
+    """Slots of this trainer's own rows. Raises CacheTooSmall."""
+    cache = cache_of(worker)
+    rows = ids.values.numpy() + np.repeat(cache.bases[:-1], np.diff(ids.offsets))
+    places = cache.owner.places(rows)
+    own = rows[places]
+    found = cache.map.probe(own)
+    missing = own[found.missing]
+    cache.count(len(own), len(missing), len(found.evicted))
+    slots = RealSlots(
+        ids,
+        torch.from_numpy(places),
+        torch.from_numpy(found.slots),
+        torch.from_numpy(found.slots[found.missing]),
+        cache.ids(found.evicted),
+        torch.from_numpy(found.evicted_slots),
+    )
+    return Probe(slots, cache.ids(missing))
+
+
+def fill(worker: Worker, slots: RealSlots, fetched: RealRows) -> RealRows:
+    """Put fetched rows into their slots; the rows that were there, with state."""
+    cache = cache_of(worker)
+    leaving = fetch_rows(cache.held, slots.evicted_slots)
+    cache.make_room()
+    store_rows(cache.held, slots.filled, fetched.tensor)
+    return RealRows(leaving, slots.evicted)
+
+
+def cached_rows(worker: Worker, slots: RealSlots) -> RealRows:
+    """[virtual ids, dim]: this trainer's own rows, zeros elsewhere."""
+    held = cache_of(worker).held
+    table = held.rows.new_zeros((slots.ids.values.numel(), held.rows.shape[1]))
+    table.index_copy_(0, slots.places, held.rows.index_select(0, slots.slots))
+    return RealRows(table, slots.ids)
+
+
+def update_cached(worker: Worker, slots: RealSlots, gradient: RealRows) -> None:
+    """One step of the row optimizer on this trainer's own rows."""
+    own = gradient.tensor.index_select(0, slots.places)
+    update_rows(cache_of(worker).held, slots.slots, own)
+
+
+def flush(worker: Worker) -> RealRows:
+    """All cached rows with their state; the cache is empty afterwards."""
+    cache = cache_of(worker)
+    rows, slots = cache.map.flush()
+    return RealRows(fetch_rows(cache.held, torch.from_numpy(slots)), cache.ids(rows))
+
+
+def fetch_rows(state: EmbeddingState, local: Tensor) -> Tensor:
+    """Rows and, where the optimizer has one, its state as a last column: [ids, dim (+ 1)]."""
+    rows = state.rows.index_select(0, local)
+    if state.training.sparse_optimizer == "sgd":
+        return rows
+    return torch.cat([rows, state.state.index_select(0, local).unsqueeze(1)], dim=1)
+
+
+def store_rows(state: EmbeddingState, local: Tensor, values: Tensor) -> None:
+    """The inverse of `fetch_rows`."""
+    dim = state.rows.shape[1]
+    state.rows.index_copy_(0, local, values[:, :dim])
+    if state.training.sparse_optimizer != "sgd":
+        state.state.index_copy_(0, local, values[:, dim])
+
+
+KERNELS.update(
+    {
+        kernel.__name__: kernel
+        for kernel in (
+            row_numbers,
+            virtual_ids,
+            probe,
+            fill,
+            cached_rows,
+            update_cached,
+            flush,
+            fetch_rows,
+            store_rows,
+        )
+    }
+)

@@ -1,0 +1,183 @@
+"""Caches of embedding rows: their operations, and the Fetch and Store that fill and empty them.
+
+What hits, what misses and what must leave comes from `recsim_train.data.replay`, which runs the
+executor's slot logic on the very ids of the stream.
+"""
+
+from __future__ import annotations
+
+from recsim_train.data.mixcache import CacheTooSmall
+from recsim_train.data.replay import Replay, Turnover
+from recsim_train.sim.blame import StrategyError
+from recsim_train.sim.channel import ANSWER, request_messages
+from recsim_train.sim.ghosts import (
+    GhostBlock,
+    GhostIds,
+    GhostPart,
+    GhostParts,
+    GhostSlots,
+    GhostStored,
+    GhostTable,
+)
+from recsim_train.sim.kernel import Steps
+from recsim_train.sim.loop import LoopState
+from recsim_train.sim.pricing import Seconds, plus
+from recsim_train.sim.services import NOTHING, EmbeddingRuntime, World
+from recsim_train.strategy.values import Probe
+from recsim_train.workload import shape
+
+
+class CacheRuntime:
+    """The operations on the caches of all trainers."""
+
+    def __init__(self, world: World, embedding: EmbeddingRuntime, replay: Replay) -> None:
+        self.world, self.embedding, self.replay = world, embedding, replay
+        self._last = [-1] * len(replay.slots)
+        """The step in each trainer's cache."""
+
+    def compute(self, loop: LoopState, name: str, arguments: tuple[object, ...]) -> Steps:
+        """Returns the operation's result. Raises StrategyError where a cache is too small."""
+        wanted = CACHE_OPERATIONS[name]
+        if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
+            given = ", ".join(type(a).__name__ for a in arguments)
+            raise TypeError(f"Compute({name}) can not work on ({given})")
+        try:
+            result, counts = getattr(self, f"_{name}")(loop.loop.trainer, *arguments)
+        except CacheTooSmall as error:
+            raise StrategyError(f"{loop.process.name} failed: {error}") from None
+        seconds = self.world.pricing.operation(name, pooling="worker", **counts)
+        loop.waiting = "a core"
+        work = plus(self.world.overhead(), seconds)
+        yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+        return result
+
+    # Each returns (result, counts of its cost): see `recsim_train.workload.operations`.
+
+    def _row_numbers(self, _: int, ids: GhostIds) -> tuple[object, dict[str, int]]:
+        return GhostBlock(shape.ID_BYTES * ids.ids), {"ids": ids.ids}
+
+    def _virtual_ids(
+        self, _: int, ids: GhostIds, everyones: GhostParts
+    ) -> tuple[object, dict[str, int]]:
+        unique = self.replay.step(ids.batch).unique
+        virtual = GhostIds(ids.position, ids.batch, ids.ids, unique, distinct=True)
+        return virtual, {"ids": sum(everyones.sizes) // shape.ID_BYTES, "unique": unique}
+
+    def _probe(self, trainer: int, ids: GhostIds) -> tuple[object, dict[str, int]]:
+        self._last[trainer] = ids.batch
+        found = self._turnover(trainer, ids)
+        counts = {
+            "ids": ids.unique,
+            "unique": found.owned,
+            "elements": self.replay.slots[trainer],
+        }
+        return Probe(GhostSlots(ids), GhostPart(found.missing)), counts
+
+    def _fill(
+        self, trainer: int, slots: GhostSlots, fetched: GhostStored
+    ) -> tuple[object, dict[str, int]]:
+        leaving = self._turnover(trainer, slots.ids).evicted
+        return GhostStored(leaving), {"ids": sum(leaving), "unique": sum(fetched.by_shard)}
+
+    def _cached_rows(self, trainer: int, slots: GhostSlots) -> tuple[object, dict[str, int]]:
+        ids = slots.ids
+        size = ids.unique * shape.row_bytes(self.world.model)
+        owned = self._turnover(trainer, ids).owned
+        return GhostTable(ids, size), {"ids": ids.unique, "unique": owned}
+
+    def _update_cached(
+        self, trainer: int, slots: GhostSlots, _: GhostTable
+    ) -> tuple[object, dict[str, int]]:
+        owned = self._turnover(trainer, slots.ids).owned
+        return None, {"ids": owned, "unique": owned}
+
+    def _flush(self, trainer: int) -> tuple[object, dict[str, int]]:
+        step = self._last[trainer]
+        kept = self.replay.step(step).trainers[trainer].kept if step >= 0 else ()
+        return GhostStored(kept or (0,) * len(self.embedding.hosts)), {"unique": sum(kept)}
+
+    def _turnover(self, trainer: int, ids: GhostIds) -> Turnover:
+        return self.replay.step(ids.batch).trainers[trainer]
+
+
+CACHE_OPERATIONS: dict[str, tuple[type, ...]] = {
+    "row_numbers": (GhostIds,),
+    "virtual_ids": (GhostIds, GhostParts),
+    "probe": (GhostIds,),
+    "fill": (GhostSlots, GhostStored),
+    "cached_rows": (GhostSlots,),
+    "update_cached": (GhostSlots, GhostTable),
+    "flush": (),
+}
+"""Arguments of every operation of a cache."""
+
+
+def fetch(service: EmbeddingRuntime, loop: LoopState, ids: object) -> Steps:
+    """Returns (rows, payload bytes)."""
+    if not isinstance(ids, GhostPart):
+        raise TypeError(f"Fetch needs the ids that a cache misses, not {type(ids).__name__}")
+    payload = yield from _move(service, loop, "fetch", ids.by_shard)
+    return GhostStored(ids.by_shard), payload
+
+
+def store(service: EmbeddingRuntime, loop: LoopState, rows: object) -> Steps:
+    """Returns payload bytes."""
+    if not isinstance(rows, GhostStored):
+        raise TypeError(f"Store needs rows with their state, not {type(rows).__name__}")
+    return (yield from _move(service, loop, "store", rows.by_shard))
+
+
+def _move(
+    service: EmbeddingRuntime, loop: LoopState, effect: str, by_shard: tuple[int, ...]
+) -> Steps:
+    """Rows from or to all shards that have some of them; a store is acknowledged."""
+    world, pricing = service.world, service.world.pricing
+    row = shape.stored_row_bytes(world.model, world.training)
+    fetches = effect == "fetch"
+    up = shape.ID_BYTES if fetches else shape.ID_BYTES + row
+
+    def shards_work(count: int) -> Seconds:
+        return pricing.operation(f"{effect}_rows", pooling="worker", ids=count, unique=count)
+
+    def clients_work(operation: str) -> Seconds:
+        total = sum(by_shard)
+        return pricing.operation(
+            operation,
+            pooling="worker",
+            ids=total,
+            unique=total,
+            tables=service.slices,
+            shards=len(by_shard),
+        )
+
+    mine = loop.process.name
+    asked = [(shard, by_shard[shard.index]) for shard in service.plan.shards]
+    remote = [(s, count) for s, count in asked if s.host.name != mine and count]
+    local = [(s, count) for s, count in asked if s.host.name == mine]
+    out = plus(
+        world.overhead(),
+        clients_work("route_ids"),
+        NOTHING if fetches else clients_work("route_gradient"),
+        world.messages(sum(request_messages(up * count) for _, count in remote)),
+    )
+    loop.waiting = "a core"
+    yield world.compute(loop.process, out, f"{loop.label}.route_ids")
+    requests = []
+    for shard, count in remote:
+        host = service.hosts[shard.index]
+        request = service.request(loop, host, effect, up * count, shards_work(count))
+        request.answer = row * count if fetches else 0
+        request.acknowledged = not fetches
+        requests.append((shard.index, request))
+    answers = service.send(loop, requests, answers=True)
+    for _, count in local:
+        yield world.compute(loop.process, shards_work(count), f"{loop.name}.{effect}")
+    loop.waiting = f"answers to {effect.capitalize()} from {service.name}"
+    yield answers.done
+    back = world.messages(ANSWER * len(remote))
+    if fetches:
+        back = plus(back, clients_work("assemble_rows"))
+    if back != NOTHING:
+        loop.waiting = "a core"
+        yield world.compute(loop.process, back, f"{loop.label}.assemble_rows")
+    return up * sum(count for _, count in remote)
