@@ -54,15 +54,20 @@ class DenseOptimizer:
 class Replica:
     """One trainer's dense parameters [parameters], shared by its threads without locks.
 
-    ``names``: of these operators only, in this order; None: of all.
+    ``names``: of these operators only, in this order; None: of all. ``shared``: how many of the
+    first parameters all hosts of a group hold.
     """
 
     model: Model
     training: Training
     seed: int
     names: tuple[str, ...] | None = None
+    shared: int = 0
     parameters: Tensor = field(init=False)
     optimizer: DenseOptimizer = field(init=False)
+    pending: Tensor = field(init=False)
+    """Of a tagged net: moves of parameters that all hosts of a group hold, kept back until the
+    group's next step [shared]."""
 
     def __post_init__(self) -> None:
         self.parameters = initial_dense(self.model, self.seed)
@@ -74,6 +79,7 @@ class Replica:
             ]
             self.parameters = torch.cat([*parts, self.parameters[:0]])
         self.optimizer = DenseOptimizer(self.training)
+        self.pending = torch.zeros(self.shared, dtype=self.parameters.dtype)
 
 
 class Worker:
@@ -267,8 +273,17 @@ def update_rows(
 class DenseState:
     """Elements of the central dense parameters that one shard holds."""
 
-    def __init__(self, model: Model, training: Training, seed: int, start: int, stop: int) -> None:
-        self.values = initial_dense(model, seed)[start:stop].clone()
+    def __init__(
+        self,
+        model: Model,
+        training: Training,
+        seed: int,
+        start: int,
+        stop: int,
+        order: Tensor | None = None,
+    ) -> None:
+        whole = initial_dense(model, seed)
+        self.values = (whole if order is None else whole[order])[start:stop].clone()
         self.optimizer = DenseOptimizer(training)
 
 

@@ -14,6 +14,7 @@ from recsim_train.executor import compress, kernels, kernels_sync, row_transfer
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
+from recsim_train.placement.program import TaggedNet
 from recsim_train.trace.record import Recorder, Span
 from recsim_train.workload.shape import ID_BYTES, LENGTH_BYTES
 
@@ -153,7 +154,18 @@ class DenseServer:
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
         self.shard, self.model = shard, spec.model
-        self.state = DenseState(spec.model, spec.training, spec.seed, shard.start, shard.stop)
+        order = central_order(plan)
+        cut = (shard.start, shard.stop)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+
+
+def central_order(plan: Plan) -> Tensor | None:
+    """Which parameter each element of the central copy is; None: the same."""
+    net = plan.net
+    if not isinstance(net, TaggedNet):
+        return None
+    ranges = [cut for host in range(net.hosts) for cut in net.answered(host)]
+    return torch.cat([torch.arange(start, stop) for start, stop in ranges])
 
 
 @dataclass(slots=True)
@@ -250,12 +262,13 @@ class Serving:
             part = compress.read_sparse(server.model, payload, header.batch, *cut)
             compress.sparse_apply(server.state, *part)
             return 0
-        received = self.port.payload(torch.empty_like(server.state.values))
+        count = header.payload_bytes // server.state.values.element_size()
+        received = self.port.payload(server.state.values.new_empty(count))
         if header.kind == Kind.PUSH:
             kernels.dense_apply(server.state, received)
             return 0
         elastic = ELASTIC[header.kind]
-        return self.port.answer(elastic(server.state, received, header.alpha))
+        return self.port.answer(elastic(server.state, received, header.alpha, header.batch))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

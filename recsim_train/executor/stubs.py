@@ -170,14 +170,35 @@ class DenseStub:
     """Pull, Push and Exchange of one loop against all shards at once."""
 
     def __init__(
-        self, ends: Sequence[DenseEnd], like: Tensor, model: Model, new_pending: NewPending
+        self,
+        ends: Sequence[DenseEnd],
+        like: Tensor,
+        model: Model,
+        new_pending: NewPending,
+        order: Tensor | None = None,
     ) -> None:
         self.ends, self._like, self._model = ends, like, model
         self._new_pending = new_pending
+        self._order = order
+        """Which parameter each element of the central copy is; None: the same."""
 
     def pull(self, iteration: int) -> tuple[RealDense, int]:
         """The central parameters [parameters]."""
-        return self._ask(Header(Kind.PULL, iteration), None)
+        answer = torch.empty_like(self._like)
+        pending = self._new_pending()
+        for end in self.ends:
+            if end.channel is not None:
+                part = slice(end.shard.start, end.shard.stop)
+                end.channel.expect(pending, answer[part])
+                end.channel.request(pending, Header(Kind.PULL, iteration), None)
+        for end in self.ends:
+            if end.server is not None:
+                part = slice(end.shard.start, end.shard.stop)
+                answer[part] = kernels.dense_read(end.server.state)
+        pending.wait()
+        if self._order is not None:
+            answer = torch.empty_like(answer).index_copy_(0, self._order, answer)
+        return RealDense(answer), pending.bytes
 
     def push(self, gradient: RealDense | compress.RealSparse, iteration: int) -> int:
         """Have every shard apply its part of a gradient; not acknowledged."""
@@ -201,7 +222,27 @@ class DenseStub:
     ) -> tuple[RealDense, int]:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         kind = Kind.EXCHANGE_NEW if new else Kind.EXCHANGE
-        return self._ask(Header(kind, iteration, alpha=alpha), value)
+        answer = torch.empty_like(value.tensor)
+        pending = self._new_pending()
+        local = []
+        for end in self.ends:
+            first = max(end.shard.start, value.start)
+            last = min(end.shard.stop, value.start + value.tensor.numel())
+            if last <= first:
+                continue
+            part, place = slice(first - value.start, last - value.start), first - end.shard.start
+            if end.channel is None:
+                local.append((end, part, place))
+                continue
+            size = size_of(value.tensor[part])
+            header = Header(kind, iteration, size, batch=place, alpha=alpha)
+            end.channel.expect(pending, answer[part])
+            end.channel.request(pending, header, value.tensor[part])
+        for end, part, place in local:
+            assert end.server is not None
+            answer[part] = ELASTIC[kind](end.server.state, value.tensor[part], alpha, place)
+        pending.wait()
+        return RealDense(answer, value.start), pending.bytes
 
     def _push_sparse(self, gradient: compress.RealSparse, iteration: int) -> int:
         pending = self._new_pending()
@@ -217,27 +258,6 @@ class DenseStub:
                 compress.sparse_apply(end.server.state, part.places, part.values)
         pending.wait()
         return pending.bytes
-
-    def _ask(self, header: Header, value: RealDense | None) -> tuple[RealDense, int]:
-        answer = torch.empty_like(self._like)
-        pending = self._new_pending()
-        for end in self.ends:
-            if end.channel is None:
-                continue
-            part = slice(end.shard.start, end.shard.stop)
-            end.channel.expect(pending, answer[part])
-            end.channel.request(pending, header, None if value is None else value.tensor[part])
-        for end in self.ends:
-            if end.server is None:
-                continue
-            part = slice(end.shard.start, end.shard.stop)
-            if value is None:
-                answer[part] = kernels.dense_read(end.server.state)
-            else:
-                elastic = ELASTIC[header.kind]
-                answer[part] = elastic(end.server.state, value.tensor[part], header.alpha)
-        pending.wait()
-        return RealDense(answer), pending.bytes
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""

@@ -49,6 +49,10 @@ class TaggedNet:
     messages: tuple[tuple[Message, ...], ...]
     """By cut, in the order in which their content lies in a host's message."""
     precision: Literal["full", "float16", "bfloat16"] = "full"
+    keep: float | None = None
+    """Share of each example's values that crosses a cut (DCT); None: all."""
+    outer: bool = False
+    """Whether groups are synchronised with each other."""
 
     @property
     def net(self) -> Net:
@@ -82,6 +86,41 @@ class TaggedNet:
     def elements(self, host: int) -> int:
         """Parameters that a host holds."""
         return sum(self.graph.operator(name).elements for name in self.held(host))
+
+    def answered(self, host: int) -> list[tuple[int, int]]:
+        """Ranges of the flat parameters that a host answers for towards other groups.
+
+        Its share of what all hosts hold, then its own; see `shared_slice`.
+        """
+        offsets = self.graph.offsets()
+        first, last = self.shared_slice(host)
+        ranges, position = [], 0
+        for name in self.held(host):
+            operator = self.graph.operator(name)
+            size = operator.elements
+            low, high = 0, size
+            if self.shared(operator):
+                low, high = max(0, first - position), min(size, last - position)
+            if high > low:
+                ranges.append((offsets[name] + low, offsets[name] + high))
+            position += size
+        return ranges
+
+    def shared_slice(self, host: int) -> tuple[int, int]:
+        """The part of the shared parameters (which lie first at every host) of one host."""
+        whole = self.shared_numbers
+        return whole * host // self.hosts, whole * (host + 1) // self.hosts
+
+    def answered_start(self, host: int) -> int:
+        """Where a host's elements start when those of all hosts lie side by side.
+
+        In this order a central copy holds them.
+        """
+        return sum(stop - start for h in range(host) for start, stop in self.answered(h))
+
+    def answered_elements(self, host: int) -> int:
+        """How many elements a host answers for."""
+        return sum(stop - start for start, stop in self.answered(host))
 
     def numbers(self, message: Message, batch: int) -> int:
         """Numbers in a message, ``batch`` examples per host."""

@@ -134,7 +134,16 @@ def transform(graph: Graph, request: NetRequest, tags: Mapping[str, int]) -> Tag
     messages = tuple(
         tuple(sorted(cut, key=lambda m: (order[m.value], m.source, m.target))) for cut in cuts
     )
-    return TaggedNet(graph, hosts, tags, levels, messages, request.precision)
+    return TaggedNet(
+        graph,
+        hosts,
+        tags,
+        levels,
+        messages,
+        request.precision,
+        request.keep,
+        request.outer,
+    )
 
 
 def _messages(value: str, tag: int, where: int, hosts: int) -> list[Message]:

@@ -33,6 +33,13 @@ class NetRuntime:
         half = isinstance(plan.net, TaggedNet) and plan.net.precision != "full"
         self._sent_bytes = 2 if half else self._bytes
 
+    def elements_of(self, name: str) -> int:
+        """Parameters that an operation touches."""
+        if name in ("net_answered", "net_towards", "net_move"):
+            assert isinstance(self.program, TaggedNet)
+            return self.program.answered_elements(self.host)
+        return self.elements
+
     @property
     def elements(self) -> int:
         """Parameters that this host holds."""
@@ -54,6 +61,11 @@ class NetRuntime:
             rows = arguments[1]
             assert isinstance(rows, GhostRows)
             return GhostPass(rows.ids)
+        if name in ("net_answered", "net_towards"):
+            assert isinstance(self.program, TaggedNet)
+            elements = self.program.answered_elements(self.host)
+            start = self.program.answered_start(self.host)
+            return GhostDense(elements, elements * self._bytes, start)
         if name == "net_whole":
             return GhostDense(self._whole, self._whole * self._bytes)
         if name in ("net_forward", "net_backward"):
@@ -67,6 +79,8 @@ class NetRuntime:
             tape = arguments[0]
             assert isinstance(tape, GhostPass)
             shared = self.program.shared_numbers
+            if isinstance(self.program, TaggedNet) and self.program.outer:
+                shared *= 2  # with the moves that were kept back
             return NetGradients(
                 GhostDense(self.elements, self.elements * self._bytes),
                 GhostDense(shared, shared * self._bytes),

@@ -105,6 +105,15 @@ NET_APPLY: Operation[None] = Operation(
 NET_WHOLE: Operation[Dense] = Operation(
     "net_whole", "() -> the parameters that this host answers for, zero elsewhere [parameters]"
 )
+NET_ANSWERED: Operation[Dense] = Operation(
+    "net_answered", "() -> a copy of the parameters that this host answers for to other groups"
+)
+NET_TOWARDS: Operation[Dense] = Operation(
+    "net_towards", "(dense, share) -> share * (what this host answers for - value)"
+)
+NET_MOVE: Operation[None] = Operation(
+    "net_move", "(difference): what this host answers for -= value; shared parts with the next step"
+)
 ROW_NUMBERS: Operation[Block] = Operation(
     "row_numbers", "(ids) -> each id's row number over all tables, as it travels"
 )
@@ -147,6 +156,9 @@ OPERATIONS: tuple[Operation[object], ...] = (
     NET_GRADIENTS,
     NET_APPLY,
     NET_WHOLE,
+    NET_ANSWERED,
+    NET_TOWARDS,
+    NET_MOVE,
     THRESHOLD,
     SPARSIFY,
     DENSIFY,
