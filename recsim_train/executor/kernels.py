@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.executor import cache
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.placement.plan import TableSlice
@@ -58,11 +59,11 @@ class Replica:
 class Worker:
     """One loop's thread: its own modules and accumulator over the trainer's replica."""
 
-    def __init__(self, replica: Replica, pooling: str, cache: object = None) -> None:
+    def __init__(self, replica: Replica, pooling: str, rows: cache.MixCache | None = None) -> None:
+        """``rows``: the trainer's cache of them, if the strategy asks for one."""
         self.replica = replica
         self.pooling = pooling
-        self.cache = cache
-        """The trainer's `recsim_train.executor.cache.MixCache`, if the strategy asks for one."""
+        self.cache = rows
         self.net = DenseNet(replica.model, replica.parameters)
         self.accumulated: Tensor | None = None
         self.loss = float("nan")
@@ -382,6 +383,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_read,
         dense_apply,
         dense_elastic,
+        *cache.KERNELS,
     )
 }
 """Every kernel by its operation's name."""
