@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import compress
+from recsim_train.executor import cache, compress
 from recsim_train.executor.kernels_sync import (
     Block,
     block_step,
@@ -91,14 +91,14 @@ class Worker:
         pooling: str,
         program: NetProgram | None = None,
         host: int = 0,
-        cache: object = None,
+        rows: cache.MixCache | None = None,
     ) -> None:
+        """``rows``: the trainer's cache of them, if the strategy asks for one."""
         self.replica = replica
         self.pooling = pooling
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
-        self.cache = cache
-        """The trainer's `recsim_train.executor.cache.MixCache`, if the strategy asks for one."""
+        self.cache = rows
         self.accumulated: Tensor | None = None
         self.block: Block | None = None
         self.residual = compress.Residual(replica.model)
@@ -431,6 +431,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_apply,
         dense_elastic,
         dense_elastic_new,
+        *cache.KERNELS,
     )
 } | compress.COMPRESSION_KERNELS
 """Every kernel by its operation's name."""
