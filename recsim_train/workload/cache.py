@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from recsim_train.workload import shape
 
 if TYPE_CHECKING:
-    from recsim_train.workload.operations import Scope, Work
+    from recsim_train.workload.arithmetic import Work
+    from recsim_train.workload.operations import Scope
 
 
 def row_numbers(s: Scope) -> Work:
