@@ -20,6 +20,7 @@ from recsim_train.executor.kernels_sync import (
     dense_elastic,
     dense_elastic_new,
     interpolate,
+    towards,
 )
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
@@ -417,6 +418,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         snapshot,
         subtract,
         interpolate,
+        towards,
         block_step,
         accumulate,
         drain,

@@ -30,6 +30,11 @@ def interpolate(worker: Worker, value: RealDense, share: float) -> None:
     worker.replica.parameters.lerp_(value.tensor, share)
 
 
+def towards(worker: Worker, value: RealDense, share: float) -> RealDense:
+    """share * (replica - value)."""
+    return RealDense(worker.replica.parameters.sub(value.tensor).mul_(share))
+
+
 def block_step(worker: Worker, mean: RealDense, rate: float, momentum: float) -> RealDense:
     """D = momentum * D + rate * (mean - model); model += D; a copy of the model.
 

@@ -84,6 +84,8 @@ class EmbeddingServer:
         # A client of a remote shard needs to know its rules, not to hold its rows.
         held = () if rules_only else shard.slices
         self.state = EmbeddingState(spec.model, spec.training, spec.seed, held)
+        self.width = shard.slices[0].width(spec.model.row_width)
+        """Numbers of each row that it holds."""
         self.split = plan.embedding.split_tables
         tables = spec.model.tables
         self.sends_lengths = tuple(
@@ -157,6 +159,14 @@ class DenseServer:
         order = central_order(plan)
         cut = (shard.start, shard.stop)
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+
+
+def apply_push(state: DenseState, value: Tensor, *, add: bool) -> None:
+    """Step with a gradient, or add a difference."""
+    if add:
+        state.values.add_(value)
+    else:
+        kernels.dense_apply(state, value)
 
 
 def central_order(plan: Plan) -> Tensor | None:
@@ -260,12 +270,12 @@ class Serving:
             payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
             cut = (server.shard.start, server.shard.stop)
             part = compress.read_sparse(server.model, payload, header.batch, *cut)
-            compress.sparse_apply(server.state, *part)
+            (compress.sparse_add if header.alpha else compress.sparse_apply)(server.state, *part)
             return 0
         count = header.payload_bytes // server.state.values.element_size()
         received = self.port.payload(server.state.values.new_empty(count))
         if header.kind == Kind.PUSH:
-            kernels.dense_apply(server.state, received)
+            apply_push(server.state, received, add=bool(header.alpha))
             return 0
         elastic = ELASTIC[header.kind]
         return self.port.answer(elastic(server.state, received, header.alpha, header.batch))

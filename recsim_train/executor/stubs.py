@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor import compress, kernels
-from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer
+from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer, apply_push
 from recsim_train.executor.transport import (
     Channel,
     Header,
@@ -106,8 +106,8 @@ class EmbeddingStub:
         if end.server.mask is not None:
             return torch.empty(end.server.mask.bytes(routed.batch), dtype=torch.uint8)
         if pooled:
-            return rows.new_empty((len(end.shard.slices), routed.batch, rows.shape[1]))
-        return rows.new_empty((sum(routed.counts), rows.shape[1]))
+            return rows.new_empty((len(end.shard.slices), routed.batch, end.server.width))
+        return rows.new_empty((sum(routed.counts), end.server.width))
 
     def update(self, gradient: RealRows, iteration: int) -> int:
         """Send the gradient of the last lookup's answer; the payload bytes that were sent."""
@@ -200,20 +200,22 @@ class DenseStub:
             answer = torch.empty_like(answer).index_copy_(0, self._order, answer)
         return RealDense(answer), pending.bytes
 
-    def push(self, gradient: RealDense | compress.RealSparse, iteration: int) -> int:
-        """Have every shard apply its part of a gradient; not acknowledged."""
+    def push(
+        self, gradient: RealDense | compress.RealSparse, iteration: int, *, add: bool = False
+    ) -> int:
+        """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         if isinstance(gradient, compress.RealSparse):
-            return self._push_sparse(gradient, iteration)
+            return self._push_sparse(gradient, iteration, add=add)
         pending = self._new_pending()
         for end in self.ends:
             part = gradient.tensor[end.shard.start : end.shard.stop]
             if end.channel is not None:
-                header = Header(Kind.PUSH, iteration, size_of(part))
+                header = Header(Kind.PUSH, iteration, size_of(part), alpha=float(add))
                 end.channel.request(pending, header, part)
         for end in self.ends:
             if end.server is not None:
                 part = gradient.tensor[end.shard.start : end.shard.stop]
-                kernels.dense_apply(end.server.state, part)
+                apply_push(end.server.state, part, add=add)
         pending.wait()
         return pending.bytes
 
@@ -244,18 +246,21 @@ class DenseStub:
         pending.wait()
         return RealDense(answer, value.start), pending.bytes
 
-    def _push_sparse(self, gradient: compress.RealSparse, iteration: int) -> int:
+    def _push_sparse(self, gradient: compress.RealSparse, iteration: int, *, add: bool) -> int:
         pending = self._new_pending()
         cuts = [(end.shard.start, end.shard.stop) for end in self.ends]
         parts = [compress.cut_sparse(self._model, gradient, *cut) for cut in cuts]
         for end, part in zip(self.ends, parts, strict=True):
             if end.channel is not None:
                 size = size_of(part.payload)
-                header = Header(Kind.PUSH_SPARSE, iteration, size, batch=part.entries)
+                header = Header(
+                    Kind.PUSH_SPARSE, iteration, size, batch=part.entries, alpha=float(add)
+                )
                 end.channel.request(pending, header, part.payload)
         for end, part in zip(self.ends, parts, strict=True):
             if end.server is not None:
-                compress.sparse_apply(end.server.state, part.places, part.values)
+                apply_sparse = compress.sparse_add if add else compress.sparse_apply
+                apply_sparse(end.server.state, part.places, part.values)
         pending.wait()
         return pending.bytes
 

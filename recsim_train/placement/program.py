@@ -12,7 +12,8 @@ from math import prod
 from typing import Literal
 
 from recsim_train.strategy.net import Cut, Net
-from recsim_train.workload.graph import Graph, Operator
+from recsim_train.workload.compression import kept, position_bytes
+from recsim_train.workload.graph import FEATURES, Graph, Operator
 
 ALL = -1
 """As a message's rows: the examples of every host."""
@@ -127,13 +128,31 @@ class TaggedNet:
         examples = batch * self.hosts if message.rows == ALL else batch
         return examples * self.graph.width(message.value)
 
-    def sent(self, cut: int, host: int, batch: int, *, backward: bool) -> tuple[int, ...]:
-        """Numbers that a host has for each host at a cut."""
+    def masked(self, message: Message, value_bytes: int) -> bool:
+        """Whether only the largest entries of each example cross: where that is less."""
+        if self.keep is None or message.value == FEATURES:
+            return False
+        width = self.graph.width(message.value)
+        return kept(width, self.keep) * (value_bytes + position_bytes(width)) < width * value_bytes
+
+    def bytes_of(self, message: Message, batch: int, value_bytes: int, *, backward: bool) -> int:
+        """Bytes of a message, ``batch`` examples per host."""
+        numbers, width = self.numbers(message, batch), self.graph.width(message.value)
+        if not self.masked(message, value_bytes):
+            return numbers * (value_bytes if self.precision == "full" else 2)
+        assert self.keep is not None
+        each = value_bytes + (0 if backward else position_bytes(width))
+        return numbers // width * kept(width, self.keep) * each
+
+    def sent(
+        self, cut: int, host: int, batch: int, value_bytes: int, *, backward: bool
+    ) -> tuple[int, ...]:
+        """Bytes that a host has for each host at a cut."""
         totals = [0] * self.hosts
         for m in self.messages[cut]:
             source, target = (m.target, m.source) if backward else (m.source, m.target)
             if source == host:
-                totals[target] += self.numbers(m, batch)
+                totals[target] += self.bytes_of(m, batch, value_bytes, backward=backward)
         return tuple(totals)
 
 

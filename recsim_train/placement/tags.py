@@ -92,12 +92,12 @@ def cost(
         else:
             arithmetic[tags[operator.name]] += work * hosts
     net = transform(graph, request, tags)
-    size = value_bytes if request.precision == "full" else 2
     for messages in net.messages:
         for m in messages:
             if m.source != m.target:
-                moved = size * net.numbers(m, batch)
-                for out, into in ((m.source, m.target), (m.target, m.source)):
+                for backward in (False, True):
+                    out, into = (m.target, m.source) if backward else (m.source, m.target)
+                    moved = net.bytes_of(m, batch, value_bytes, backward=backward)
                     bytes_out[out] += moved
                     bytes_in[into] += moved
     ring = 2 * (hosts - 1) / hosts * shared * value_bytes

@@ -17,6 +17,7 @@ ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "load": (GhostDense,),
     "snapshot": (),
     "subtract": (GhostDense,),
+    "towards": (GhostDense, Real),
     "interpolate": (GhostDense, Real),
     "block_step": (GhostDense, Real, Real),
     "accumulate": (GhostDense,),

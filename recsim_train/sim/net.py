@@ -30,8 +30,6 @@ class NetRuntime:
         self._bytes = shape.value_bytes(plan.experiment.model)
         self._whole = plan.net.graph.elements
         self._known: dict[tuple[str, int], Segment] = {}
-        half = isinstance(plan.net, TaggedNet) and plan.net.precision != "full"
-        self._sent_bytes = 2 if half else self._bytes
 
     def elements_of(self, name: str) -> int:
         """Parameters that an operation touches."""
@@ -51,7 +49,7 @@ class NetRuntime:
         """Work and sizes of an operation."""
         known = self._known.get((name, cut))
         if known is None:
-            known = segment_of(self.program, self.host, name, cut, self._batch)
+            known = segment_of(self.program, self.host, name, cut, self._batch, self._bytes)
             self._known[name, cut] = known
         return known
 
@@ -73,8 +71,8 @@ class NetRuntime:
             assert isinstance(cut, int)
             out = self.segment(name, cut).out
             if isinstance(out, int):
-                return GhostBlock(out * self._sent_bytes)
-            return GhostParts(tuple(size * self._sent_bytes for size in out))
+                return GhostBlock(out)
+            return GhostParts(out)
         if name == "net_gradients":
             tape = arguments[0]
             assert isinstance(tape, GhostPass)

@@ -325,7 +325,7 @@ class Runtime:
                 GhostDense(self.elements, self.elements * self.bytes),
                 rows.as_gradient(),
             )
-        if name in ("snapshot", "drain", "block_step"):
+        if name in ("snapshot", "drain", "towards", "block_step"):
             return GhostDense(self.elements, self.elements * self.bytes)
         return None
 

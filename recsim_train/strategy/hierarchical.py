@@ -127,6 +127,8 @@ class Hierarchical(Strategy):
                 "hierarchical composes compression.mode mp only: what its hosts share are parts of "
                 "one net, and a threshold is kept for whole tensors"
             ]
+        if self.compression.keep is not None and self.precision != "full":
+            return ["compression.mode mp sends full values at its places: use precision full"]
         return self.compression.problems("server")
 
     async def worker(self) -> None:

@@ -58,6 +58,9 @@ BLOCK_STEP: Operation[Dense] = Operation(
     "(mean, rate, momentum) -> this loop's global model after D = momentum * D + rate * (mean - "
     "model), model += D",
 )
+TOWARDS: Operation[Dense] = Operation(
+    "towards", "(dense, share) -> share * (replica - value): the way from the replica to the value"
+)
 ACCUMULATE: Operation[None] = Operation(
     "accumulate", "(dense gradient): add to this loop's accumulator"
 )
@@ -71,7 +74,9 @@ THRESHOLD: Operation[None] = Operation(
 SPARSIFY: Operation[Sparse] = Operation(
     "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
 )
-DENSIFY: Operation[Dense] = Operation("densify", "(parts) -> the mean of sparse vectors")
+DENSIFY: Operation[Dense] = Operation(
+    "densify", "(parts, or one sparse vector) -> the mean of sparse vectors"
+)
 MASK: Operation[Masked] = Operation(
     "mask", "(block, share) -> the largest entries of every row, with their places"
 )
@@ -144,6 +149,7 @@ OPERATIONS: tuple[Operation[object], ...] = (
     LOAD,
     SNAPSHOT,
     SUBTRACT,
+    TOWARDS,
     INTERPOLATE,
     BLOCK_STEP,
     ACCUMULATE,

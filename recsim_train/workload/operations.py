@@ -259,6 +259,7 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "load": _streams(2, 2, 1),
     "snapshot": _streams(2, 2, 3),
     "subtract": _streams(3, 2, 1),
+    "towards": _streams(5, 4, 5),
     "interpolate": _streams(3, 2, 1),
     "block_step": _streams(13, 7, 10),
     "accumulate": _streams(3, 2, 1),
