@@ -114,7 +114,7 @@ def test_what_does_not_fit_together_is_known_before_anything_starts() -> None:
             plan("shadowsync", algorithm=algorithm, compression={"kind": "dct"})
     with pytest.raises(UserError, match="central new is unknown to a worker"):
         plan("shadowsync", central="new", compression={"kind": "dct"})
-    with pytest.raises(UserError, match="hierarchical composes compression.mode mp only"):
+    with pytest.raises(UserError, match=r"hierarchical composes compression\.mode mp only"):
         plan("hierarchical", hosts=1, compression={"kind": "dct"})
     assert plan("flat_ps", mode="easgd", compression={"kind": "dct"})
     assert plan("shadowsync", compression={"kind": "dct", "mode": "both"})
