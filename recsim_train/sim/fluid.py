@@ -8,66 +8,47 @@ each), the highest rate it can use (its cap) and its weight. Rates are max-min f
 ``rate / weight``: all activities are raised together; one stops when it reaches its cap or when a
 resource it uses is full (progressive filling, Bertsekas and Gallager, section 6.5.2).
 
-Three facts keep a change cheap and the result exact:
+What keeps a change cheap and the result exact:
 
 - Activities of one kind always have one rate, so the kind carries one clock of work done, and an
   activity is finished when that clock has moved by its work.
 - A resource whose users' caps together fit in it never limits anyone. Only the others (*contended*)
-  join activities into components, and only the component that a change touches is solved again.
-- Changes of one instant are solved together, when time next moves.
+  join kinds into components, and only a component that a change touches is solved again.
+- Changes of one instant are solved together, when time next moves; until then they are a list.
+- What waits for several activities waits for a *group* of them, and nobody hears of the others.
+- All of this is compiled (`recsim_train.sim.fluid_core`); this file is the door to it.
 
 What this file must NOT know: SimPy, strategies, what a resource stands for. Nothing here depends on
-the order of a set or on addresses: equal calls give equal results, bit by bit.
+the order of a set or on addresses in memory: equal calls give equal results, bit by bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 
-_ROUNDING = 1e-12
-"""Completions closer than this share of the clock are one instant."""
-_FULL = 1.0 + 1e-9
-"""A resource is contended when its users could consume more than this share of its capacity."""
+import numpy as np
 
-_DIGITS = 1e-4
-"""A sum that shrank by differences below this share of itself is summed anew."""
+from recsim_train.sim import fluid_core as core
+
+_REMEMBERED = 1 << 16
+"""Kinds that are known again by their uses; which ones are remembered changes no result."""
+_PENDING = 1 << 10
+"""Changes that wait at most for the end of their instant."""
 
 
 class Resource:
     """Something of limited capacity, in units per second."""
 
-    __slots__ = (
-        "_active",
-        "_contended",
-        "_demand",
-        "_floor",
-        "_kinds",
-        "_left",
-        "_mark",
-        "_pull",
-        "_touches",
-        "_used",
-        "capacity",
-        "index",
-        "name",
-    )
+    __slots__ = ("address", "alias", "capacity", "index", "name")
 
-    def __init__(self, name: str, capacity: float, index: int) -> None:
+    def __init__(self, name: str, capacity: float, index: int, address: int) -> None:
         self.name = name
         self.capacity = capacity
         self.index = index
-        self._used = 0.0
-        self._demand = 0.0  # what its users consume when each runs at its cap
-        self._touches = 0
-        self._contended = False
-        self._kinds: dict[Kind, None] = {}
-        self._mark = 0
-        self._left = 0.0  # filling: capacity not yet given to frozen kinds
-        self._pull = 0.0  # filling: consumption per unit of level by kinds still rising
-        self._active = 0  # filling: kinds still rising
-        self._floor = 0.0  # filling: below this the pull has lost its digits
+        self.address = address
+        self.alias: object = None
+        """Who stands for several equal resources, if somebody does (`recsim_train.sim.fans`)."""
 
     def __repr__(self) -> str:
         return f"Resource({self.name!r}, {self.capacity:g})"
@@ -76,54 +57,49 @@ class Resource:
 Uses = tuple[tuple[Resource, float], ...]
 
 
-class Activity:
-    """Work in progress; ``tag`` is handed back when it is finished."""
-
-    __slots__ = ("finish", "kind", "tag")
-
-    def __init__(self, kind: Kind, finish: float, tag: object) -> None:
-        self.kind = kind
-        self.finish = finish
-        self.tag = tag
-
-
 class Kind:
     """Activities that are alike: same uses, same cap, same weight, hence always the same rate."""
 
-    __slots__ = (
-        "_clock",
-        "_frozen",
-        "_key",
-        "_level",
-        "_mark",
-        "_queue",
-        "_serial",
-        "_since",
-        "_version",
-        "cap",
-        "count",
-        "rate",
-        "uses",
-        "weight",
-    )
+    __slots__ = ("_pool", "address", "cap", "uses", "weight")
 
     def __init__(
-        self, key: tuple[object, ...], uses: Uses, cap: float, weight: float, serial: int
+        self, address: int, uses: Uses, cap: float, weight: float, pool: list[int]
     ) -> None:
+        self.address = address
         self.uses = uses
         self.cap = cap
         self.weight = weight
-        self.rate = 0.0
-        self.count = 0
-        self._key = key
-        self._level = cap / weight
-        self._serial = serial
-        self._clock = 0.0
-        self._since = 0.0
-        self._queue: list[tuple[float, int, Activity]] = []
-        self._version = 0
-        self._mark = 0
-        self._frozen = 0
+        self._pool = pool
+
+    def __del__(self) -> None:
+        self._pool.append(self.address)
+
+
+class Activity:
+    """Work in progress, for those who want to ask about it or stop it."""
+
+    __slots__ = ("group", "kind", "serial")
+
+    def __init__(self, kind: Kind, serial: int, group: int) -> None:
+        self.kind = kind
+        self.serial = serial
+        self.group = group
+
+
+class Fan:
+    """Activities that start together and are awaited together; made once, started often."""
+
+    __slots__ = ("_pool", "address", "flows", "items", "kinds")
+
+    def __init__(self, address: int, kinds: tuple[Kind, ...], flows: int, pool: list[int]) -> None:
+        self.address = address
+        self.kinds = kinds
+        self.items = len(kinds)
+        self.flows = flows
+        self._pool = pool
+
+    def __del__(self) -> None:
+        self._pool.append(self.address)
 
 
 class Fluid:
@@ -134,15 +110,63 @@ class Fluid:
 
     def __init__(self, *, ideal: bool = False) -> None:
         self.now = 0.0
+        self.due = inf
+        """When the next activity is finished, if nothing changes; stale while `changed`."""
+        self.changed = 0
+        """Changes that wait for the end of this instant."""
         self.resources: list[Resource] = []
-        self.solves = 0
         self.added = 0
-        self._ideal = ideal
+        self._f = np.zeros(1 << 12)
+        self._i = self._f.view(np.int64)
+        self._floats, self._ints = self._f.data, self._i.data
+        self._waiting = 0
         self._kinds: dict[tuple[object, ...], Kind] = {}
-        self._dirty: dict[Kind, None] = {}
-        self._due: list[tuple[float, int, int, Kind]] = []
+        self._count = 0
         self._serial = 0
-        self._mark = 0
+        self._tags: dict[int, tuple[object, object]] = {}
+        self._groups: list[int] = []
+        self._kind_pools: dict[int, list[int]] = {}
+        self._fan_pools: dict[int, list[int]] = {}
+        self._holds = 0
+        self._ints[core.TOP] = core.HEAD_WORDS
+        self._ints[core.IDEAL] = int(ideal)
+        self._ints[core.PENDING] = self._pending = self._take(3 * _PENDING)
+        self._fit()
+
+    @property
+    def solves(self) -> int:
+        """How often rates were worked out."""
+        return self._ints[core.SOLVES]
+
+    # ------------------------------------------------------------------ memory
+
+    def _take(self, words: int) -> int:
+        """A new record."""
+        address = self._ints[core.TOP]
+        self._ensure(words)
+        self._ints[core.TOP] = address + words
+        return address
+
+    def _ensure(self, words: int) -> None:
+        """Make the block large enough for so many more words."""
+        wanted = self._ints[core.TOP] + words
+        if wanted > self._f.size:
+            larger = np.zeros(max(wanted, self._f.size + self._f.size // 2))
+            larger[: self._f.size] = self._f
+            self._f = larger
+            self._i = larger.view(np.int64)
+            self._floats, self._ints = self._f.data, self._i.data
+
+    def _fit(self) -> None:
+        """Give the heaps room for all kinds and resources."""
+        records = self._count + len(self.resources)
+        if records >= self._holds:
+            self._holds = 2 * records + 64
+            size = self._ints[core.HEAP_SIZE]
+            old, new = self._ints[core.HEAP], self._take(self._holds)
+            self._i[new : new + size] = self._i[old : old + size]
+            self._ints[core.HEAP] = new
+            self._ints[core.SCRATCH] = self._take(2 * self._holds)
 
     # ------------------------------------------------------------------ building
 
@@ -150,8 +174,11 @@ class Fluid:
         """A new resource. Raises ValueError unless the capacity is positive and finite."""
         if not (capacity > 0.0 and isfinite(capacity)):
             raise ValueError(f"capacity of {name} must be positive and finite, not {capacity!r}")
-        made = Resource(name, capacity, len(self.resources))
+        address = self._take(core.R_WORDS)
+        self._floats[address + core.R_CAPACITY] = capacity
+        made = Resource(name, capacity, len(self.resources), address)
         self.resources.append(made)
+        self._fit()
         return made
 
     def kind(
@@ -172,50 +199,132 @@ class Fluid:
             alone = min(alone, resource.capacity / coefficient)
         if not (0.0 < alone < inf and 0.0 < weight < inf):
             raise ValueError("a kind needs a positive, finite cap or resource, and such a weight")
-        key = (*((r.index, c) for r, c in total.items()), alone, weight)
+        key = (*total.items(), alone, weight)
         known = self._kinds.get(key)
         if known is None:
-            self._serial += 1
-            known = Kind(key, tuple(total.items()), alone, weight, self._serial)
+            if len(self._kinds) >= _REMEMBERED:
+                self._kinds.clear()
+            known = self._kinds[key] = self._make(tuple(total.items()), alone, weight)
         return known
+
+    def _make(self, uses: Uses, cap: float, weight: float) -> Kind:
+        pool = self._kind_pools.setdefault(len(uses), [])
+        # a record that went out of use in this instant is still in the list of changes
+        if pool and not self._ints[pool[-1] + core.K_DIRTY]:
+            address = pool.pop()
+        else:
+            address = self._take(core.K_WORDS + core.U_WORDS * len(uses))
+            self._count += 1
+            self._fit()
+        floats, ints = self._floats, self._ints
+        floats[address + core.K_CAP] = cap
+        floats[address + core.K_WEIGHT] = weight
+        floats[address + core.K_LEVEL] = cap / weight
+        ints[address + core.K_USES] = len(uses)
+        use = address + core.K_WORDS
+        for resource, coefficient in uses:
+            ints[use] = resource.address
+            floats[use + core.U_COEFFICIENT] = coefficient
+            ints[use + core.U_KIND] = address
+            use += core.U_WORDS
+        return Kind(address, uses, cap, weight, pool)
+
+    def fan(self, items: Sequence[tuple[Kind, float]], flows: int | None = None) -> Fan:
+        """Activities (kind, work) that will start and be awaited together.
+
+        ``flows``: how many they stand for. Raises ValueError unless all work is positive.
+        """
+        if not items or not all(0.0 < work < inf for _, work in items):
+            raise ValueError("a fan needs activities, and their work must be positive and finite")
+        pool = self._fan_pools.setdefault(len(items), [])
+        address = pool.pop() if pool else self._take(1 + 2 * len(items))
+        self._ints[address] = len(items)
+        for at, (kind, work) in enumerate(items):
+            self._ints[address + 1 + 2 * at] = kind.address
+            self._floats[address + 2 + 2 * at] = work
+        return Fan(address, tuple(k for k, _ in items), flows or len(items), pool)
 
     # ------------------------------------------------------------------ changing
 
-    def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
+    def start(self, kind: Kind, work: float, tag: object = None) -> None:
         """Start an activity now. Raises ValueError unless its work is positive and finite."""
         if not 0.0 < work < inf:
             raise ValueError(f"work must be positive and finite, not {work!r}")
-        if kind.count:
-            self._sync(kind)
-        else:
-            self._kinds.setdefault(kind._key, kind)
-            kind._clock = 0.0
-            kind._since = self.now
-            kind.rate = 0.0
-            for resource, _ in kind.uses:
-                resource._kinds[kind] = None
-        self._serial += 1
+        self._post(kind.address, work, 1, (tag, kind))
         self.added += 1
-        activity = Activity(kind, kind._clock + work, tag)
-        heappush(kind._queue, (activity.finish, self._serial, activity))
-        self._change(kind, 1)
-        return activity
+
+    def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
+        """`start`, with a handle."""
+        self.start(kind, work, tag)
+        return Activity(kind, self._serial - 1, next(reversed(self._tags)))
+
+    def start_fan(self, fan: Fan, tag: object = None) -> None:
+        """Start all of a fan now; the tag comes back when all of them are done."""
+        self._post(-fan.address, 0.0, fan.items, (tag, fan))
+        self.added += fan.flows
+
+    def _post(self, what: int, work: float, items: int, tag: tuple[object, object]) -> None:
+        if self.changed == _PENDING:
+            self._apply()
+        groups = self._groups
+        group = groups.pop() if groups else self._take(core.G_WORDS)
+        self._tags[group] = tag
+        ints = self._ints
+        ints[group] = items
+        at = self._pending + 3 * self.changed
+        ints[at] = what
+        self._floats[at + 1] = work
+        ints[at + 2] = group
+        self.changed += 1
+        self._waiting += items
+        self._serial += items
+
+    def _room(self) -> None:
+        """Room for the activities that wait and for a cell of every kind, before and after."""
+        self._ensure(core.A_WORDS * self._waiting + 2 * core.C_WORDS * (self._count + 1))
+        self._waiting = 0
+
+    def _apply(self) -> None:
+        """Start what waits, without solving."""
+        self._room()
+        core.apply(self._f, self._i, self.now, self.changed)
+        self.changed = 0
 
     def remove(self, activity: Activity) -> float:
         """Stop an activity before its end; returns the work that was left.
 
         Raises ValueError when it is not running.
         """
-        kind = activity.kind
-        self._sync(kind)
-        rest = [entry for entry in kind._queue if entry[2] is not activity]
-        if len(rest) == len(kind._queue):
+        self._apply()
+        left = core.cancel(self._f, self._i, self.now, activity.kind.address, activity.serial)
+        if left < 0.0:
             raise ValueError("this activity is not running")
-        heapify(rest)
-        kind._queue = rest
-        kind._version += 1
-        self._change(kind, -1)
-        return max(0.0, activity.finish - kind._clock)
+        del self._tags[activity.group]
+        self._groups.append(activity.group)
+        return left
+
+    # ------------------------------------------------------------------ time
+
+    def run(self, until: float) -> list[object]:
+        """Move on to where a group is finished, but not beyond ``until``; returns such tags.
+
+        Where nothing is finished the clock stays: then `due` lies after ``until``.
+        """
+        self._room()
+        self.due = due = core.run(self._f, self._i, self.now, until, self.changed)
+        self.changed = 0
+        ints = self._ints
+        group = ints[core.DONE]
+        if group == 0:
+            return []
+        self.now = due
+        done = []
+        tags, groups = self._tags, self._groups
+        while group:
+            done.append(tags.pop(group)[0])
+            groups.append(group)
+            group = ints[group + core.G_NEXT]
+        return done
 
     def advance(self, time: float) -> list[object]:
         """Move the clock to ``time``; returns the tags of what was finished on the way, in order.
@@ -225,222 +334,25 @@ class Fluid:
         if time < self.now:
             raise ValueError(f"time may not run back from {self.now!r} to {time!r}")
         done: list[object] = []
-        while True:
-            if time > self.now:
-                self._solve()
-            due = self._peek()
-            if due is None or due > time * (1.0 + _ROUNDING):
-                break
-            self.now = max(self.now, min(due, time))
-            self._complete(done)
-            if self.now >= time:
-                break
+        while some := self.run(time):
+            done += some
         self.now = time
         return done
 
     def next_completion(self) -> float | None:
         """When the next activity finishes if nothing changes; None when nothing runs."""
-        self._solve()
-        return self._peek()
+        self._room()
+        self.due = core.peek(self._f, self._i, self.now, self.changed)
+        self.changed = 0
+        return None if self.due == inf else self.due
 
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
-        self._solve()
-        for resource in self.resources:
-            for kind in resource._kinds:
-                self._sync(kind)
-        return [resource._used for resource in self.resources]
+        self._apply()
+        addresses = np.array([r.address for r in self.resources], dtype=np.int64)
+        return core.used(self._f, self._i, self.now, addresses).tolist()
 
     def rate_of(self, activity: Activity) -> float:
         """Current rate of a running activity."""
-        self._solve()
-        return activity.kind.rate
-
-    # ------------------------------------------------------------------ inside
-
-    def _change(self, kind: Kind, by: int) -> None:
-        kind.count += by
-        for resource, coefficient in kind.uses:
-            resource._touches += 1
-            if kind.count == 0:
-                del resource._kinds[kind]
-            if not resource._kinds:
-                resource._demand = 0.0
-            elif resource._touches & 1023:
-                resource._demand += by * coefficient * kind.cap
-            else:  # sums that only ever change by differences drift: start anew now and then
-                resource._demand = sum(
-                    k.count * k.cap * c for k in resource._kinds for r, c in k.uses if r is resource
-                )
-        if kind.count == 0:
-            kind._version += 1
-            if self._kinds.get(kind._key) is kind:
-                del self._kinds[kind._key]
-        self._dirty[kind] = None
-
-    def _sync(self, kind: Kind) -> None:
-        """Bring a kind's clock of work done up to now."""
-        passed = self.now - kind._since
-        if passed > 0.0:
-            moved = kind.rate * passed
-            kind._clock += moved
-            kind._since = self.now
-            moved *= kind.count
-            for resource, coefficient in kind.uses:
-                resource._used += moved * coefficient
-
-    def _peek(self) -> float | None:
-        due = self._due
-        while due:
-            time, _, version, kind = due[0]
-            if kind._version == version:
-                return time
-            heappop(due)
-        return None
-
-    def _complete(self, done: list[object]) -> None:
-        """Finish everything that is due at the present instant."""
-        limit = self.now * (1.0 + _ROUNDING)
-        while True:
-            due = self._peek()
-            if due is None or due > limit:
-                return
-            kind = heappop(self._due)[3]
-            kind._version += 1
-            self._sync(kind)
-            reach = max(kind._clock, kind._queue[0][0]) + kind.rate * self.now * _ROUNDING
-            ended = 0
-            while kind._queue and kind._queue[0][0] <= reach:
-                finish, _, activity = heappop(kind._queue)
-                # rounding of the clock: exactly the activity's work is charged
-                for resource, coefficient in kind.uses:
-                    resource._used += (finish - kind._clock) * coefficient
-                done.append(activity.tag)
-                ended += 1
-            self._change(kind, -ended)
-
-    def _solve(self) -> None:
-        """Give right rates to everything that the pending changes touch."""
-        if not self._dirty:
-            return
-        self.solves += 1
-        self._mark += 1
-        mark = self._mark
-        dirty = self._dirty
-        self._dirty = {}
-        spread: list[Resource] = []
-        for kind in dirty:
-            for resource, _ in kind.uses:
-                if resource._mark != mark:
-                    resource._mark = mark
-                    before = resource._contended
-                    resource._contended = (
-                        not self._ideal and resource._demand > resource.capacity * _FULL
-                    )
-                    if before or resource._contended:
-                        spread.append(resource)
-        touched: list[Kind] = []
-        filling: list[Resource] = []
-        for resource in spread:  # grows while it is walked
-            if resource._contended:
-                filling.append(resource)
-            for kind in resource._kinds:
-                if kind._mark != mark:
-                    kind._mark = mark
-                    touched.append(kind)
-                    for other, _ in kind.uses:
-                        if other._contended and other._mark != mark:
-                            other._mark = mark
-                            spread.append(other)
-        for kind in dirty:
-            if kind._mark != mark and kind.count:
-                kind._mark = mark
-                touched.append(kind)
-        rates = self._fill(touched, filling) if filling else None
-        for index, kind in enumerate(touched):
-            rate = kind.cap if rates is None else rates[index]
-            if rate != kind.rate:
-                self._sync(kind)
-                kind.rate = rate
-            elif kind not in dirty:
-                continue
-            kind._version += 1
-            left = kind._queue[0][0] - kind._clock
-            due = max(kind._since + left / rate, self.now)
-            heappush(self._due, (due, kind._serial, kind._version, kind))
-
-    def _fill(self, kinds: list[Kind], resources: list[Resource]) -> list[float]:
-        """Progressive filling: the rate of each of ``kinds``, in their order."""
-        mark = self._mark
-        for resource in resources:
-            resource._left = resource.capacity
-            resource._pull = 0.0
-            resource._active = 0
-        for kind in kinds:
-            crowd = kind.count * kind.weight
-            for resource, coefficient in kind.uses:
-                if resource._contended:
-                    resource._pull += crowd * coefficient
-                    resource._active += 1
-        for resource in resources:
-            resource._floor = resource._pull * _DIGITS
-        rates = dict.fromkeys(kinds, 0.0)
-        order = sorted(kinds, key=_by_level)
-        first, last = 0, len(order)
-        level = 0.0
-        while True:
-            tightest: Resource | None = None
-            lowest = inf
-            for resource in resources:
-                if resource._active:
-                    if resource._pull < resource._floor:
-                        _refresh(resource, mark)
-                    fits = resource._left / resource._pull
-                    if fits < lowest:
-                        lowest, tightest = fits, resource
-            # levels only rise: what looks lower is rounding
-            level = max(level, lowest)
-            capped = False
-            while first < last and order[first]._level <= level:
-                kind = order[first]
-                first += 1
-                if kind._frozen != mark:
-                    capped = True
-                    rates[kind] = kind.cap
-                    _freeze(kind, kind._level, mark)
-            if capped:
-                continue
-            if tightest is None:
-                return list(rates.values())
-            for kind in tightest._kinds:
-                if kind._frozen != mark:
-                    rates[kind] = level * kind.weight
-                    _freeze(kind, level, mark)
-
-
-def _by_level(kind: Kind) -> tuple[float, int]:
-    return kind._level, kind._serial
-
-
-def _refresh(resource: Resource, mark: int) -> None:
-    """Sum a resource's pull anew over the kinds that still rise."""
-    resource._pull = sum(
-        kind.count * kind.weight * coefficient
-        for kind in resource._kinds
-        if kind._frozen != mark
-        for used, coefficient in kind.uses
-        if used is resource
-    )
-    resource._floor = resource._pull * _DIGITS
-
-
-def _freeze(kind: Kind, level: float, mark: int) -> None:
-    """Take a kind out of the filling at ``level``."""
-    kind._frozen = mark
-    crowd = kind.count * kind.weight
-    for resource, coefficient in kind.uses:
-        if resource._contended:
-            pull = crowd * coefficient
-            resource._active -= 1
-            resource._pull -= pull
-            resource._left = max(0.0, resource._left - pull * level)
+        self.next_completion()
+        return self._floats[activity.kind.address + core.K_RATE]
