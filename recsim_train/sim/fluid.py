@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
+from typing import Protocol
 
 import numpy as np
 
@@ -37,18 +38,27 @@ _PENDING = 1 << 10
 """Changes that wait at most for the end of their instant."""
 
 
+class Parting(Protocol):
+    """Treats several equal resources as one (`recsim_train.sim.fans`)."""
+
+    def part(self, resource: Resource) -> None:
+        """Something else uses this one: it is equal no longer."""
+
+
 class Resource:
     """Something of limited capacity, in units per second."""
 
-    __slots__ = ("address", "alias", "capacity", "index", "name")
+    __slots__ = ("address", "alias", "capacity", "index", "known", "name")
 
     def __init__(self, name: str, capacity: float, index: int, address: int) -> None:
         self.name = name
         self.capacity = capacity
         self.index = index
         self.address = address
-        self.alias: object = None
-        """Who stands for several equal resources, if somebody does (`recsim_train.sim.fans`)."""
+        self.known = False
+        """Something uses it."""
+        self.alias: tuple[Parting, Resource] | None = None
+        """(who knows that it is one of several equal ones, the one that stands for all)"""
 
     def __repr__(self) -> str:
         return f"Resource({self.name!r}, {self.capacity:g})"
@@ -194,6 +204,12 @@ class Fluid:
                 raise ValueError(f"negative use of {resource.name}: {coefficient!r}")
             if coefficient > 0.0:
                 total[resource] = total.get(resource, 0.0) + coefficient
+                if resource.alias is not None:
+                    resource.alias[0].part(resource)
+        return self.plain_kind(total, cap, weight)
+
+    def plain_kind(self, total: dict[Resource, float], cap: float | None, weight: float) -> Kind:
+        """`kind`, but a resource that stands for several equal ones goes on doing so."""
         alone = inf if cap is None else cap
         for resource, coefficient in total.items():
             alone = min(alone, resource.capacity / coefficient)
@@ -223,6 +239,7 @@ class Fluid:
         ints[address + core.K_USES] = len(uses)
         use = address + core.K_WORDS
         for resource, coefficient in uses:
+            resource.known = True
             ints[use] = resource.address
             floats[use + core.U_COEFFICIENT] = coefficient
             ints[use + core.U_KIND] = address
@@ -303,6 +320,40 @@ class Fluid:
         self._groups.append(activity.group)
         return left
 
+    def stop_all(self, kind: Kind, into: int) -> list[tuple[float, int]]:
+        """Stop all activities of a kind, each of which ``into`` others will `resume`.
+
+        Returns (work that was left, group) of each.
+        """
+        self._apply()
+        running, ints = [], self._ints
+        chain = [ints[kind.address + core.K_ROOT]] if ints[kind.address + core.K_COUNT] else []
+        while chain:
+            activity = chain.pop()
+            if activity:
+                running.append((ints[activity + core.A_SERIAL], ints[activity + core.A_GROUP]))
+                chain += [ints[activity + core.A_CHILD], ints[activity + core.A_SIBLING]]
+        found = []
+        for serial, group in sorted(running):
+            ints[group + core.G_LEFT] += into
+            left = core.cancel(self._f, self._i, self.now, kind.address, serial)
+            found.append((left, group))
+        return found
+
+    def resume(self, kind: Kind, work: float, group: int) -> None:
+        """Go on with what `stop_all` has stopped, as part of its group."""
+        tag, held = self._tags[group]
+        self._tags[group] = tag, (held, kind)
+        self._waiting += 1
+        self._serial += 1
+        self._room()
+        core.resume(self._f, self._i, self.now, kind.address, work, group)
+
+    def copy_used(self, source: Resource, target: Resource) -> None:
+        """Of the target as much has been consumed as of the source."""
+        floats = self._floats
+        floats[target.address + core.R_USED] = floats[source.address + core.R_USED]
+
     # ------------------------------------------------------------------ time
 
     def run(self, until: float) -> list[object]:
@@ -349,7 +400,8 @@ class Fluid:
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
         self._apply()
-        addresses = np.array([r.address for r in self.resources], dtype=np.int64)
+        firsts = [r if r.alias is None else r.alias[1] for r in self.resources]
+        addresses = np.array([r.address for r in firsts], dtype=np.int64)
         return core.used(self._f, self._i, self.now, addresses).tolist()
 
     def rate_of(self, activity: Activity) -> float:

@@ -723,3 +723,9 @@ def peek(F: Floats, I: Ints, now: float, pending: int) -> float:
     apply(F, I, now, pending)
     _solve(F, I, now)
     return F[I[I[HEAP]] + C_DUE] if I[HEAP_SIZE] else inf
+
+
+@njit(cache=True)
+def resume(F: Floats, I: Ints, now: float, kind: int, work: float, group: int) -> None:
+    """Start one activity of a group that exists."""
+    _start(F, I, now, kind, work, group)

@@ -16,11 +16,15 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
-from recsim_train.sim.fluid import Fan, Fluid, Kind
+from recsim_train.sim.fans import Flows
+from recsim_train.sim.fluid import Fluid, Kind
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
 """What a process is made of: a generator that yields the events it waits for."""
+
+_ROUNDING = 1.0 + 1e-12
+"""The fluid takes completions closer than this for one instant."""
 
 
 class Kernel:
@@ -60,29 +64,20 @@ class Kernel:
         event = Event(self._env)
         if work <= 0.0:
             return event.succeed()
-        if self.fluid.now != self._env._now:
-            self._catch_up()
         self.fluid.start(kind, work, event)
         return event
 
-    def fan(self, fan: Fan) -> Event:
-        """Start all of a fan now; fires when all of it is done."""
+    def transfers(self, flows: Flows) -> Event:
+        """Start all these flows now; one event fires when all of them are done."""
         event = Event(self._env)
-        if self.fluid.now != self._env._now:
-            self._catch_up()
-        self.fluid.start_fan(fan, event)
+        self.fluid.start_fan(flows.fan(), event)
         return event
 
     # ------------------------------------------------------------------ fluid and clock
 
     def used(self) -> list[float]:
         """Units consumed so far of each fluid resource."""
-        self._catch_up()
         return self.fluid.used()
-
-    def _catch_up(self) -> None:
-        """Bring the fluid to now: `run` has seen to it that nothing is due before."""
-        self.fluid.now = self._env._now
 
     # ------------------------------------------------------------------ running
 
@@ -104,13 +99,15 @@ class Kernel:
         try:
             while not self._stopped:
                 coming = queue[0][0] if queue else inf
-                if coming > env._now and (fluid.changed or fluid.due <= coming):
-                    done = fluid.run(coming)
-                    if done:
-                        env._now = fluid.now
-                        for event in done:
-                            event.succeed()
-                        continue
+                if coming > env._now:
+                    if fluid.changed or fluid.due <= coming * _ROUNDING:
+                        done = fluid.run(coming)
+                        if done:
+                            env._now = fluid.now
+                            for event in done:
+                                event.succeed()
+                            continue
+                    fluid.now = coming
                 step()
                 self.events += 1
         except EmptySchedule:
