@@ -11,11 +11,12 @@ resource it uses is full (progressive filling, Bertsekas and Gallager, section 6
 What keeps a change cheap and the result exact:
 
 - Activities of one kind always have one rate, so the kind carries one clock of work done, and an
-  activity is finished when that clock has moved by its work.
+  activity is finished when that clock has moved by its work. All kinds that one resource holds back
+  have one level, so the resource carries one clock for them.
 - A resource whose users' caps together fit in it never limits anyone. Only the others (*contended*)
-  join kinds into components, and only a component that a change touches is solved again.
+  join kinds into cells, and only a cell that a change touches is solved again.
 - Changes of one instant are solved together, when time next moves; until then they are a list.
-- What waits for several activities waits for a *group* of them, and nobody hears of the others.
+- Who waits for several activities waits for a *group*, and hears nothing before all are done.
 - All of this is compiled (`recsim_train.sim.fluid_core`); this file is the door to it.
 
 What this file must NOT know: SimPy, strategies, what a resource stands for. Nothing here depends on
@@ -31,6 +32,8 @@ from typing import Protocol
 import numpy as np
 
 from recsim_train.sim import fluid_core as core
+from recsim_train.sim import fluid_layout as lay
+from recsim_train.sim.fluid_memory import Block
 
 _REMEMBERED = 1 << 16
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
@@ -48,15 +51,19 @@ class Parting(Protocol):
 class Resource:
     """Something of limited capacity, in units per second."""
 
-    __slots__ = ("address", "alias", "capacity", "index", "known", "name")
+    __slots__ = ("address", "alias", "capacity", "index", "known", "name", "room", "users")
 
     def __init__(self, name: str, capacity: float, index: int, address: int) -> None:
         self.name = name
         self.capacity = capacity
         self.index = index
         self.address = address
+        self.users = 0
+        """Kinds that use it, at work or not."""
+        self.room = 0
+        """For how many of them there is room at a time."""
         self.known = False
-        """Something uses it."""
+        """Something has used it."""
         self.alias: tuple[Parting, Resource] | None = None
         """(who knows that it is one of several equal ones, the one that stands for all)"""
 
@@ -82,6 +89,8 @@ class Kind:
         self._pool = pool
 
     def __del__(self) -> None:
+        for resource, _ in self.uses:
+            resource.users -= 1
         self._pool.append(self.address)
 
 
@@ -121,62 +130,30 @@ class Fluid:
     def __init__(self, *, ideal: bool = False) -> None:
         self.now = 0.0
         self.due = inf
-        """When the next activity is finished, if nothing changes; stale while `changed`."""
+        """When the next activity is finished, if nothing changes; -inf: rates are not known yet.
+
+        Does not count what waits in `changed`.
+        """
         self.changed = 0
         """Changes that wait for the end of this instant."""
         self.resources: list[Resource] = []
         self.added = 0
-        self._f = np.zeros(1 << 12)
-        self._i = self._f.view(np.int64)
-        self._floats, self._ints = self._f.data, self._i.data
-        self._waiting = 0
-        self._kinds: dict[tuple[object, ...], Kind] = {}
-        self._count = 0
+        """Activities started so far; flows of a fan count one by one."""
+        self.block = Block(_PENDING)
+        self.block.ints[lay.IDEAL] = int(ideal)
+        self._starting = 0
         self._serial = 0
-        self._tags: dict[int, tuple[object, object]] = {}
-        self._groups: list[int] = []
+        self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kind_pools: dict[int, list[int]] = {}
         self._fan_pools: dict[int, list[int]] = {}
-        self._holds = 0
-        self._ints[core.TOP] = core.HEAD_WORDS
-        self._ints[core.IDEAL] = int(ideal)
-        self._ints[core.PENDING] = self._pending = self._take(3 * _PENDING)
-        self._fit()
+        self._tags: dict[int, tuple[object, object]] = {}
+        """By group: the tag, and what has to live as long as the group."""
+        self._groups: list[int] = []
 
     @property
     def solves(self) -> int:
         """How often rates were worked out."""
-        return self._ints[core.SOLVES]
-
-    # ------------------------------------------------------------------ memory
-
-    def _take(self, words: int) -> int:
-        """A new record."""
-        address = self._ints[core.TOP]
-        self._ensure(words)
-        self._ints[core.TOP] = address + words
-        return address
-
-    def _ensure(self, words: int) -> None:
-        """Make the block large enough for so many more words."""
-        wanted = self._ints[core.TOP] + words
-        if wanted > self._f.size:
-            larger = np.zeros(max(wanted, self._f.size + self._f.size // 2))
-            larger[: self._f.size] = self._f
-            self._f = larger
-            self._i = larger.view(np.int64)
-            self._floats, self._ints = self._f.data, self._i.data
-
-    def _fit(self) -> None:
-        """Give the heaps room for all kinds and resources."""
-        records = self._count + len(self.resources)
-        if records >= self._holds:
-            self._holds = 2 * records + 64
-            size = self._ints[core.HEAP_SIZE]
-            old, new = self._ints[core.HEAP], self._take(self._holds)
-            self._i[new : new + size] = self._i[old : old + size]
-            self._ints[core.HEAP] = new
-            self._ints[core.SCRATCH] = self._take(2 * self._holds)
+        return self.block.ints[lay.SOLVES]
 
     # ------------------------------------------------------------------ building
 
@@ -184,11 +161,9 @@ class Fluid:
         """A new resource. Raises ValueError unless the capacity is positive and finite."""
         if not (capacity > 0.0 and isfinite(capacity)):
             raise ValueError(f"capacity of {name} must be positive and finite, not {capacity!r}")
-        address = self._take(core.R_WORDS)
-        self._floats[address + core.R_CAPACITY] = capacity
+        address = self.block.resource(capacity)
         made = Resource(name, capacity, len(self.resources), address)
         self.resources.append(made)
-        self._fit()
         return made
 
     def kind(
@@ -224,26 +199,14 @@ class Fluid:
         return known
 
     def _make(self, uses: Uses, cap: float, weight: float) -> Kind:
-        pool = self._kind_pools.setdefault(len(uses), [])
-        # a record that went out of use in this instant is still in the list of changes
-        if pool and not self._ints[pool[-1] + core.K_DIRTY]:
-            address = pool.pop()
-        else:
-            address = self._take(core.K_WORDS + core.U_WORDS * len(uses))
-            self._count += 1
-            self._fit()
-        floats, ints = self._floats, self._ints
-        floats[address + core.K_CAP] = cap
-        floats[address + core.K_WEIGHT] = weight
-        floats[address + core.K_LEVEL] = cap / weight
-        ints[address + core.K_USES] = len(uses)
-        use = address + core.K_WORDS
-        for resource, coefficient in uses:
+        for resource, _ in uses:
             resource.known = True
-            ints[use] = resource.address
-            floats[use + core.U_COEFFICIENT] = coefficient
-            ints[use + core.U_KIND] = address
-            use += core.U_WORDS
+            resource.users += 1
+            if resource.users > resource.room:
+                resource.room = max(4, 2 * resource.room)
+                self.block.users(resource.address, resource.room)
+        pool = self._kind_pools.setdefault(len(uses), [])
+        address = self.block.kind([(r.address, c) for r, c in uses], cap, weight, pool)
         return Kind(address, uses, cap, weight, pool)
 
     def fan(self, items: Sequence[tuple[Kind, float]], flows: int | None = None) -> Fan:
@@ -254,11 +217,7 @@ class Fluid:
         if not items or not all(0.0 < work < inf for _, work in items):
             raise ValueError("a fan needs activities, and their work must be positive and finite")
         pool = self._fan_pools.setdefault(len(items), [])
-        address = pool.pop() if pool else self._take(1 + 2 * len(items))
-        self._ints[address] = len(items)
-        for at, (kind, work) in enumerate(items):
-            self._ints[address + 1 + 2 * at] = kind.address
-            self._floats[address + 2 + 2 * at] = work
+        address = self.block.fan([(kind.address, work) for kind, work in items], pool)
         return Fan(address, tuple(k for k, _ in items), flows or len(items), pool)
 
     # ------------------------------------------------------------------ changing
@@ -283,29 +242,31 @@ class Fluid:
     def _post(self, what: int, work: float, items: int, tag: tuple[object, object]) -> None:
         if self.changed == _PENDING:
             self._apply()
-        groups = self._groups
-        group = groups.pop() if groups else self._take(core.G_WORDS)
+        block = self.block
+        group = self._groups.pop() if self._groups else block.take(lay.G_WORDS)
         self._tags[group] = tag
-        ints = self._ints
+        ints = block.ints
         ints[group] = items
-        at = self._pending + 3 * self.changed
-        ints[at] = what
-        self._floats[at + 1] = work
-        ints[at + 2] = group
+        place = block.pending + 3 * self.changed
+        ints[place] = what
+        block.floats[place + 1] = work
+        ints[place + 2] = group
         self.changed += 1
-        self._waiting += items
+        self._starting += items
         self._serial += items
 
-    def _room(self) -> None:
-        """Room for the activities that wait and for a cell of every kind, before and after."""
-        self._ensure(core.A_WORDS * self._waiting + 2 * core.C_WORDS * (self._count + 1))
-        self._waiting = 0
+    def _room(self) -> Block:
+        """The block, with room for the activities that are to start."""
+        self.block.ensure(lay.A_WORDS * self._starting)
+        self._starting = 0
+        return self.block
 
     def _apply(self) -> None:
         """Start what waits, without solving."""
-        self._room()
-        core.apply(self._f, self._i, self.now, self.changed)
+        block = self._room()
+        core.apply(block.f, block.i, self.now, self.changed)
         self.changed = 0
+        self.due = -inf
 
     def remove(self, activity: Activity) -> float:
         """Stop an activity before its end; returns the work that was left.
@@ -313,7 +274,10 @@ class Fluid:
         Raises ValueError when it is not running.
         """
         self._apply()
-        left = core.cancel(self._f, self._i, self.now, activity.kind.address, activity.serial)
+        block = self.block
+        left: float = core.cancel(
+            block.f, block.i, self.now, activity.kind.address, activity.serial
+        )
         if left < 0.0:
             raise ValueError("this activity is not running")
         del self._tags[activity.group]
@@ -326,17 +290,10 @@ class Fluid:
         Returns (work that was left, group) of each.
         """
         self._apply()
-        running, ints = [], self._ints
-        chain = [ints[kind.address + core.K_ROOT]] if ints[kind.address + core.K_COUNT] else []
-        while chain:
-            activity = chain.pop()
-            if activity:
-                running.append((ints[activity + core.A_SERIAL], ints[activity + core.A_GROUP]))
-                chain += [ints[activity + core.A_CHILD], ints[activity + core.A_SIBLING]]
-        found = []
-        for serial, group in sorted(running):
-            ints[group + core.G_LEFT] += into
-            left = core.cancel(self._f, self._i, self.now, kind.address, serial)
+        block, found = self.block, []
+        for serial, group in block.running(kind.address):
+            block.ints[group + lay.G_LEFT] += into
+            left = core.cancel(block.f, block.i, self.now, kind.address, serial)
             found.append((left, group))
         return found
 
@@ -344,15 +301,16 @@ class Fluid:
         """Go on with what `stop_all` has stopped, as part of its group."""
         tag, held = self._tags[group]
         self._tags[group] = tag, (held, kind)
-        self._waiting += 1
+        self._starting += 1
         self._serial += 1
-        self._room()
-        core.resume(self._f, self._i, self.now, kind.address, work, group)
+        block = self._room()
+        core.resume(block.f, block.i, self.now, kind.address, work, group)
+        self.due = -inf
 
     def copy_used(self, source: Resource, target: Resource) -> None:
         """Of the target as much has been consumed as of the source."""
-        floats = self._floats
-        floats[target.address + core.R_USED] = floats[source.address + core.R_USED]
+        floats = self.block.floats
+        floats[target.address + lay.R_USED] = floats[source.address + lay.R_USED]
 
     # ------------------------------------------------------------------ time
 
@@ -361,11 +319,11 @@ class Fluid:
 
         Where nothing is finished the clock stays: then `due` lies after ``until``.
         """
-        self._room()
-        self.due = due = core.run(self._f, self._i, self.now, until, self.changed)
+        block = self._room()
+        self.due = due = core.run(block.f, block.i, self.now, until, self.changed)
         self.changed = 0
-        ints = self._ints
-        group = ints[core.DONE]
+        ints = block.ints
+        group = ints[lay.DONE]
         if group == 0:
             return []
         self.now = due
@@ -374,7 +332,7 @@ class Fluid:
         while group:
             done.append(tags.pop(group)[0])
             groups.append(group)
-            group = ints[group + core.G_NEXT]
+            group = ints[group + lay.G_NEXT]
         return done
 
     def advance(self, time: float) -> list[object]:
@@ -392,19 +350,21 @@ class Fluid:
 
     def next_completion(self) -> float | None:
         """When the next activity finishes if nothing changes; None when nothing runs."""
-        self._room()
-        self.due = core.peek(self._f, self._i, self.now, self.changed)
+        block = self._room()
+        self.due = core.peek(block.f, block.i, self.now, self.changed)
         self.changed = 0
         return None if self.due == inf else self.due
 
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
         self._apply()
+        block = self.block
         firsts = [r if r.alias is None else r.alias[1] for r in self.resources]
         addresses = np.array([r.address for r in firsts], dtype=np.int64)
-        return core.used(self._f, self._i, self.now, addresses).tolist()
+        found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
+        return found
 
     def rate_of(self, activity: Activity) -> float:
         """Current rate of a running activity."""
         self.next_completion()
-        return self._floats[activity.kind.address + core.K_RATE]
+        return self.block.rate(activity.kind.address)
