@@ -39,7 +39,9 @@ class Ends:
         for place, end in enumerate(self._ends):
             # what is in use already may carry more than its equals
             known = any(r.known for r, _ in end)
-            alike.setdefault((known and place, *((r.capacity, c) for r, c in end)), []).append(place)
+            alike.setdefault((known and place, *((r.capacity, c) for r, c in end)), []).append(
+                place
+            )
             for resource, _ in end:
                 _part(resource)
                 resource.known = True

@@ -1,8 +1,6 @@
-"""The three heaps of `recsim_train.sim.fluid_core`: what is due, (key, record) pairs, activities."""
+"""The three heaps of the compiled solver: what is due, (key, record) pairs, activities."""
 
 from __future__ import annotations
-
-from numba import njit
 
 from recsim_train.sim.fluid_layout import (
     A_CHILD,
@@ -16,12 +14,14 @@ from recsim_train.sim.fluid_layout import (
     HEAP_SIZE,
     Floats,
     Ints,
+    U,
+    compiled,
 )
 
 # ---------------------------------------------------------------- what is due
 
 
-@njit
+@compiled
 def rise(f: Floats, i: Ints, place: int) -> None:
     """Let the entry at ``place`` (from 1) rise; equals stay in order of arrival."""
     heap = i[HEAP]
@@ -38,7 +38,7 @@ def rise(f: Floats, i: Ints, place: int) -> None:
     i[entry + E_PLACE] = place
 
 
-@njit
+@compiled
 def sink(f: Floats, i: Ints, place: int) -> None:
     """Let the entry at ``place`` sink."""
     heap, size = i[HEAP], i[HEAP_SIZE]
@@ -60,7 +60,7 @@ def sink(f: Floats, i: Ints, place: int) -> None:
     i[entry + E_PLACE] = place
 
 
-@njit
+@compiled
 def set_due(f: Floats, i: Ints, entry: int, due: float) -> None:
     """Put an entry into the heap, or move it."""
     f[entry + E_DUE] = due
@@ -73,7 +73,7 @@ def set_due(f: Floats, i: Ints, entry: int, due: float) -> None:
     sink(f, i, i[entry + E_PLACE])
 
 
-@njit
+@compiled
 def cancel_due(f: Floats, i: Ints, entry: int) -> None:
     """Take an entry out of the heap, if it is there."""
     place = i[entry + E_PLACE]
@@ -92,36 +92,37 @@ def cancel_due(f: Floats, i: Ints, entry: int) -> None:
 # ---------------------------------------------------------------- (key, record) pairs
 
 
-@njit
+@compiled
 def sift(f: Floats, i: Ints, base: int, size: int, place: int) -> None:
     """Let the pair at ``place`` sink; equal keys go by address."""
-    key, record = f[base + 2 * place], i[base + 2 * place + 1]
+    key, record = f[U(base + 2 * place)], i[U(base + 2 * place + 1)]
     while True:
         below = 2 * place + 1
         if below >= size:
             break
         at = base + 2 * below
         if below + 1 < size and (
-            f[at + 2] < f[at] or (f[at + 2] == f[at] and i[at + 3] < i[at + 1])
+            f[U(at + 2)] < f[U(at)] or (f[U(at + 2)] == f[U(at)] and i[U(at + 3)] < i[U(at + 1)])
         ):
             below += 1
             at += 2
-        if f[at] > key or (f[at] == key and i[at + 1] > record):
+        if f[U(at)] > key or (f[U(at)] == key and i[U(at + 1)] > record):
             break
-        f[base + 2 * place] = f[at]
-        i[base + 2 * place + 1] = i[at + 1]
+        f[U(base + 2 * place)] = f[U(at)]
+        i[U(base + 2 * place + 1)] = i[U(at + 1)]
         place = below
-    f[base + 2 * place] = key
-    i[base + 2 * place + 1] = record
+    f[U(base + 2 * place)] = key
+    i[U(base + 2 * place + 1)] = record
 
 
-@njit
+@compiled
 def heapify(f: Floats, i: Ints, base: int, size: int) -> None:
+    """Order pairs as a heap."""
     for place in range(size // 2 - 1, -1, -1):
         sift(f, i, base, size, place)
 
 
-@njit
+@compiled
 def drop(f: Floats, i: Ints, base: int, size: int) -> int:
     """Take the smallest pair away; returns how many are left."""
     size -= 1
@@ -132,7 +133,7 @@ def drop(f: Floats, i: Ints, base: int, size: int) -> int:
     return size
 
 
-@njit
+@compiled
 def merge(f: Floats, i: Ints, a: int, b: int) -> int:
     """Join two pairing heaps of activities; the root finishes first, equals in order of start."""
     if f[b + A_FINISH] < f[a + A_FINISH] or (
@@ -144,7 +145,7 @@ def merge(f: Floats, i: Ints, a: int, b: int) -> int:
     return a
 
 
-@njit
+@compiled
 def pop(f: Floats, i: Ints, root: int) -> int:
     """The pairing heap without its root; the root's record can be used again."""
     child = i[root + A_CHILD]

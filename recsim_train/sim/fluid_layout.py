@@ -9,11 +9,32 @@ an array per field: what is used together shares a cache line, a call from Pytho
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """Part of what is compiled; each `entry` is compiled and cached with all its parts."""
+    return cast(_Function, njit(function))
+
+
+def entry(function: _Function) -> _Function:
+    """A compiled function that Python calls."""
+    return cast(_Function, njit(cache=True)(function))
+
+
+U = np.uintp
+"""Makes an index that can not be negative; numba then spares its test for that, which takes a third
+of the time where most of the time is spent."""
 
 ROUNDING = 1e-12
 """Completions closer than this share of the clock are one instant."""
@@ -105,7 +126,7 @@ K_KEY = -10  # when the first of them is done, by the resource's clock
 K_MARK = -11
 K_NEXT_DIRTY = -12
 K_ENTRY = -15
-K_BEFORE = 15
+K_BEFORE = 16  # a kind's address is the start of a cache line
 
 A_FINISH = 0  # reading of the kind's clock
 A_WORK = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Block:
         """Records of kinds."""
         self.resources = 0
         self._holds = 0
-        self._view(np.zeros(1 << 13))
+        self._view(_aligned(1 << 13))
         self.ints[lay.TOP] = lay.HEAD_WORDS
         self.pending = self.take(3 * pending)
         self.ints[lay.PENDING] = self.pending
@@ -26,7 +27,7 @@ class Block:
     def _view(self, words: lay.Floats) -> None:
         self.f = words
         self.i: lay.Ints = words.view(np.int64)
-        self.floats: memoryview[float] = words.data
+        self.floats = cast("memoryview[float]", words.data)
         self.ints: memoryview[int] = self.i.data
 
     def take(self, words: int) -> int:
@@ -40,9 +41,13 @@ class Block:
         """Make the block large enough for so many more words."""
         wanted = self.ints[lay.TOP] + words
         if wanted > self.f.size:
-            larger = np.zeros(max(wanted, self.f.size + self.f.size // 2))
+            larger = _aligned(max(wanted, self.f.size + self.f.size // 2))
             larger[: self.f.size] = self.f
             self._view(larger)
+
+    def align(self) -> None:
+        """Let the next record start with a cache line."""
+        self.take(-self.ints[lay.TOP] % 8)
 
     def _fit(self) -> None:
         """Give the heaps room for all kinds and resources."""
@@ -58,8 +63,9 @@ class Block:
 
     def resource(self, capacity: float) -> int:
         """A new resource, and a cell in case that it needs one."""
+        self.align()
         address = self.take(lay.R_WORDS)
-        floats, ints = self.floats, self.ints
+        floats = self.floats
         floats[address + lay.R_CAPACITY] = capacity
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
@@ -85,6 +91,7 @@ class Block:
         if pool and not self.ints[pool[-1] + lay.K_DIRTY]:
             address = pool.pop()
         else:
+            self.align()
             address = self.take(lay.K_BEFORE + lay.K_HOT + 4 * len(uses)) + lay.K_BEFORE
             self.kinds += 1
             self._fit()
@@ -130,3 +137,10 @@ class Block:
         if held:
             return self.floats[held + lay.R_LEVEL] * self.floats[kind + lay.K_WEIGHT]
         return self.floats[kind + lay.K_RATE]
+
+
+def _aligned(words: int) -> lay.Floats:
+    """Zeros that start with a cache line."""
+    block = np.zeros(words + 8)
+    start = -block.ctypes.data // 8 % 8
+    return block[start : start + words]

@@ -105,6 +105,7 @@ class Kernel:
                         if done:
                             env._now = fluid.now
                             for event in done:
+                                assert isinstance(event, Event)
                                 event.succeed()
                             continue
                     fluid.now = coming
