@@ -104,6 +104,7 @@ def simulate(settings: Settings) -> dict[str, float]:
         "wall_seconds": wall,
         "cpu_seconds": cpu,
         "flows": flows,
+        "flows_started": star.kernel.fluid.added - settings.trainers * settings.iterations,
         "flows_per_second": flows / wall,
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "solves": star.kernel.fluid.solves,
