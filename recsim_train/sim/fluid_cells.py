@@ -192,7 +192,7 @@ def solve(f: Floats, i: Ints, now: float) -> None:
         cell, left = left, i[left + C_NEXT]
         i[cell + C_DIRTY] = 0
         i[cell + C_AGE] += 1
-        if 4 * i[cell + C_AGE] > i[cell + C_SIZE]:
+        if i[cell + C_AGE] > i[cell + C_SIZE]:
             _regroup(f, i, cell, now)
         else:
             solve_cell(f, i, cell, now)

@@ -36,7 +36,6 @@ from recsim_train.sim.fluid_layout import (
     R_CAP_LOW,
     R_CAPACITY,
     R_CLOCK,
-    R_CONTENDED,
     R_COUNT,
     R_DUE,
     R_FIRST_KEY,
@@ -162,11 +161,12 @@ def _freeze(f: Floats, i: Ints, kind: int, level: float, mark: int, full: int) -
     first = kind + K_HOT
     for use in range(first, first + 2 * i[U(kind + K_USES)], 2):
         resource = i[U(use)]
-        if resource != full and i[U(resource + R_CONTENDED)]:
+        if resource != full:
+            # one that is not contended has no use for these figures, and takes no harm
             pull = f[U(use + 1)]
             i[U(resource + R_RISING)] -= 1
             f[U(resource + R_PULL)] -= pull
-            f[U(resource + R_LEFT)] = max(0.0, f[U(resource + R_LEFT)] - pull * level)
+            f[U(resource + R_LEFT)] -= pull * level
 
 
 @compiled
