@@ -69,17 +69,28 @@ from recsim_train.sim.fluid_layout import (
 
 
 @compiled
+def _list(f: Floats, i: Ints, kind: int, size: int) -> int:
+    """Add a kind that is due to the scratch, by when its first activity was started."""
+    place = i[SCRATCH] + 2 * size
+    f[place] = i[i[kind + K_ROOT] + A_SERIAL]
+    i[place + 1] = kind
+    return size + 1
+
+
+@compiled
 def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
-    """Put (due, kind) of all kinds that are due by ``limit`` into the scratch; how many."""
-    base, size = i[SCRATCH], 0
+    """Put all kinds that are due by ``limit`` into the scratch, as a heap; how many.
+
+    In one instant the order is that of the starts: dues differ by nothing but rounding.
+    """
+    size = 0
     while i[HEAP_SIZE]:
         entry = i[i[HEAP] + 1]
         if f[entry + E_DUE] > limit:
             break
         kind = i[entry + E_KIND]
         if kind:
-            f[base + 2 * size], i[base + 2 * size + 1] = f[entry + E_DUE], kind
-            size += 1
+            size = _list(f, i, kind, size)
         else:
             resource = i[entry + C_FIRST]
             while resource:
@@ -91,11 +102,10 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
                             left = f[kind + K_KEY] - f[resource + R_CLOCK]
                             due = f[resource + R_SINCE] + left / f[resource + R_LEVEL]
                             if due <= limit:
-                                f[base + 2 * size], i[base + 2 * size + 1] = due, kind
-                                size += 1
+                                size = _list(f, i, kind, size)
                 resource = i[resource + R_NEXT]
         set_due(f, i, entry, inf)  # it is solved again before time moves
-    heapify(f, i, base, size)
+    heapify(f, i, i[SCRATCH], size)
     return size
 
 

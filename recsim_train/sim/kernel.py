@@ -106,7 +106,8 @@ class Kernel:
                             env._now = fluid.now
                             for event in done:
                                 assert isinstance(event, Event)
-                                event.succeed()
+                                _fire(event)
+                                self.events += 1
                             continue
                     fluid.now = coming
                 step()
@@ -122,6 +123,16 @@ class Kernel:
         finally:
             if collecting:
                 gc.enable()
+
+
+def _fire(event: Event) -> None:
+    """Let an event happen now instead of queueing it: nothing else is left of this instant."""
+    event._ok = True
+    event._value = None
+    callbacks: list[Callable[[Event], None]] = event.callbacks
+    event.callbacks = None  # type: ignore[assignment]  # how SimPy marks what has happened
+    for callback in callbacks:
+        callback(event)
 
 
 class Mailbox:
