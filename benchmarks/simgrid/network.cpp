@@ -31,7 +31,7 @@ int main(int argc, char** argv)
   sg4::Engine::set_config("network/TCP-gamma:0");
   sg4::Engine::set_config("network/weight-S:0");
   // The default, Lazy, is not exact here: with 100 equal trainers, 20 servers and skew 1 it lets the
-  // busiest server send 20 % more than its link carries. Full is exact, and not slower.
+  // busiest server send 27 % more than its link carries. Full is exact, and not slower.
   sg4::Engine::set_config("network/optim:Full");
   sg4::Engine::set_config("contexts/stack-size:64");
   if (argc < 10) {

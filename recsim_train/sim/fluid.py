@@ -37,7 +37,7 @@ from recsim_train.sim.fluid_records import Activity, Fan, Kind, Resource, Uses
 
 __all__ = ["Activity", "Fan", "Fluid", "Kind", "Resource", "Uses"]
 
-_REMEMBERED = 1 << 16
+_REMEMBERED = 1 << 14
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
 _PENDING = 1 << 10
 """Changes that wait at most for the end of their instant."""

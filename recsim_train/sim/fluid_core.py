@@ -1,7 +1,7 @@
 """What Python calls of the compiled half of `recsim_train.sim.fluid`: time moves.
 
-Compiled by numba at first use (some 15 seconds) and cached beside this file. The cache itself looks
-at this file only, so what is compiled here also depends on a stamp of the others.
+Compiled by numba at first use (some ten seconds) and cached beside this file. The cache itself
+looks at this file only, so what is compiled here also depends on a stamp of the others.
 """
 
 from __future__ import annotations

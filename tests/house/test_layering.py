@@ -27,6 +27,7 @@ ALLOWED = {
 }
 ONLY_IN = {
     "simpy": {"sim/kernel.py"},
+    "numba": {"sim/fluid_layout.py"},
     "yaml": {"config/"},
 }
 NEVER_IN = {
