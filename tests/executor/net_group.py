@@ -65,7 +65,7 @@ class Case:
     bags: bool = False
     top: tuple[int, ...] = (8, 1)
     dtype: str = "float64"
-    steps: int = 6
+    steps: int = 4
     optimizer: str = "sgd"
 
     def whole(self) -> Experiment:
