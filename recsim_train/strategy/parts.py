@@ -53,6 +53,11 @@ def register_part(made: type[P]) -> type[P]:
     return made
 
 
+def registered() -> list[type[Part]]:
+    """Parts that were added in this process."""
+    return list(_registered.values())
+
+
 @functools.cache
 def _installed(family: str) -> dict[str, type[Part]]:
     found: dict[str, type[Part]] = {}

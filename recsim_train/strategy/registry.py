@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
 
+from recsim_train.strategy import parts
 from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.options import OptionSchema, build, option_schemas
 
@@ -46,6 +47,11 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
         raise ValueError(f"a strategy named {strategy.kind!r} exists already: {known.__qualname__}")
     _registered[strategy.kind] = strategy
     return strategy
+
+
+def registered() -> list[type]:
+    """Strategies and parts that were added in this process: other processes do not know them."""
+    return [*_registered.values(), *parts.registered()]
 
 
 @functools.cache
