@@ -141,7 +141,7 @@ def simulate_claim(loaded: Loaded, settings: Settings) -> ClaimRuns:
     changed: dict[tuple[int, str], dict[str, str]] = {}
     for number, (change, job) in enumerate(todo, start=1):
         start = time.monotonic()
-        record = perform(job, settings)
+        record = perform(job, settings, quiet=change is not None)
         what = job.title
         if change is None:
             runs[job.title] = record.run_id
@@ -159,7 +159,7 @@ def simulate_claim(loaded: Loaded, settings: Settings) -> ClaimRuns:
     return made
 
 
-def perform(job: Job, settings: Settings) -> RunRecord:
+def perform(job: Job, settings: Settings, *, quiet: bool = False) -> RunRecord:
     """Simulate and write one run, or take it where it is there already."""
     from recsim_train.results.rundir import find_complete, identity, write_run
     from recsim_train.sim.run import simulate as predict
@@ -171,7 +171,8 @@ def perform(job: Job, settings: Settings) -> RunRecord:
     if record is None:
         common.ensure_data(job.loaded, only_if=common.needs_ids(job.plan))
         outcome = predict(job.plan, job.profile)
-        common.say_warnings(outcome)
+        if not quiet:
+            common.say_warnings(outcome)
         record = write_run(
             settings.out,
             plan=job.plan,

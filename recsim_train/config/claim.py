@@ -125,6 +125,8 @@ def claim_problems(claim: Claim) -> Iterator[tuple[tuple[str | int, ...], str]]:
         given = sum(e is not None for e in expectations) + (check.law != "none")
         if given > 1:
             yield at, "near, at_least, at_most and law exclude each other"
+        if given and check.mark == "recalled":
+            yield (*at, "mark"), "a recalled figure is not checked, so it can be no target"
         if check.law != "none" and (check.measure, check.form) != _LAWS[check.law]:
             measure, form = _LAWS[check.law]
             yield (*at, "law"), f"{check.law} is about measure {measure} and form {form}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from recsim_train.report import text
 from recsim_train.report.claims import MARKS, Checked, Judged, Varied
-from recsim_train.report.markdown import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,6 +77,7 @@ def sentences(judged: Judged) -> list[str]:
         found.append(f"First figure {amount(check, check.figure)}; with {changes}.")
     if judged.most_sensitive is not None:
         found.append(f"Of these, {judged.most_sensitive} moves it most.")
+    found += [_sentence(note) for note in judged.notes]
     return found
 
 
@@ -127,8 +127,8 @@ def print_claims(claims: Sequence[Judged], console: Console | None = None) -> No
                 out.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def markdown(claims: Sequence[Judged], level: str = "##") -> list[str]:
-    """A summary table, and a section for each claim."""
+def claim_lines(claims: Sequence[Judged], level: str = "##") -> list[str]:
+    """Markdown: a summary table, and a section for each claim."""
     lines = ["| claim | source | mark | verdict |", "|---|---|---|---|"]
     for c in claims:
         cells = (_sentence(c.claim.statement), c.claim.source, c.claim.mark, f"{c.verdict}")
@@ -141,3 +141,10 @@ def markdown(claims: Sequence[Judged], level: str = "##") -> list[str]:
             lines.append("| " + " | ".join(plain(cell) for cell in row) + " |")
         lines += ["", *(f"- {plain(sentence)}" for sentence in sentences(c))]
     return lines
+
+
+def plain(value: str) -> str:
+    """Text that Markdown takes as text: no markup, no new cell."""
+    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
+        value = value.replace(mark, f"\\{mark}")
+    return value.replace("\n", " ")

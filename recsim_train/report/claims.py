@@ -63,6 +63,8 @@ class Judged:
     varied: tuple[Varied, ...]
     clusters: tuple[tuple[str, str], ...]
     """(name, description) of the profiles of the unvaried runs."""
+    notes: tuple[str, ...] = ()
+    """What these runs say about themselves."""
 
     @property
     def claim(self) -> Claim:
@@ -80,7 +82,9 @@ class Judged:
 
     @property
     def most_sensitive(self) -> str | None:
-        """The varied input that moves the first check's figure most; None: none moves it."""
+        """The varied input, of several, that moves the first check's figure most."""
+        if len({v.input for v in self.varied}) < 2:
+            return None
         base = self.checks[0].figure
         moved = [
             (abs(v.figure - base), v.input)
@@ -105,6 +109,7 @@ class Judged:
             "hinges_on": claim.hinges_on,
             "most_sensitive_to": self.most_sensitive,
             "fitted": list(claim.fitted),
+            "notes": list(self.notes),
             "clusters": [name for name, _ in self.clusters],
             "checks": [
                 {
@@ -145,7 +150,9 @@ def judge(made: ClaimRuns) -> Judged:
         varied.append(Varied(change.input, change.change, found.figure, found.verdict))
     profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
     clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
-    return Judged(made, checks, tuple(varied), tuple(clusters))
+    facts = [r.summary.get("facts") or {} for r in runs.values()]
+    notes = dict.fromkeys(str(note) for f in facts for note in f.get("warnings") or ())
+    return Judged(made, checks, tuple(varied), tuple(clusters), tuple(notes))
 
 
 def _records(made: ClaimRuns, ids: Mapping[str, str]) -> dict[str, RunRecord]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from recsim_train.report import text
+from recsim_train.report.claim_text import claim_lines, plain
+from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
 
 
-def markdown(findings: Findings, pictures: Collection[str]) -> str:
+def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Judged] = ()) -> str:
     """Headlines, the table, why, caveats; figures are linked relative to the file."""
-    lines = ["# Predicted against measured", ""]
+    lines: list[str] = []
+    if claims:
+        lines += ["# Published claims beside predictions", "", *claim_lines(claims), ""]
+        if not findings.comparisons and not findings.unpaired:
+            return "\n".join(lines)
+    lines += ["# Predicted against measured", ""]
     if not findings.comparisons:
         lines += ["No prediction is paired with a measurement.", ""]
     lines += [f"- {plain(c.headline)}." for c in findings.comparisons]
@@ -64,10 +71,3 @@ def _table(findings: Findings) -> list[str]:
             f"| {text.exact(sum(b.measured for b in c.payload))} |"
         )
     return rows
-
-
-def plain(value: str) -> str:
-    """Text that Markdown takes as text: no markup, no new cell."""
-    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
-        value = value.replace(mark, f"\\{mark}")
-    return value.replace("\n", " ")
