@@ -110,7 +110,7 @@ def type_name(what: Accepts) -> str:
 
 def _default(field: FieldInfo, what: Accepts) -> str:
     value = field.default
-    if value is PydanticUndefined or value is None:
+    if value is PydanticUndefined or value is None or value == "":
         return "-"
     if what.quantity is not None:
         return what.quantity.format_exact(value)
