@@ -17,7 +17,8 @@ TARGET = Path(__file__).with_name("claims.md")
 HEAD = """\
 # Published claims beside our predictions
 
-Made by `python docs/make_claims.py` from simulated runs; edit the experiments in `experiments/claims/`, not this file:
+Made by `python docs/make_claims.py` from simulated runs; edit the experiments in
+`experiments/claims/`, not this file:
 
 ```
 recsim-train simulate experiments/claims/ --out runs-claims
@@ -25,13 +26,15 @@ recsim-train report runs-claims --out report-claims
 python docs/make_claims.py runs-claims
 ```
 
-These are predictions of the simulator for reconstructed systems on a reconstructed cluster, not measurements. The
-papers' full texts were not at hand, so a verdict judges our reconstruction in the setting named, not the paper:
-"not reproduced" means that this reconstruction does not show the effect there. Nothing was tuned towards a number;
-an input that had been would stand under "Fitted inputs".
+These are predictions of the simulator for reconstructed systems on a reconstructed cluster, not
+measurements. The papers' full texts were not at hand, so a verdict judges our reconstruction in
+the setting named, not the paper: "not reproduced" means that this reconstruction does not show
+the effect there. Nothing was tuned towards a number; an input that had been would stand under
+"Fitted inputs".
 
-- reproduced: every expectation of the claim is met; partly: the effect goes the right way and reaches at least half of
-  what is expected, or the claim's first check is met and another is not; not reproduced: neither.
+- reproduced: every expectation of the claim is met; partly: the effect goes the right way and
+  reaches at least half of   what is expected, or the claim's first check is met and another is
+  not; not reproduced: neither.
 - The first check of each claim is the claim itself. "for context" has no expectation.
 """
 
@@ -41,12 +44,14 @@ LAWS = """\
 
 Derived by algebra (`recsim_train/workload/laws.py`), none is a paper's own formula:
 
-- DES sends more than a row server from n* = U_w (w + 2) / (b n_out) trainers on: U_w distinct rows of w numbers in a
-  worker's batch of b examples, n_out numbers all-reduced per example.
-- FR-EASGD-k's straight line meets its plateau at n_max (1 + 2W/(Ckt)) trainers, n_max = S C k t / (m W): S sync servers of
-  C bytes/s, k iterations of t seconds between exchanges, m threads, W bytes of dense parameters.
-- S-EASGD's sync gap is m (2 (latency + W / min(C, S C / n))) / t iterations of a trainer where all shadows use one way
-  of the servers' network at a time, and up to half of that where the two ways overlap.
+- DES sends more than a row server from n* = U_w (w + 2) / (b n_out) trainers on: U_w distinct
+  rows of w numbers in a worker's batch of b examples, n_out numbers all-reduced per example.
+- FR-EASGD-k's straight line meets its plateau at n_max (1 + 2W/(Ckt)) trainers, n_max = S C k t /
+  (m W): S sync servers of C bytes/s, k iterations of t seconds between exchanges, m threads, W
+  bytes of dense parameters.
+- S-EASGD's sync gap is m (2 (latency + W / min(C, S C / n))) / t iterations of a trainer where
+  all shadows use one way of the servers' network at a time, and up to half of that where the two
+  ways overlap.
 """
 
 

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from recsim_train.config.dump import plain
-from recsim_train.config.explain import parse
 from recsim_train.config.experiment import Claim
+from recsim_train.config.explain import parse
 from recsim_train.config.identity import comparison_key
 from recsim_train.config.load import ConfigErrors, Loaded, load_cluster, load_experiment
 from recsim_train.config.schema import experiment_schema
