@@ -111,7 +111,7 @@ def profile(loaded: Loaded, name: str | None) -> Cluster:
         target = Path("cluster_profiles/local.yaml")
         say(f"no profile of this machine at {target}: measuring it now, once, about two minutes")
         calibrate_to(target)
-    return load_cluster(wanted, loaded.path)
+    return load_cluster(wanted, loaded.path, loaded.profile_sets)
 
 
 def plans(loaded: Loaded) -> list[Plan]:

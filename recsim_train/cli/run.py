@@ -43,7 +43,7 @@ def run(
     name = cluster or loaded.experiment.cluster
     # A measurement does not need a profile; when there is one, the run remembers it.
     known = cluster is not None or find_cluster(name, loaded.path) is not None
-    profile = load_cluster(name, loaded.path) if known else None
+    profile = load_cluster(name, loaded.path, loaded.profile_sets) if known else None
     if under_torchrun():
         _as_rank(plans, profile, out, json)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recsim_train.cli import common
+from recsim_train.cli import claims, common
 
 
 def simulate(
@@ -17,8 +17,18 @@ def simulate(
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
 ) -> None:
-    """Predict the throughput of an experiment's strategies on a cluster profile."""
+    """Predict the throughput of an experiment's strategies on a cluster profile.
+
+    A folder: every experiment in it. A file with a claim: all of its variants, and a verdict.
+    """
+    settings = claims.Settings(cluster, set_ or (), seed, out, resume)
+    if experiment.is_dir():
+        claims.simulate_files(claims.files(experiment), settings, json, dry_run)
+        return
     loaded = common.load(experiment, set_, seed)
+    if loaded.claim is not None:
+        claims.simulate_files([experiment], settings, json, dry_run)
+        return
     plans = common.plans(loaded)
     if dry_run:
         common.show_plans(plans, json)

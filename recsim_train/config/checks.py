@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recsim_train.config.claim import Claim, claim_problems
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Data, Model
 from recsim_train.config.problems import Findings
@@ -79,3 +80,9 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
             findings.add(("hosts", name, "nic"), "expected a data rate above 0")
     if cluster.network.connection_cap is not None and cluster.network.connection_cap <= 0:
         findings.add(("network", "connection_cap"), "expected a data rate above 0")
+
+
+def check_claim(claim: Claim, findings: Findings) -> None:
+    """Checks that fit their variants."""
+    for path, message in claim_problems(claim):
+        findings.add(("claim", *path), message)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from recsim_train.config.claim import Claim
+from recsim_train.config.section import Section
 from recsim_train.config.units import Duration, Share, Size
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-
-
-class Section(BaseModel):
-    """A mapping of the YAML: unknown keys are errors, values never change after reading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class Table(Section):
@@ -186,24 +180,28 @@ class Experiment(Section):
     """Seed of initial weights and of everything random."""
     simulation: Simulation = Simulation()
     execution: Execution = Execution()
+    claim: Claim | None = None
+    """A published claim that this experiment checks: `simulate` runs its variants."""
 
 
 class StrategyChoice(Section):
     """A strategy by name with its options, already checked against the strategy's fields."""
 
     kind: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 Experiment.model_rebuild()
 
 __all__ = [
+    "Claim",
     "Data",
     "Execution",
     "Experiment",
     "Model",
     "Placement",
     "Roles",
+    "Section",
     "Simulation",
     "Size",
     "StrategyChoice",

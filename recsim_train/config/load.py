@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from recsim_train.config.checks import check_cluster, check_criteo, check_data, check_model
+from recsim_train.config.checks import (
+    check_claim,
+    check_cluster,
+    check_criteo,
+    check_data,
+    check_model,
+)
+from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.data_file import check_data_file
 from recsim_train.config.errors import UserError
@@ -25,6 +32,7 @@ from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
 _SUFFIXES = (".yaml", ".yml")
+_PROFILE_KEY = "cluster."
 _FALLBACK_STRATEGIES = [{"kind": "unknown"}]
 
 M = TypeVar("M", bound=BaseModel)
@@ -38,6 +46,10 @@ class Loaded:
     path: Path
     raw: dict[str, Any]
     """The YAML as plain data, after ``--set``."""
+    claim: Claim | None = None
+    """The claim that the file makes; the experiment itself holds none, it is the same without."""
+    profile_sets: tuple[str, ...] = ()
+    """Overrides ``cluster.KEY=VALUE``, for the cluster profile."""
 
 
 def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
@@ -48,9 +60,11 @@ def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded
     """
     document = read_document(path, "an experiment")
     findings = Findings(document.places, document.file)
-    Sets(document, schemas, findings).apply(sets)
+    of_profile = tuple(s for s in sets if s.strip().startswith(_PROFILE_KEY))
+    Sets(document, schemas, findings).apply([s for s in sets if s not in of_profile])
     experiment = check_experiment(document, schemas, findings)
-    return Loaded(experiment, path, document.data)
+    claim, experiment = experiment.claim, experiment.model_copy(update={"claim": None})
+    return Loaded(experiment, path, document.data, claim, of_profile)
 
 
 def check_experiment(document: Document, schemas: Schemas, findings: Findings) -> Experiment:
@@ -79,6 +93,8 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
             findings.add(("name",), "expected a name, got empty text")
         if experiment.execution.timeout <= 0:
             findings.add(("execution", "timeout"), "expected a duration above 0")
+        if experiment.claim is not None:
+            check_claim(experiment.claim, findings)
     findings.raise_any()
     assert experiment is not None
     return experiment
@@ -143,8 +159,8 @@ def _profiles(near: Path | None) -> list[str]:
     return sorted({path.stem for path in found})
 
 
-def load_cluster(name_or_path: str, near: Path | None = None) -> Cluster:
-    """Read a cluster profile, see `find_cluster`.
+def load_cluster(name_or_path: str, near: Path | None = None, sets: Sequence[str] = ()) -> Cluster:
+    """Read a cluster profile, see `find_cluster`. ``sets``: changes, as ``cluster.KEY=VALUE``.
 
     Raises UserError if there is none or it can not be read, ConfigErrors for what it says.
     """
@@ -153,6 +169,8 @@ def load_cluster(name_or_path: str, near: Path | None = None) -> Cluster:
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
     findings = Findings(document.places, document.file)
+    own = [s.strip().removeprefix(_PROFILE_KEY) for s in sets]
+    Sets(document, {}, findings).apply(own)
     data = dict(document.data)
     costs = data.get("costs")
     if isinstance(costs, dict):

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.fields import Accepts, of_field
+from recsim_train.config.fields import Accepts, accepts, of_field
 from recsim_train.config.presets import PRESETS
 
 
@@ -50,6 +50,9 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[Setting]:
             yield from _rows(typing.get_args(what.hint)[0], "model.tables[].")
         elif what.section is not None:
             yield from _rows(what.section, name + ".")
+        elif (item := _listed(what)) is not None:
+            yield Setting(name, "list", _default(field, what), _meaning(field))
+            yield from _rows(item, name + "[].")
         else:
             default = _default(field, what)
             if default == "-" and name.startswith("model.") and "[]" not in name:
@@ -73,6 +76,14 @@ def _model_forms() -> Iterator[Setting]:
     yield Setting("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table.")
 
 
+def _listed(what: Accepts) -> type[BaseModel] | None:
+    """The section that a list is made of."""
+    inner = typing.get_args(what.hint)
+    if typing.get_origin(what.hint) is not tuple:
+        return None
+    return inner[0] if isinstance(inner[0], type) and issubclass(inner[0], BaseModel) else None
+
+
 def type_name(what: Accepts) -> str:
     """A type in a few words: "integer >= 1", "duration", "sgd or adagrad"."""
     if what.quantity is not None:
@@ -80,7 +91,10 @@ def type_name(what: Accepts) -> str:
     elif typing.get_origin(what.hint) is Literal:
         text = " or ".join(map(str, typing.get_args(what.hint)))
     elif typing.get_origin(what.hint) is tuple:
-        text = "list of integers"
+        inner = accepts(typing.get_args(what.hint)[0])
+        text = "list of texts" if inner.hint is str else "list of integers"
+    elif typing.get_origin(what.hint) is dict:
+        text = "mapping"
     else:
         names: dict[Any, str] = {
             int: "integer",
@@ -96,7 +110,7 @@ def type_name(what: Accepts) -> str:
 
 def _default(field: FieldInfo, what: Accepts) -> str:
     value = field.default
-    if value is PydanticUndefined or value is None:
+    if value is PydanticUndefined or value is None or value == "":
         return "-"
     if what.quantity is not None:
         return what.quantity.format_exact(value)

@@ -9,6 +9,8 @@ from typing import Any
 
 from recsim_train import __version__
 from recsim_train.report import text
+from recsim_train.report.claim_text import headline, rows, sentences
+from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison, Findings
 from recsim_train.report.drawing import Picture, colour, svg_for_page
 from recsim_train.report.explain import name_of
@@ -24,6 +26,7 @@ def page(
     pictures: Mapping[str, Picture],
     traces: Mapping[str, tuple[str, Mapping[str, str]]],
     commands: Sequence[str],
+    claims: Sequence[Judged] = (),
 ) -> str:
     """The HTML page.
 
@@ -69,7 +72,8 @@ def page(
         for e in r.summary["time_by_effect"]
     }
     return environment.get_template("page.html.j2").render(
-        title=title(findings),
+        title=title(findings, claims),
+        claims=[(c, headline(c), list(rows(c)), sentences(c)) for c in claims],
         headlines=[c.headline for c in findings.comparisons[:MOST_HEADLINES]],
         more_headlines=max(0, len(findings.comparisons) - MOST_HEADLINES),
         findings=findings,
@@ -93,10 +97,11 @@ def unbroken(sentence: str) -> str:
     return kept.replace("± ", "±\u00a0")
 
 
-def title(findings: Findings) -> str:
-    """The experiments that are compared."""
+def title(findings: Findings, claims: Sequence[Judged] = ()) -> str:
+    """The experiments that are compared, and the claims that are checked."""
     names = dict.fromkeys(str(c.simulated.manifest.get("experiment")) for c in findings.comparisons)
     names |= dict.fromkeys(str(u.record.manifest.get("experiment")) for u in findings.unpaired)
+    names |= dict.fromkeys(c.made.name for c in claims)
     return ", ".join(names)
 
 

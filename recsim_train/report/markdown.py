@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from recsim_train.report import text
+from recsim_train.report.claim_text import claim_lines, plain
+from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
 
 
-def markdown(findings: Findings, pictures: Collection[str]) -> str:
+def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Judged] = ()) -> str:
     """Headlines, the table, why, caveats; figures are linked relative to the file."""
-    lines = ["# Predicted against measured", ""]
+    lines: list[str] = []
+    if claims:
+        lines += ["# Published claims beside predictions", "", *claim_lines(claims), ""]
+        if not findings.comparisons and not findings.unpaired:
+            return "\n".join(lines)
+    lines += ["# Predicted against measured", ""]
     if not findings.comparisons:
         lines += ["No prediction is paired with a measurement.", ""]
-    lines += [f"- {_plain(c.headline)}." for c in findings.comparisons]
+    lines += [f"- {plain(c.headline)}." for c in findings.comparisons]
     faults = [(c, b) for c in findings.comparisons for b in c.faults]
     if faults:
         lines += ["", "**Payload bytes disagree; do not trust this prediction:**", ""]
         lines += [
-            f"- {_plain(c.label)}, {text.effect(b.effect)}: {text.exact(b.predicted)} bytes per "
+            f"- {plain(c.label)}, {text.effect(b.effect)}: {text.exact(b.predicted)} bytes per "
             f"counted step predicted, {text.exact(b.measured)} measured"
             for c, b in faults
         ]
@@ -34,17 +41,17 @@ def markdown(findings: Findings, pictures: Collection[str]) -> str:
         lines += ["![Predicted and measured throughput](figures/throughput.svg)", ""]
     for c in findings.comparisons:
         if c.why:
-            lines += [f"## Why: {_plain(c.label)}", ""]
-            lines += [f"- {_plain(sentence)}" for sentence in c.why.sentences] + [""]
+            lines += [f"## Why: {plain(c.label)}", ""]
+            lines += [f"- {plain(sentence)}" for sentence in c.why.sentences] + [""]
         if c.compression:
-            lines += [f"## Compression: {_plain(c.label)}", ""]
-            lines += [f"- {_plain(sentence)}." for sentence in c.compression] + [""]
+            lines += [f"## Compression: {plain(c.label)}", ""]
+            lines += [f"- {plain(sentence)}." for sentence in c.compression] + [""]
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:
-        lines += ["## Caveats", "", *(f"- {_plain(w)}" for w in warnings), ""]
+        lines += ["## Caveats", "", *(f"- {plain(w)}" for w in warnings), ""]
     if findings.unpaired:
         lines += ["## Runs without a partner", ""]
-        lines += [f"- {_plain(u.record.run_id)}: {_plain(u.reason)}" for u in findings.unpaired]
+        lines += [f"- {plain(u.record.run_id)}: {plain(u.reason)}" for u in findings.unpaired]
         lines.append("")
     return "\n".join(lines)
 
@@ -58,16 +65,9 @@ def _table(findings: Findings) -> list[str]:
     for c in findings.comparisons:
         spread = f"± {text.percent(c.measured_spread)}" if c.measured_spread is not None else "–"
         rows.append(
-            f"| {_plain(c.label)} | {c.predicted_eps:,.0f} | {c.measured_eps:,.0f} "
+            f"| {plain(c.label)} | {c.predicted_eps:,.0f} | {c.measured_eps:,.0f} "
             f"| {text.percent(c.signed_error, signed=True)} | {spread} "
             f"| {text.exact(sum(b.predicted for b in c.payload))} "
             f"| {text.exact(sum(b.measured for b in c.payload))} |"
         )
     return rows
-
-
-def _plain(value: str) -> str:
-    """Text that Markdown takes as text: no markup, no new cell."""
-    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
-        value = value.replace(mark, f"\\{mark}")
-    return value.replace("\n", " ")

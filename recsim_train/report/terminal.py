@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.report import compression, text
+from recsim_train.report.claim_text import print_claims
 from recsim_train.report.write import ReportResult
 
 if TYPE_CHECKING:
@@ -103,9 +104,11 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
     out, findings = _console(console), result.findings
     for c in findings.comparisons:
         out.print(f"[bold]{escape(c.headline)}.[/bold]", soft_wrap=True)
-    if not findings.comparisons:
+    if result.claims:
+        print_claims(result.claims, out)
+    elif not findings.comparisons:
         out.print("[bold]No prediction is paired with a measurement.[/bold]")
-    else:
+    if findings.comparisons:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("strategy", overflow="fold")
         for name in ("predicted/s", "measured/s", "error", "spread", "bytes predicted", "measured"):

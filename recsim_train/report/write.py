@@ -13,6 +13,7 @@ from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.report import figures, text
+from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
 from recsim_train.report.drawing import Picture
 from recsim_train.report.html import page
@@ -31,11 +32,13 @@ class ReportResult:
 
     findings: Findings
     out: Path
+    claims: tuple[Judged, ...] = ()
 
     @property
     def document(self) -> dict[str, Any]:
         """The document of ``report --json``."""
-        return self.findings.document()
+        found = self.findings.document()
+        return {**found, "claims": [c.document() for c in self.claims]} if self.claims else found
 
     @property
     def page(self) -> Path:
@@ -64,7 +67,9 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     ``run_dirs``: run directories, or folders that hold some. Raises UserError for bad input and
     RunFailed if the disk does not take the report.
     """
-    findings = compare(load_runs(run_dirs))
+    claims = judge_all(run_dirs)
+    findings = compare(without_claims(load_runs(run_dirs), claims))
+    result = ReportResult(findings, out, tuple(claims))
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; the report needs a folder")
     pictures = draw(findings)
@@ -78,14 +83,20 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
             str(number): _trace(out, number, c)
             for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
         }
-        document = json.dumps(findings.document(), indent=2, allow_nan=False, ensure_ascii=False)
+        document = json.dumps(result.document, indent=2, allow_nan=False, ensure_ascii=False)
         _put(out / "summary.json", f"{document}\n".encode())
-        _put(out / "summary.md", markdown(findings, pictures).encode("utf-8"))
-        html = page(findings, pictures=pictures, traces=traces, commands=[shlex.join(command)])
+        _put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
+        html = page(
+            findings,
+            pictures=pictures,
+            traces=traces,
+            commands=[shlex.join(command)],
+            claims=claims,
+        )
         _put(out / "report.html", html.encode("utf-8"))
     except OSError as error:
         raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
-    return ReportResult(findings, out)
+    return result
 
 
 def draw(findings: Findings) -> dict[str, Picture]:

@@ -1,0 +1,202 @@
+"""``simulate`` of claims and of whole folders: every variant a run, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from recsim_train.cli import common
+
+if TYPE_CHECKING:
+    from recsim_train.config.cluster import Cluster
+    from recsim_train.config.load import Loaded
+    from recsim_train.placement.plan import Plan
+    from recsim_train.results.claims import ClaimRuns
+    from recsim_train.results.rundir import RunRecord
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the command line says about all files."""
+
+    cluster: str | None
+    sets: Sequence[str]
+    seed: int | None
+    out: Path
+    resume: bool
+    records: dict[str, RunRecord] = field(default_factory=dict)
+    """Finished runs by identity: variants with the same settings are one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to make."""
+
+    title: str
+    plan: Plan
+    profile: Cluster
+    loaded: Loaded
+
+
+def files(folder: Path) -> list[Path]:
+    """The experiments of a folder, sorted. Raises UserError if there are none."""
+    from recsim_train.config.errors import UserError
+
+    found = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    if not found:
+        raise UserError(f"{folder}: no experiment (*.yaml) in this folder")
+    return found
+
+
+def simulate_files(paths: Sequence[Path], settings: Settings, json: bool, dry_run: bool) -> None:
+    """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
+    from recsim_train.config.errors import RunFailed, UserError
+    from recsim_train.report.claims import Judged, judge
+
+    records: list[RunRecord] = []
+    judged: list[Judged] = []
+    failed: list[Path] = []
+    for number, path in enumerate(paths, start=1):
+        common.say(f"{path} ({number} of {len(paths)})")
+        try:
+            loaded = common.load(path, settings.sets, settings.seed)
+            if dry_run:
+                check(loaded, settings)
+            elif loaded.claim is None:
+                records += [perform(job, settings) for job in plain_jobs(loaded, settings)]
+            else:
+                judged.append(judge(simulate_claim(loaded, settings)))
+        except (UserError, RunFailed) as error:
+            common.say(f"error: {error}")
+            failed.append(path)
+    if not dry_run:
+        show(records, judged, json)
+    if failed:
+        common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
+        raise typer.Exit(common.FAILED)
+
+
+def plain_jobs(loaded: Loaded, settings: Settings) -> list[Job]:
+    """One for each strategy of an experiment."""
+    profile = common.profile(loaded, settings.cluster)
+    return [Job(p.strategy.kind, p, profile, loaded) for p in common.plans(loaded)]
+
+
+def check(loaded: Loaded, settings: Settings) -> None:
+    """Make every plan and run none."""
+    if loaded.claim is None:
+        common.show_plans(common.plans(loaded), False)
+        return
+    for name, _, overrides in steps(loaded):
+        job = claim_job(name, loaded, overrides, settings)
+        common.say(f"  {name}: {len(job.plan.instances)} processes, {job.profile.name}")
+
+
+def steps(loaded: Loaded) -> Iterator[tuple[str, tuple[int, str] | None, list[str]]]:
+    """(variant, (number of the varied input, change) or None, overrides) of all runs of a claim."""
+    claim = loaded.claim
+    assert claim is not None
+    for name, overrides in claim.variants.items():
+        yield name, None, [*claim.common, *overrides]
+    first = claim.checks[0]
+    for number, varied in enumerate(claim.sensitivity):
+        for change, more in varied.changes.items():
+            for name in dict.fromkeys((*first.of, *first.over)):
+                yield name, (number, change), [*claim.common, *claim.variants[name], *more]
+
+
+def claim_job(name: str, loaded: Loaded, overrides: Sequence[str], settings: Settings) -> Job:
+    """The run of one variant. The command line's own overrides come last. Raises UserError."""
+    from recsim_train.config.errors import UserError
+
+    try:
+        own = common.load(loaded.path, [*overrides, *settings.sets], settings.seed)
+        made = common.plans(own)
+        if len(made) != 1:
+            raise UserError(f"it has {len(made)} strategies, expected one (set strategy=...)")
+        return Job(name, made[0], common.profile(own, settings.cluster), own)
+    except UserError as error:
+        raise UserError(f"{loaded.path}: variant {name!r}: {error}") from None
+
+
+def simulate_claim(loaded: Loaded, settings: Settings) -> ClaimRuns:
+    """Simulate all variants of a claim and write down which runs belong to it."""
+    from recsim_train.results.claims import Change, ClaimRuns, write_claim_runs
+
+    claim = loaded.claim
+    assert claim is not None
+    # All are checked before the first one starts.
+    todo = [
+        (change, claim_job(name, loaded, overrides, settings))
+        for name, change, overrides in steps(loaded)
+    ]
+    runs: dict[str, str] = {}
+    changed: dict[tuple[int, str], dict[str, str]] = {}
+    for number, (change, job) in enumerate(todo, start=1):
+        start = time.monotonic()
+        record = perform(job, settings, quiet=change is not None)
+        what = job.title
+        if change is None:
+            runs[job.title] = record.run_id
+        else:
+            what += f", {claim.sensitivity[change[0]].input} {change[1]}"
+            changed.setdefault(change, {})[job.title] = record.run_id
+        common.say(f"  {number} of {len(todo)}: {what}: {time.monotonic() - start:.1f} s")
+    changes = tuple(
+        Change(claim.sensitivity[index].input, text, ids) for (index, text), ids in changed.items()
+    )
+    made = ClaimRuns(
+        loaded.experiment.name, loaded.path.as_posix(), claim, runs, changes, settings.out
+    )
+    write_claim_runs(settings.out, made)
+    return made
+
+
+def perform(job: Job, settings: Settings, *, quiet: bool = False) -> RunRecord:
+    """Simulate and write one run, or take it where it is there already."""
+    from recsim_train.results.rundir import find_complete, identity, write_run
+    from recsim_train.sim.run import simulate as predict
+
+    key = identity(job.plan, "simulated", job.profile)
+    record = settings.records.get(key)
+    if record is None and settings.resume:
+        record = find_complete(settings.out, job.plan, "simulated", job.profile)
+    if record is None:
+        common.ensure_data(job.loaded, only_if=common.needs_ids(job.plan))
+        outcome = predict(job.plan, job.profile)
+        if not quiet:
+            common.say_warnings(outcome)
+        record = write_run(
+            settings.out,
+            plan=job.plan,
+            world="simulated",
+            outcome=outcome,
+            cluster=job.profile,
+            environment=common.simulated_environment(),
+            command=common.command_line(),
+        )
+    settings.records[key] = record
+    return record
+
+
+def show(records: Sequence[RunRecord], judged: Sequence[object], json: bool) -> None:
+    """One JSON document, or tables."""
+    from recsim_train.report.claim_text import print_claims
+    from recsim_train.report.claims import Judged
+
+    claims = [c for c in judged if isinstance(c, Judged)]
+    if json:
+        document = common.document(records)
+        common.print_json({**document, "claims": [c.document() for c in claims]})
+        return
+    if records:
+        common.show_records(records, False)
+    if claims:
+        print_claims(claims)

@@ -1,0 +1,216 @@
+"""Claims beside predictions: does our reconstruction reproduce what was published?
+
+Nothing here is tuned: a check compares a figure of simulated runs with what the claim's file
+expects, and says "not reproduced" where it does not meet it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from recsim_train.config.claim import Check, Claim, Mark
+from recsim_train.config.errors import UserError
+from recsim_train.report.measures import NoFigureError, Runs, expected_by_law, figure
+from recsim_train.results.claims import ClaimRuns, read_claim_runs
+from recsim_train.results.rundir import RunRecord, read_run
+
+Verdict = Literal["reproduced", "partly", "not reproduced", "no figure", "for context"]
+
+HALF = 0.5
+"""A check is met partly from this share of the expected effect on."""
+_NEUTRAL = {"ratio": 1.0, "saved": 0.0}
+_COMPRESSION = ("value_compression", "wire_compression")
+MARKS: Mapping[Mark, str] = {
+    "found": "found in a public text",
+    "derived": "derived by algebra",
+    "recalled": "recalled, not checked: a reconstruction",
+    "ours": "ours: a reconstruction",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One check and what came of it."""
+
+    check: Check
+    figure: float | None
+    expected: float | None
+    """By ``near``, ``at_least``, ``at_most`` or the law; None: nothing is expected."""
+    verdict: Verdict
+    why: str = ""
+    """Why there is no figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """The first check's figure with one input changed."""
+
+    input: str
+    change: str
+    figure: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One claim with all that was found."""
+
+    made: ClaimRuns
+    checks: tuple[Checked, ...]
+    varied: tuple[Varied, ...]
+    clusters: tuple[tuple[str, str], ...]
+    """(name, description) of the profiles of the unvaried runs."""
+    notes: tuple[str, ...] = ()
+    """What these runs say about themselves."""
+
+    @property
+    def claim(self) -> Claim:
+        """What is claimed."""
+        return self.made.claim
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first check's; reproduced only if no further one fails."""
+        first = self.checks[0].verdict
+        judged = [c.verdict for c in self.checks if c.verdict != "for context"]
+        if first == "reproduced" and any(v != "reproduced" for v in judged):
+            return "partly"
+        return first
+
+    @property
+    def most_sensitive(self) -> str | None:
+        """The varied input, of several, that moves the first check's figure most."""
+        if len({v.input for v in self.varied}) < 2:
+            return None
+        base = self.checks[0].figure
+        moved = [
+            (abs(v.figure - base), v.input)
+            for v in self.varied
+            if v.figure is not None and base is not None
+        ]
+        most = max(moved, default=None)
+        return most[1] if most is not None and most[0] > 0 else None
+
+    def document(self) -> dict[str, Any]:
+        """The entry of ``claims`` in the report's JSON."""
+        claim = self.claim
+        return {
+            "name": self.made.name,
+            "file": self.made.file,
+            "statement": claim.statement,
+            "source": claim.source,
+            "mark": claim.mark,
+            "published": claim.published,
+            "verdict": self.verdict,
+            "setting": claim.setting,
+            "hinges_on": claim.hinges_on,
+            "most_sensitive_to": self.most_sensitive,
+            "fitted": list(claim.fitted),
+            "notes": list(self.notes),
+            "clusters": [name for name, _ in self.clusters],
+            "checks": [
+                {
+                    "says": c.check.says,
+                    "mark": c.check.mark,
+                    "measure": c.check.measure,
+                    "form": c.check.form,
+                    "law": None if c.check.law == "none" else c.check.law,
+                    "figure": c.figure,
+                    "expected": c.expected,
+                    "verdict": c.verdict,
+                    "why": c.why or None,
+                }
+                for c in self.checks
+            ],
+            "sensitivity": [
+                {"input": v.input, "change": v.change, "figure": v.figure, "verdict": v.verdict}
+                for v in self.varied
+            ],
+            "runs": dict(self.made.runs),
+        }
+
+
+def judge_all(paths: Iterable[Path]) -> list[Judged]:
+    """Every claim whose runs lie directly in one of the folders."""
+    made = {(m.folder.resolve(), m.name): m for p in paths for m in read_claim_runs(p)}
+    return [judge(m) for m in made.values()]
+
+
+def judge(made: ClaimRuns) -> Judged:
+    """Read a claim's runs and judge them. Missing runs give "no figure", never an error."""
+    runs = _records(made, made.runs)
+    checks = tuple(judge_check(check, runs) for check in made.claim.checks)
+    first = made.claim.checks[0]
+    varied = []
+    for change in made.changes:
+        found = judge_check(first, _records(made, change.runs))
+        varied.append(Varied(change.input, change.change, found.figure, found.verdict))
+    profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
+    clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
+    facts = [r.summary.get("facts") or {} for r in runs.values()]
+    notes = dict.fromkeys(str(note) for f in facts for note in f.get("warnings") or ())
+    return Judged(made, checks, tuple(varied), tuple(clusters), tuple(notes))
+
+
+def _records(made: ClaimRuns, ids: Mapping[str, str]) -> dict[str, RunRecord]:
+    found = {}
+    for variant, run_id in ids.items():
+        try:
+            found[variant] = read_run(made.folder / run_id)
+        except UserError:
+            continue  # the check that needs it says so
+    return found
+
+
+def judge_check(check: Check, runs: Runs) -> Checked:
+    """One check against its runs."""
+    try:
+        value = figure(check, runs)
+        expected = _expected(check, runs)
+    except NoFigureError as error:
+        return Checked(check, None, None, "no figure", str(error))
+    if value is None:
+        why = "the ratio does not pass 1 within the simulated settings"
+        return Checked(check, None, expected, "not reproduced" if expected else "no figure", why)
+    return Checked(check, value, expected, verdict(check, value, expected))
+
+
+def _expected(check: Check, runs: Runs) -> float | None:
+    if check.law != "none":
+        return expected_by_law(check, runs)
+    given = [e for e in (check.near, check.at_least, check.at_most) if e is not None]
+    return given[0] if given else None
+
+
+def verdict(check: Check, value: float, expected: float | None) -> Verdict:
+    """Reproduced: met. Partly: the right way, and at least half of the expected effect.
+
+    The effect is the distance from what "no effect" would give: 1 for ratios and compressions, 0
+    for savings. Other forms have no such point: there half and twice the expected figure are the
+    limits.
+    """
+    if expected is None:
+        return "for context"
+    if check.at_least is not None:
+        met = value >= expected
+    elif check.at_most is not None:
+        met = value <= expected
+    else:
+        met = abs(value - expected) <= check.tolerance * abs(expected)
+    if met:
+        return "reproduced"
+    neutral = 1.0 if check.measure in _COMPRESSION else _NEUTRAL.get(check.form)
+    if neutral is not None and expected != neutral:
+        partly = (value - neutral) / (expected - neutral) >= HALF
+    else:
+        partly = expected != 0 and HALF <= value / expected <= 1 / HALF
+    return "partly" if partly else "not reproduced"
+
+
+def without_claims(records: Sequence[RunRecord], claims: Sequence[Judged]) -> list[RunRecord]:
+    """The runs that no claim has made: those are shown in the claims' own table."""
+    theirs = {(c.made.folder.resolve(), run) for c in claims for run in c.made.run_ids}
+    return [r for r in records if (r.path.resolve().parent, r.run_id) not in theirs]

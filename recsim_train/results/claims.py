@@ -1,0 +1,103 @@
+"""Which runs belong to a claim: a small document beside the run directories."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from recsim_train.config.claim import Claim
+from recsim_train.config.dump import plain
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.explain import parse
+
+FORMAT = 1
+_PREFIX = "claim-"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One input of a claim, changed one way, and the runs that were made with it."""
+
+    input: str
+    change: str
+    runs: Mapping[str, str]
+    """Run ids by variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRuns:
+    """A claim and its runs; names of run directories in the same folder."""
+
+    name: str
+    """The experiment's."""
+    file: str
+    """The experiment file as it was named."""
+    claim: Claim
+    runs: Mapping[str, str]
+    """Run ids by variant."""
+    changes: tuple[Change, ...] = ()
+    folder: Path = Path()
+    """Where the run directories lie."""
+
+    @property
+    def run_ids(self) -> set[str]:
+        """All runs of the claim."""
+        changed = {run for change in self.changes for run in change.runs.values()}
+        return {*self.runs.values(), *changed}
+
+
+def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
+    """Write the document; an older one of the same experiment's name is replaced."""
+    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", made.name).strip("-.") or "claim"
+    path = out / f"{_PREFIX}{slug}.json"
+    content = {
+        "tool": "recsim-train",
+        "format": FORMAT,
+        "name": made.name,
+        "file": made.file,
+        "claim": plain(made.claim, digits=None),
+        "runs": dict(made.runs),
+        "changes": [
+            {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in made.changes
+        ],
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+    return path
+
+
+def read_claim_runs(folder: Path) -> list[ClaimRuns]:
+    """All claims whose runs lie in a folder, by file name. Raises UserError for damaged ones."""
+    if not folder.is_dir():
+        return []
+    return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*.json"))]
+
+
+def _read(path: Path) -> ClaimRuns:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise UserError(
+                f"{path} was written in format {content['format']!r}, this version reads {FORMAT}"
+            )
+        return ClaimRuns(
+            name=str(content["name"]),
+            file=str(content["file"]),
+            claim=parse(Claim, content["claim"]),
+            runs=dict(content["runs"]),
+            changes=tuple(Change(c["input"], c["change"], c["runs"]) for c in content["changes"]),
+            folder=path.parent,
+        )
+    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        raise UserError(f"{path} is damaged: {type(error).__name__}") from None

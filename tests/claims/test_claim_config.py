@@ -1,0 +1,141 @@
+"""The claim section: what it takes, what it refuses, and that it leaves the experiment alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from recsim_train.config.dump import plain
+from recsim_train.config.experiment import Claim
+from recsim_train.config.explain import parse
+from recsim_train.config.identity import comparison_key
+from recsim_train.config.load import ConfigErrors, Loaded, load_cluster, load_experiment
+from recsim_train.config.schema import experiment_schema
+from recsim_train.config.yaml_source import parse_document
+from recsim_train.strategy.registry import schemas
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+FILES = sorted((ROOT / "experiments" / "claims").glob("*.yaml"))
+
+TEXT = """
+name: x
+model: tiny
+strategy: flat_ps
+claim:
+  statement: more is more
+  source: nobody
+  mark: ours
+  setting: tiny
+  hinges_on: nothing
+  variants: {one: [roles.trainers=1], two: [roles.trainers=2]}
+  checks:
+    - {says: two over one, measure: eps, form: ratio, of: [two], over: [one], near: 2}
+"""
+CHECK = "{says: two over one, measure: eps, form: ratio, of: [two], over: [one], near: 2}"
+
+
+def load(folder: Path, text: str, *sets: str) -> Loaded:
+    path = folder / "e.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_experiment(path, sets, schemas())
+
+
+def failure(folder: Path, check: str) -> str:
+    with pytest.raises(ConfigErrors) as caught:
+        load(folder, TEXT.replace(CHECK, check))
+    return str(caught.value)
+
+
+def test_the_claim_is_no_part_of_what_is_run(tmp_path: Path) -> None:
+    with_claim = load(tmp_path, TEXT)
+    without = load(tmp_path, TEXT.partition("claim:")[0])
+    assert with_claim.experiment == without.experiment
+    (choice,) = with_claim.experiment.strategies
+    assert comparison_key(with_claim.experiment, choice) == comparison_key(
+        without.experiment, choice
+    )
+    assert without.claim is None
+    assert with_claim.claim is not None
+    assert with_claim.claim.variants == {"one": ("roles.trainers=1",), "two": ("roles.trainers=2",)}
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (CHECK.replace("[two]", "[three]"), "no variant 'three'; there are: one, two"),
+        (CHECK.replace(", over: [one]", ""), "'over' needs as many variants as 'of'"),
+        (CHECK.replace("form: ratio", "form: value"), "compares with no other variant"),
+        (CHECK.replace("near: 2", "near: 2, at_least: 1"), "exclude each other"),
+        (CHECK.replace("near: 2", "near: 2, mark: recalled"), "it can be no target"),
+        (CHECK.replace("near: 2", "law: easgd_knee"), "is about measure eps and form knee"),
+        (CHECK.replace("near: 2", "near: 2, tolerance: 0.2"), "0.2 has no unit"),
+        (CHECK.replace("measure: eps", "measure: speed"), "expected one of 'eps'"),
+        (CHECK.replace("near: 2", "nearly: 2"), "did you mean 'near'"),
+        (
+            "{says: s, measure: eps, form: exponent, of: [one, two]}",
+            "needs 'along', the setting that differs",
+        ),
+        (
+            "{says: s, measure: eps, form: exponent, of: [one], along: roles.trainers}",
+            "needs at least two variants",
+        ),
+        (CHECK.replace("of: [two], over: [one]", "of: [two, one], over: [one, two]"), "one pair"),
+    ],
+)
+def test_what_does_not_fit_is_said_at_its_place(tmp_path: Path, check: str, said: str) -> None:
+    message = failure(tmp_path, check)
+    assert said in message
+    assert "claim.checks[0]" in message
+
+
+def test_a_profile_is_changed_by_the_same_kind_of_override(tmp_path: Path) -> None:
+    sets = ("cluster.hosts.default.nic=1 Gbit/s", "roles.trainers=3")
+    loaded = load(tmp_path, TEXT, *sets)
+    assert loaded.experiment.roles.trainers == 3
+    assert loaded.profile_sets == sets[:1]
+    before, after = load_cluster(REFERENCE), load_cluster(REFERENCE, sets=loaded.profile_sets)
+    assert after.hosts["default"].nic == 1e9 / 8
+    assert after.hosts["default"].cores == before.hosts["default"].cores
+    assert after.costs == before.costs
+
+
+def test_an_unknown_key_of_the_profile_is_refused() -> None:
+    with pytest.raises(ConfigErrors, match="did you mean 'nic'"):
+        load_cluster(REFERENCE, sets=["cluster.hosts.default.nik=1 Gbit/s"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_claim_of_ours_is_complete(path: Path) -> None:
+    loaded = load_experiment(path, [], schemas())
+    claim = loaded.claim
+    assert claim is not None
+    assert claim.sensitivity, "each claim varies at least one input"
+    assert parse(Claim, plain(claim, digits=None)) == claim
+    for overrides in claim.variants.values():
+        own = load_experiment(path, [*claim.common, *overrides], schemas())
+        assert len(own.experiment.strategies) == 1
+    chosen = [*claim.common, *claim.variants[claim.checks[0].of[0]]]
+    first = load_experiment(path, chosen, schemas())
+    for varied in claim.sensitivity:
+        for changes in varied.changes.values():
+            changed = load_experiment(path, [*chosen, *changes], schemas())
+            profiles = [
+                load_cluster(e.experiment.cluster, path, e.profile_sets) for e in (first, changed)
+            ]
+            assert changed.experiment != first.experiment or profiles[0] != profiles[1]
+    document = parse_document(path.read_text(encoding="utf-8"), str(path), "an experiment")
+    jsonschema.validate(json.loads(json.dumps(document.data)), experiment_schema(schemas()))
+
+
+def test_the_page_of_claims_holds_every_claim() -> None:
+    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    for path in FILES:
+        claim = load_experiment(path, [], schemas()).claim
+        assert claim is not None
+        assert " ".join(claim.statement.split()) in page
+        for check in claim.checks:
+            assert " ".join(check.says.split()) in page, "run docs/make_claims.py"
