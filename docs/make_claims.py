@@ -33,7 +33,7 @@ the effect there. Nothing was tuned towards a number; an input that had been wou
 "Fitted inputs".
 
 - reproduced: every expectation of the claim is met; partly: the effect goes the right way and
-  reaches at least half of   what is expected, or the claim's first check is met and another is
+  reaches at least half of what is expected, or the claim's first check is met and another is
   not; not reproduced: neither.
 - The first check of each claim is the claim itself. "for context" has no expectation.
 """

@@ -55,7 +55,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[Setting]:
             yield from _rows(item, name + "[].")
         else:
             default = _default(field, what)
-            if default == "-" and name.startswith("model.") and "[]" not in name:
+            if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
                 default = _DEFAULT_BY_PRESET
             yield Setting(name, type_name(what), default, _meaning(field))
 

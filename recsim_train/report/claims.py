@@ -27,7 +27,7 @@ MARKS: Mapping[Mark, str] = {
     "found": "found in a public text",
     "derived": "derived by algebra",
     "recalled": "recalled, not checked: a reconstruction",
-    "ours": "ours: a reconstruction",
+    "ours": "our own choice: a reconstruction",
 }
 
 
