@@ -29,8 +29,8 @@ python docs/make_claims.py runs-claims
 These are predictions of the simulator for reconstructed systems on a reconstructed cluster, not
 measurements. The papers' full texts were not at hand, so a verdict judges our reconstruction in
 the setting named, not the paper: "not reproduced" means that this reconstruction does not show
-the effect there. Nothing was tuned towards a number; an input that had been would stand under
-"Fitted inputs".
+the effect there. An input
+or a limit that was chosen with a result in view stands under "Fitted inputs".
 
 - reproduced: every expectation of the claim is met; partly: the effect goes the right way and
   reaches at least half of what is expected, or the claim's first check is met and another is
