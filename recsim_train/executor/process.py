@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.executor import carried
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 
@@ -151,12 +152,13 @@ def run_role(staging: Path, rank: int) -> int:
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
     """What every process needs to make the same plan again."""
     folder = None if keep_state is None else str(keep_state)
-    content = (plan.experiment, plan.strategy, folder)
+    content = (plan.experiment, plan.strategy, folder, carried.pack(plan.strategy))
     (staging / SPEC).write_bytes(pickle.dumps(content))
 
 
 def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
-    experiment, choice, keep_state = pickle.loads((staging / SPEC).read_bytes())
+    experiment, choice, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+    carried.unpack(own)
     return experiment, choice, keep_state
 
 

@@ -48,6 +48,11 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
     return strategy
 
 
+def registered(choice: Choice) -> list[type[Strategy]]:
+    """The chosen class where only `register` has made it known, else nothing."""
+    return [_registered[choice.kind]] if choice.kind in _registered else []
+
+
 @functools.cache
 def _installed() -> dict[str, type[Strategy]]:
     found: dict[str, type[Strategy]] = {}
