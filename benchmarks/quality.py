@@ -245,7 +245,8 @@ def main() -> None:
     text = "\n\n".join(blocks)
     print(f"\n{text}")
     (arguments.out / "quality.md").write_text(text + "\n", encoding="utf-8")
-    draw(results, arguments.figure)
+    if results.auc(CONTROL):
+        draw(results, arguments.figure)
 
 
 if __name__ == "__main__":
