@@ -79,7 +79,7 @@ def build() -> str:
         parts.append(f"### {kind}\n\n{strategy.summary}; {step}. Source: {strategy.source}.\n")
         parts.append("| option | default | meaning |\n|---|---|---|")
         for name, option, means in rows(options[kind]):
-            parts.append(f"| `strategy.{name}` | {option.default} | {cell(means)} |")
+            parts.append(f"| `strategy.{name}` | {option.written} | {cell(means)} |")
         parts.append("")
     parts.append("## Model presets\n\n```")
     parts += list(describe_presets())

@@ -23,7 +23,7 @@ def strategies() -> None:
     for kind, strategy in known().items():
         typer.echo(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
         for name, option, means in rows(options[kind]):
-            typer.echo(f"  {name} = {option.default}: {means}")
+            typer.echo(f"  {name} = {option.written}: {means}")
 
 
 @app.command("presets")

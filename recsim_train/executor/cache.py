@@ -10,6 +10,7 @@ because a strategy lets only rows leave whose last step is over.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,10 +25,12 @@ from recsim_train.data.mixcache import (
     slot_map,
     table_rows,
 )
-from recsim_train.executor.kernels import KERNELS, EmbeddingState, Worker, update_rows
 from recsim_train.executor.values import RealBlock, RealIds, RealParts, RealRows
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Probe, Slots
+
+if TYPE_CHECKING:  # that module lists the kernels of this one
+    from recsim_train.executor.kernels import EmbeddingState, Worker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +53,8 @@ class MixCache:
     """One trainer's cached rows [slots, dim] and their optimizer's state [slots]."""
 
     def __init__(self, plan: Plan, trainer: int) -> None:
+        from recsim_train.executor.kernels import EmbeddingState
+
         spec = plan.experiment
         self.map: SlotMap = slot_map(plan, trainer)
         self.owner = ownership(plan, trainer)
@@ -94,9 +99,8 @@ class MixCache:
 
 def cache_of(worker: Worker) -> MixCache:
     """The cache of the worker's trainer."""
-    cache = worker.cache
-    assert isinstance(cache, MixCache), "the strategy's topology asks for no cache"
-    return cache
+    assert worker.cache is not None, "the strategy's topology asks for no cache"
+    return worker.cache
 
 
 def row_numbers(worker: Worker, ids: RealIds) -> RealBlock:
@@ -154,6 +158,8 @@ def cached_rows(worker: Worker, slots: RealSlots) -> RealRows:
 
 def update_cached(worker: Worker, slots: RealSlots, gradient: RealRows) -> None:
     """One step of the row optimizer on this trainer's own rows."""
+    from recsim_train.executor.kernels import update_rows
+
     own = gradient.tensor.index_select(0, slots.places)
     update_rows(cache_of(worker).held, slots.slots, own)
 
@@ -181,19 +187,15 @@ def store_rows(state: EmbeddingState, local: Tensor, values: Tensor) -> None:
         state.state.index_copy_(0, local, values[:, dim])
 
 
-KERNELS.update(
-    {
-        kernel.__name__: kernel
-        for kernel in (
-            row_numbers,
-            virtual_ids,
-            probe,
-            fill,
-            cached_rows,
-            update_cached,
-            flush,
-            fetch_rows,
-            store_rows,
-        )
-    }
+KERNELS = (
+    row_numbers,
+    virtual_ids,
+    probe,
+    fill,
+    cached_rows,
+    update_cached,
+    flush,
+    fetch_rows,
+    store_rows,
 )
+"""Part of `recsim_train.executor.kernels.KERNELS`."""

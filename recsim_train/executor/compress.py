@@ -143,8 +143,10 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
     return RealSparse(packed, whole, places, values)
 
 
-def densify(worker: Worker, parts: RealParts) -> RealDense:
-    """The mean of all members' vectors, added in member order."""
+def densify(worker: Worker, parts: RealParts | RealSparse) -> RealDense:
+    """The mean of all members' vectors, added in member order; of one vector, itself."""
+    if isinstance(parts, RealSparse):
+        parts = RealParts((parts.tensor,))
     model, like = worker.replica.model, worker.replica.parameters
     fixed = whole_places(model, 0, like.numel())
     total = torch.zeros_like(like)
@@ -204,6 +206,11 @@ def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
         assert local.state is not None
         optimizer.state.index_copy_(0, places, local.state)
     central.index_copy_(0, places, part)
+
+
+def sparse_add(state: DenseState, places: Tensor, values: Tensor) -> None:
+    """central += values at ``places``."""
+    state.values.index_add_(0, places, values)
 
 
 # ---------------------------------------------------------------- masks of activations

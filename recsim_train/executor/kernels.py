@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import compress
+from recsim_train.executor import cache, compress
 from recsim_train.executor.kernels_sync import (
     Block,
     block_step,
     dense_elastic,
     dense_elastic_new,
     interpolate,
+    towards,
 )
 from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
@@ -54,15 +55,20 @@ class DenseOptimizer:
 class Replica:
     """One trainer's dense parameters [parameters], shared by its threads without locks.
 
-    ``names``: of these operators only, in this order; None: of all.
+    ``names``: of these operators only, in this order; None: of all. ``shared``: how many of the
+    first parameters all hosts of a group hold.
     """
 
     model: Model
     training: Training
     seed: int
     names: tuple[str, ...] | None = None
+    shared: int = 0
     parameters: Tensor = field(init=False)
     optimizer: DenseOptimizer = field(init=False)
+    pending: Tensor = field(init=False)
+    """Of a tagged net: moves of parameters that all hosts of a group hold, kept back until the
+    group's next step [shared]."""
 
     def __post_init__(self) -> None:
         self.parameters = initial_dense(self.model, self.seed)
@@ -74,6 +80,7 @@ class Replica:
             ]
             self.parameters = torch.cat([*parts, self.parameters[:0]])
         self.optimizer = DenseOptimizer(self.training)
+        self.pending = torch.zeros(self.shared, dtype=self.parameters.dtype)
 
 
 class Worker:
@@ -85,14 +92,14 @@ class Worker:
         pooling: str,
         program: NetProgram | None = None,
         host: int = 0,
-        cache: object = None,
+        rows: cache.MixCache | None = None,
     ) -> None:
+        """``rows``: the trainer's cache of them, if the strategy asks for one."""
         self.replica = replica
         self.pooling = pooling
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
-        self.cache = cache
-        """The trainer's `recsim_train.executor.cache.MixCache`, if the strategy asks for one."""
+        self.cache = rows
         self.accumulated: Tensor | None = None
         self.block: Block | None = None
         self.residual = compress.Residual(replica.model)
@@ -267,8 +274,17 @@ def update_rows(
 class DenseState:
     """Elements of the central dense parameters that one shard holds."""
 
-    def __init__(self, model: Model, training: Training, seed: int, start: int, stop: int) -> None:
-        self.values = initial_dense(model, seed)[start:stop].clone()
+    def __init__(
+        self,
+        model: Model,
+        training: Training,
+        seed: int,
+        start: int,
+        stop: int,
+        order: Tensor | None = None,
+    ) -> None:
+        whole = initial_dense(model, seed)
+        self.values = (whole if order is None else whole[order])[start:stop].clone()
         self.optimizer = DenseOptimizer(training)
 
 
@@ -402,6 +418,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         snapshot,
         subtract,
         interpolate,
+        towards,
         block_step,
         accumulate,
         drain,
@@ -416,6 +433,7 @@ KERNELS: dict[str, Callable[..., object]] = {
         dense_apply,
         dense_elastic,
         dense_elastic_new,
+        *cache.KERNELS,
     )
 } | compress.COMPRESSION_KERNELS
 """Every kernel by its operation's name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from recsim_train.executor.kernels import Worker
+from recsim_train.executor.outer import net_answered, net_move, net_towards, take_pending
 from recsim_train.executor.passes import Pass
 from recsim_train.executor.substituted import SubstitutedPass, answers_for, shared_views
 from recsim_train.executor.tagged import TaggedPass
@@ -46,6 +47,10 @@ def net_gradients(worker: Worker, tape: Pass) -> NetGradients:
     """Backward of the first segment; the loss is left in ``worker.loss``."""
     found = tape.gradients()
     worker.loss = tape.loss
+    if isinstance(worker.program, TaggedNet) and worker.program.outer:
+        assert isinstance(found.shared, RealDense)
+        moved = torch.cat([found.shared.tensor, take_pending(worker)])
+        return NetGradients(found.own, RealDense(moved), found.rows)
     return found
 
 
@@ -53,15 +58,19 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
     """One optimizer step on the replica; ``shared`` replaces its part of the gradient."""
     assert isinstance(gradients.own, RealDense)
     own, program = gradients.own.tensor, worker.program
+    parameters, everywhere = worker.replica.parameters, 0
     if isinstance(program, TaggedNet):
-        own[: program.shared_numbers] = shared.tensor
+        everywhere = program.shared_numbers
+        own[:everywhere] = shared.tensor[:everywhere]
     elif isinstance(program, SubstitutedNet) and shared.tensor.numel():
         position = 0
         for view in shared_views(worker.net, program):
             part = shared.tensor[position : position + view.numel()]
             view.copy_(part.view(view.shape))
             position += view.numel()
-    worker.replica.optimizer.step(worker.replica.parameters, own)
+    worker.replica.optimizer.step(parameters, own)
+    if everywhere and shared.tensor.numel() > everywhere:
+        parameters[:everywhere] -= shared.tensor[everywhere:]
 
 
 def net_whole(worker: Worker) -> RealDense:
@@ -71,14 +80,11 @@ def net_whole(worker: Worker) -> RealDense:
         return RealDense(held * answers_for(worker.net, program, worker.host))
     assert isinstance(program, TaggedNet)
     whole = torch.zeros(program.graph.elements, dtype=held.dtype)
-    offsets = program.graph.offsets()
+    answered = net_towards(worker, RealDense(torch.zeros(1, dtype=held.dtype)), 1.0).tensor
     position = 0
-    for name in program.held(worker.host):
-        operator = program.graph.operator(name)
-        if worker.host == 0 or not program.shared(operator):
-            start = offsets[name]
-            whole[start : start + operator.elements] = held[position : position + operator.elements]
-        position += operator.elements
+    for start, stop in program.answered(worker.host):
+        whole[start:stop] = answered[position : position + stop - start]
+        position += stop - start
     return RealDense(whole)
 
 
@@ -93,6 +99,9 @@ NET_KERNELS = {
         net_gradients,
         net_apply,
         net_whole,
+        net_answered,
+        net_towards,
+        net_move,
     )
 }
 """By operation name."""

@@ -30,6 +30,7 @@ from recsim_train.executor.services import (
     DenseServer,
     EmbeddingServer,
     Serving,
+    central_order,
     elapsed_clock,
     hosted,
     serve_in_thread,
@@ -164,7 +165,8 @@ class Role:
             server = self.servers.get(_key(shard))
             assert server is None or isinstance(server, DenseServer)
             ends.append(DenseEnd(shard, server, self._channel(number, shard)))
-        return DenseStub(ends, like, self.plan.experiment.model, self._pending)
+        order = central_order(self.plan)
+        return DenseStub(ends, like, self.plan.experiment.model, self._pending, order)
 
     def _context(
         self,
@@ -215,8 +217,13 @@ class Role:
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
             net = self.plan.net
-            held = net.held(self._host()) if isinstance(net, TaggedNet) else None
-            self.replica = Replica(spec.model, spec.training, spec.seed, held)
+            if isinstance(net, TaggedNet):
+                held = net.held(self._host())
+                self.replica = Replica(
+                    spec.model, spec.training, spec.seed, held, net.shared_numbers
+                )
+            else:
+                self.replica = Replica(spec.model, spec.training, spec.seed)
             place = self.plan.place(self.instance.index)
             self.strategy = create(self.plan.strategy, place)
             programs = {

@@ -236,7 +236,11 @@ def _answer(context: LoopContext, effect: Effect[Any]) -> tuple[str, int, object
         case effects.Push():
             assert context.dense is not None
             assert isinstance(effect.gradient, RealDense | RealSparse)
-            return effect.service, context.dense.push(effect.gradient, iteration), None
+            return (
+                effect.service,
+                context.dense.push(effect.gradient, iteration, add=effect.add),
+                None,
+            )
         case effects.Exchange():
             assert context.dense is not None
             assert isinstance(effect.parameters, RealDense)

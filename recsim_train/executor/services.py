@@ -14,6 +14,7 @@ from recsim_train.executor import compress, kernels, kernels_sync, row_transfer
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
+from recsim_train.placement.program import TaggedNet
 from recsim_train.trace.record import Recorder, Span
 from recsim_train.workload.shape import ID_BYTES, LENGTH_BYTES
 
@@ -83,6 +84,8 @@ class EmbeddingServer:
         # A client of a remote shard needs to know its rules, not to hold its rows.
         held = () if rules_only else shard.slices
         self.state = EmbeddingState(spec.model, spec.training, spec.seed, held)
+        self.width = shard.slices[0].width(spec.model.row_width)
+        """Numbers of each row that it holds."""
         self.split = plan.embedding.split_tables
         tables = spec.model.tables
         self.sends_lengths = tuple(
@@ -153,7 +156,26 @@ class DenseServer:
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
         self.shard, self.model = shard, spec.model
-        self.state = DenseState(spec.model, spec.training, spec.seed, shard.start, shard.stop)
+        order = central_order(plan)
+        cut = (shard.start, shard.stop)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+
+
+def apply_push(state: DenseState, value: Tensor, *, add: bool) -> None:
+    """Step with a gradient, or add a difference."""
+    if add:
+        state.values.add_(value)
+    else:
+        kernels.dense_apply(state, value)
+
+
+def central_order(plan: Plan) -> Tensor | None:
+    """Which parameter each element of the central copy is; None: the same."""
+    net = plan.net
+    if not isinstance(net, TaggedNet):
+        return None
+    ranges = [cut for host in range(net.hosts) for cut in net.answered(host)]
+    return torch.cat([torch.arange(start, stop) for start, stop in ranges])
 
 
 @dataclass(slots=True)
@@ -248,14 +270,15 @@ class Serving:
             payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
             cut = (server.shard.start, server.shard.stop)
             part = compress.read_sparse(server.model, payload, header.batch, *cut)
-            compress.sparse_apply(server.state, *part)
+            (compress.sparse_add if header.alpha else compress.sparse_apply)(server.state, *part)
             return 0
-        received = self.port.payload(torch.empty_like(server.state.values))
+        count = header.payload_bytes // server.state.values.element_size()
+        received = self.port.payload(server.state.values.new_empty(count))
         if header.kind == Kind.PUSH:
-            kernels.dense_apply(server.state, received)
+            apply_push(server.state, received, add=bool(header.alpha))
             return 0
         elastic = ELASTIC[header.kind]
-        return self.port.answer(elastic(server.state, received, header.alpha))
+        return self.port.answer(elastic(server.state, received, header.alpha, header.batch))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor import compress, kernels
-from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer
+from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer, apply_push
 from recsim_train.executor.transport import (
     Channel,
     Header,
@@ -106,8 +106,8 @@ class EmbeddingStub:
         if end.server.mask is not None:
             return torch.empty(end.server.mask.bytes(routed.batch), dtype=torch.uint8)
         if pooled:
-            return rows.new_empty((len(end.shard.slices), routed.batch, rows.shape[1]))
-        return rows.new_empty((sum(routed.counts), rows.shape[1]))
+            return rows.new_empty((len(end.shard.slices), routed.batch, end.server.width))
+        return rows.new_empty((sum(routed.counts), end.server.width))
 
     def update(self, gradient: RealRows, iteration: int) -> int:
         """Send the gradient of the last lookup's answer; the payload bytes that were sent."""
@@ -170,29 +170,52 @@ class DenseStub:
     """Pull, Push and Exchange of one loop against all shards at once."""
 
     def __init__(
-        self, ends: Sequence[DenseEnd], like: Tensor, model: Model, new_pending: NewPending
+        self,
+        ends: Sequence[DenseEnd],
+        like: Tensor,
+        model: Model,
+        new_pending: NewPending,
+        order: Tensor | None = None,
     ) -> None:
         self.ends, self._like, self._model = ends, like, model
         self._new_pending = new_pending
+        self._order = order
+        """Which parameter each element of the central copy is; None: the same."""
 
     def pull(self, iteration: int) -> tuple[RealDense, int]:
         """The central parameters [parameters]."""
-        return self._ask(Header(Kind.PULL, iteration), None)
+        answer = torch.empty_like(self._like)
+        pending = self._new_pending()
+        for end in self.ends:
+            if end.channel is not None:
+                part = slice(end.shard.start, end.shard.stop)
+                end.channel.expect(pending, answer[part])
+                end.channel.request(pending, Header(Kind.PULL, iteration), None)
+        for end in self.ends:
+            if end.server is not None:
+                part = slice(end.shard.start, end.shard.stop)
+                answer[part] = kernels.dense_read(end.server.state)
+        pending.wait()
+        if self._order is not None:
+            answer = torch.empty_like(answer).index_copy_(0, self._order, answer)
+        return RealDense(answer), pending.bytes
 
-    def push(self, gradient: RealDense | compress.RealSparse, iteration: int) -> int:
-        """Have every shard apply its part of a gradient; not acknowledged."""
+    def push(
+        self, gradient: RealDense | compress.RealSparse, iteration: int, *, add: bool = False
+    ) -> int:
+        """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         if isinstance(gradient, compress.RealSparse):
-            return self._push_sparse(gradient, iteration)
+            return self._push_sparse(gradient, iteration, add=add)
         pending = self._new_pending()
         for end in self.ends:
             part = gradient.tensor[end.shard.start : end.shard.stop]
             if end.channel is not None:
-                header = Header(Kind.PUSH, iteration, size_of(part))
+                header = Header(Kind.PUSH, iteration, size_of(part), alpha=float(add))
                 end.channel.request(pending, header, part)
         for end in self.ends:
             if end.server is not None:
                 part = gradient.tensor[end.shard.start : end.shard.stop]
-                kernels.dense_apply(end.server.state, part)
+                apply_push(end.server.state, part, add=add)
         pending.wait()
         return pending.bytes
 
@@ -201,43 +224,45 @@ class DenseStub:
     ) -> tuple[RealDense, int]:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         kind = Kind.EXCHANGE_NEW if new else Kind.EXCHANGE
-        return self._ask(Header(kind, iteration, alpha=alpha), value)
+        answer = torch.empty_like(value.tensor)
+        pending = self._new_pending()
+        local = []
+        for end in self.ends:
+            first = max(end.shard.start, value.start)
+            last = min(end.shard.stop, value.start + value.tensor.numel())
+            if last <= first:
+                continue
+            part, place = slice(first - value.start, last - value.start), first - end.shard.start
+            if end.channel is None:
+                local.append((end, part, place))
+                continue
+            size = size_of(value.tensor[part])
+            header = Header(kind, iteration, size, batch=place, alpha=alpha)
+            end.channel.expect(pending, answer[part])
+            end.channel.request(pending, header, value.tensor[part])
+        for end, part, place in local:
+            assert end.server is not None
+            answer[part] = ELASTIC[kind](end.server.state, value.tensor[part], alpha, place)
+        pending.wait()
+        return RealDense(answer, value.start), pending.bytes
 
-    def _push_sparse(self, gradient: compress.RealSparse, iteration: int) -> int:
+    def _push_sparse(self, gradient: compress.RealSparse, iteration: int, *, add: bool) -> int:
         pending = self._new_pending()
         cuts = [(end.shard.start, end.shard.stop) for end in self.ends]
         parts = [compress.cut_sparse(self._model, gradient, *cut) for cut in cuts]
         for end, part in zip(self.ends, parts, strict=True):
             if end.channel is not None:
                 size = size_of(part.payload)
-                header = Header(Kind.PUSH_SPARSE, iteration, size, batch=part.entries)
+                header = Header(
+                    Kind.PUSH_SPARSE, iteration, size, batch=part.entries, alpha=float(add)
+                )
                 end.channel.request(pending, header, part.payload)
         for end, part in zip(self.ends, parts, strict=True):
             if end.server is not None:
-                compress.sparse_apply(end.server.state, part.places, part.values)
+                apply_sparse = compress.sparse_add if add else compress.sparse_apply
+                apply_sparse(end.server.state, part.places, part.values)
         pending.wait()
         return pending.bytes
-
-    def _ask(self, header: Header, value: RealDense | None) -> tuple[RealDense, int]:
-        answer = torch.empty_like(self._like)
-        pending = self._new_pending()
-        for end in self.ends:
-            if end.channel is None:
-                continue
-            part = slice(end.shard.start, end.shard.stop)
-            end.channel.expect(pending, answer[part])
-            end.channel.request(pending, header, None if value is None else value.tensor[part])
-        for end in self.ends:
-            if end.server is None:
-                continue
-            part = slice(end.shard.start, end.shard.stop)
-            if value is None:
-                answer[part] = kernels.dense_read(end.server.state)
-            else:
-                elastic = ELASTIC[header.kind]
-                answer[part] = elastic(end.server.state, value.tensor[part], header.alpha)
-        pending.wait()
-        return RealDense(answer), pending.bytes
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""

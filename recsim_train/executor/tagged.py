@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recsim_train.executor.compress import mask_rows, spread, unpack_mask
 from recsim_train.executor.model import DenseNet, Sources
 from recsim_train.executor.passes import Pass, click_loss
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
@@ -40,6 +41,10 @@ class TaggedPass(Pass):
         self.leaves: dict[int, dict[Key, Tensor]] = defaultdict(dict)
         self.outputs: dict[int, dict[Key, Tensor]] = defaultdict(dict)
         self.loss = float("nan")
+        self.places: dict[Message, Tensor] = {}
+        """Of masked messages: which entries of each example have crossed."""
+        self._size = net.gradient.element_size()
+        self._kind = PRECISION.get(program.precision, net.gradient.dtype)
         net.gradient.zero_()
         sources = Sources.of(net.model, batch.features.dense, rows.tensor)
         for name in program.graph.sources:
@@ -109,7 +114,14 @@ class TaggedPass(Pass):
         for m in self.program.messages[cut]:
             if m.source == self.host:
                 value = self.values[m.value, not m.spread]
-                parts[m.target].append(value if m.spread else self._rows(value, m))
+                content = value if m.spread else self._rows(value, m)
+                if self.program.masked(m, self._size):
+                    assert self.program.keep is not None
+                    masked = mask_rows(content, self.program.keep)
+                    self.places[m] = masked.places
+                    parts[m.target].append(masked.tensor)
+                else:
+                    parts[m.target].append(content)
         return self._pack(parts)
 
     def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
@@ -133,7 +145,10 @@ class TaggedPass(Pass):
                 gradient = self.gradients_of.get(key)
                 if gradient is None:
                     gradient = torch.zeros_like(self.values[key])
-                parts[m.source].append(self._rows(gradient, m) if m.gathered else gradient)
+                content = self._rows(gradient, m) if m.gathered else gradient
+                if m in self.places:
+                    content = content.gather(1, self.places[m])
+                parts[m.source].append(content)
         return self._pack(parts)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
@@ -177,10 +192,20 @@ class TaggedPass(Pass):
         return value[m.rows * self.batch : (m.rows + 1) * self.batch]
 
     def _pack(self, parts: Sequence[Sequence[Tensor]]) -> RealParts:
-        kind = PRECISION.get(self.program.precision, self.net.gradient.dtype)
-        empty = torch.empty(0, dtype=kind)
+        if self.program.keep is None:
+            empty = torch.empty(0, dtype=self._kind)
+            return RealParts(
+                tuple(
+                    torch.cat([p.reshape(-1).to(self._kind) for p in part] or [empty])
+                    for part in parts
+                )
+            )
+        nothing = torch.empty(0, dtype=torch.uint8)  # values and places, all as bytes
         return RealParts(
-            tuple(torch.cat([p.reshape(-1).to(kind) for p in part] or [empty]) for part in parts)
+            tuple(
+                torch.cat([p.contiguous().view(-1).view(torch.uint8) for p in part] or [nothing])
+                for part in parts
+            )
         )
 
     def _unpack(
@@ -192,9 +217,24 @@ class TaggedPass(Pass):
             source, target = (m.target, m.source) if backward else (m.source, m.target)
             if target != self.host:
                 continue
-            count = self.program.numbers(m, self.batch)
+            count = self.program.bytes_of(m, self.batch, self._size, backward=backward)
+            count //= arrived.tensors[source].element_size()
             content = arrived.tensors[source][places[source] : places[source] + count]
             places[source] += count
-            width = self.program.graph.width(m.value)
-            found.append((m, content.to(self.net.gradient.dtype).view(-1, width)))
+            found.append((m, self._read(m, content, backward=backward)))
         return found
+
+    def _read(self, m: Message, content: Tensor, *, backward: bool) -> Tensor:
+        """A message's numbers [examples, width]."""
+        width, kind = self.program.graph.width(m.value), self.net.gradient.dtype
+        if self.program.keep is None:
+            return content.to(kind).view(-1, width)
+        if not self.program.masked(m, self._size):
+            return content.clone().view(kind).view(-1, width)
+        if backward:
+            places = self.places[m]
+            return spread(content.clone().view(kind).view(places.shape), places, width)
+        rows = self.program.numbers(m, self.batch) // width
+        masked = unpack_mask(content, rows, width, kind)
+        self.places[m] = masked.places
+        return spread(masked.values, masked.places, width)

@@ -25,9 +25,13 @@ class RealParts(Parts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RealDense(Dense):
-    """A flat vector over the dense parameters, [parameters]."""
+    """A flat vector over the dense parameters, [parameters], or a part of it.
+
+    ``start``: where a part lies in the central copy.
+    """
 
     tensor: Tensor
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -73,6 +73,12 @@ def _net(
     hosts = request.hosts or experiment.roles.trainers
     request = replace(request, hosts=hosts)
     if request.kind == "tags":
+        if not request.outer and hosts != experiment.roles.trainers:
+            raise UserError(
+                f"outer: none leaves groups of {hosts} hosts without synchronisation, and there "
+                f"are {experiment.roles.trainers} trainers; use outer: easgd, ma or bmuf, or "
+                f"roles.trainers={hosts}"
+            )
         graph = graph_of(experiment.model)
         size = value_bytes(experiment.model)
         tags = tag(graph, request, experiment.training.batch_size, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recsim_train.placement.describe_net import net_document, net_lines
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.options import flat
 from recsim_train.workload import shape
@@ -45,6 +46,9 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "groups": {
             f"{g.name}[{g.index}]": [member.name for member in g.members] for g in plan.groups
         },
+        "net": None
+        if plan.net is None
+        else net_document(plan.net, plan.experiment.training.batch_size, value),
         "notes": list(plan.notes),
     }
 
@@ -92,5 +96,8 @@ def describe(plan: Plan) -> str:
     if (cache := plan.topology.cache) is not None:
         held = f"{cache.rows:,} rows" if cache.rows else f"{cache.share:.0%} of its own rows"
         lines.append(f"  cache of each trainer: {held if cache.keep else 'none'}")
+    if plan.net is not None:
+        batch = spec.training.batch_size
+        lines += net_lines(plan.net, batch, shape.value_bytes(model))
     lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(lines)

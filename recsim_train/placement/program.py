@@ -12,7 +12,8 @@ from math import prod
 from typing import Literal
 
 from recsim_train.strategy.net import Cut, Net
-from recsim_train.workload.graph import Graph, Operator
+from recsim_train.workload.compression import kept, position_bytes
+from recsim_train.workload.graph import FEATURES, Graph, Operator
 
 ALL = -1
 """As a message's rows: the examples of every host."""
@@ -49,6 +50,10 @@ class TaggedNet:
     messages: tuple[tuple[Message, ...], ...]
     """By cut, in the order in which their content lies in a host's message."""
     precision: Literal["full", "float16", "bfloat16"] = "full"
+    keep: float | None = None
+    """Share of each example's values that crosses a cut (DCT); None: all."""
+    outer: bool = False
+    """Whether groups are synchronised with each other."""
 
     @property
     def net(self) -> Net:
@@ -83,18 +88,71 @@ class TaggedNet:
         """Parameters that a host holds."""
         return sum(self.graph.operator(name).elements for name in self.held(host))
 
+    def answered(self, host: int) -> list[tuple[int, int]]:
+        """Ranges of the flat parameters that a host answers for towards other groups.
+
+        Its share of what all hosts hold, then its own; see `shared_slice`.
+        """
+        offsets = self.graph.offsets()
+        first, last = self.shared_slice(host)
+        ranges, position = [], 0
+        for name in self.held(host):
+            operator = self.graph.operator(name)
+            size = operator.elements
+            low, high = 0, size
+            if self.shared(operator):
+                low, high = max(0, first - position), min(size, last - position)
+            if high > low:
+                ranges.append((offsets[name] + low, offsets[name] + high))
+            position += size
+        return ranges
+
+    def shared_slice(self, host: int) -> tuple[int, int]:
+        """The part of the shared parameters (which lie first at every host) of one host."""
+        whole = self.shared_numbers
+        return whole * host // self.hosts, whole * (host + 1) // self.hosts
+
+    def answered_start(self, host: int) -> int:
+        """Where a host's elements start when those of all hosts lie side by side.
+
+        In this order a central copy holds them.
+        """
+        return sum(stop - start for h in range(host) for start, stop in self.answered(h))
+
+    def answered_elements(self, host: int) -> int:
+        """How many elements a host answers for."""
+        return sum(stop - start for start, stop in self.answered(host))
+
     def numbers(self, message: Message, batch: int) -> int:
         """Numbers in a message, ``batch`` examples per host."""
         examples = batch * self.hosts if message.rows == ALL else batch
         return examples * self.graph.width(message.value)
 
-    def sent(self, cut: int, host: int, batch: int, *, backward: bool) -> tuple[int, ...]:
-        """Numbers that a host has for each host at a cut."""
+    def masked(self, message: Message, value_bytes: int) -> bool:
+        """Whether only the largest entries of each example cross: where that is less."""
+        if self.keep is None or message.value == FEATURES:
+            return False
+        width = self.graph.width(message.value)
+        return kept(width, self.keep) * (value_bytes + position_bytes(width)) < width * value_bytes
+
+    def bytes_of(self, message: Message, batch: int, value_bytes: int, *, backward: bool) -> int:
+        """Bytes of a message, ``batch`` examples per host."""
+        numbers, width = self.numbers(message, batch), self.graph.width(message.value)
+        if not self.masked(message, value_bytes):
+            return numbers * (value_bytes if self.precision == "full" else 2)
+        assert self.keep is not None
+        each = value_bytes + (0 if backward else position_bytes(width))
+        return numbers // width * kept(width, self.keep) * each
+
+    def sent(
+        self, cut: int, host: int, batch: int, value_bytes: int, *, backward: bool
+    ) -> tuple[int, ...]:
+        """Bytes that a host has for each host at a cut."""
         totals = [0] * self.hosts
         for m in self.messages[cut]:
             source, target = (m.target, m.source) if backward else (m.source, m.target)
             if source == host:
-                totals[target] += self.numbers(m, batch)
+                totals[target] += self.bytes_of(m, batch, value_bytes, backward=backward)
         return tuple(totals)
 
 

@@ -18,17 +18,21 @@ class Segment(NamedTuple):
     numbers: float = 0.0
     """Numbers put together or taken apart."""
     out: int | tuple[int, ...] = 0
-    """Numbers that cross: in one block, or for each host."""
+    """Bytes that cross: in one block, or for each host."""
 
 
-def segment_of(program: NetProgram, host: int, name: str, cut: int, batch: int) -> Segment:
+def segment_of(
+    program: NetProgram, host: int, name: str, cut: int, batch: int, value_bytes: int
+) -> Segment:
     """``name``: of the operation; ``batch``: examples of one host."""
     if isinstance(program, TaggedNet):
-        return _tagged(program, host, name, cut, batch)
-    return _substituted(program, host, name, cut, batch)
+        return _tagged(program, host, name, cut, batch, value_bytes)
+    return _substituted(program, host, name, cut, batch, value_bytes)
 
 
-def _tagged(program: TaggedNet, host: int, name: str, cut: int, batch: int) -> Segment:
+def _tagged(
+    program: TaggedNet, host: int, name: str, cut: int, batch: int, value_bytes: int
+) -> Segment:
     last = len(program.messages)
 
     def pieces(level: int, phase: Phase) -> tuple[Piece, ...]:
@@ -41,22 +45,27 @@ def _tagged(program: TaggedNet, host: int, name: str, cut: int, batch: int) -> S
         case "net_open":
             return Segment(numbers=batch * program.graph.width(POOLED))
         case "net_forward":
-            out = program.sent(cut, host, batch, backward=False)
-            return Segment(pieces(cut, "forward"), sum(out), out)
+            out = program.sent(cut, host, batch, value_bytes, backward=False)
+            return Segment(pieces(cut, "forward"), sum(out) / value_bytes, out)
         case "net_backward":
             done = pieces(cut + 1, "both" if cut == last - 1 else "backward")
-            out = program.sent(cut, host, batch, backward=True)
-            return Segment(done, sum(out), out)
+            out = program.sent(cut, host, batch, value_bytes, backward=True)
+            return Segment(done, sum(out) / value_bytes, out)
         case "net_receive" | "net_return":
             backward = name == "net_return"
-            came = [program.sent(cut, h, batch, backward=backward) for h in range(program.hosts)]
-            return Segment(numbers=sum(sent[host] for sent in came))
+            came = [
+                program.sent(cut, h, batch, value_bytes, backward=backward)[host]
+                for h in range(program.hosts)
+            ]
+            return Segment(numbers=sum(came) / value_bytes)
         case _:
             done = pieces(0, "backward" if last else "both")
             return Segment(done, batch * program.graph.width(POOLED))
 
 
-def _substituted(program: SubstitutedNet, host: int, name: str, cut: int, batch: int) -> Segment:
+def _substituted(
+    program: SubstitutedNet, host: int, name: str, cut: int, batch: int, value_bytes: int
+) -> Segment:
     graph, everyone = program.graph, batch * program.hosts
     split = program.top == "split"
     mine = batch if split else everyone
@@ -90,15 +99,17 @@ def _substituted(program: SubstitutedNet, host: int, name: str, cut: int, batch:
     match name:
         case "net_forward":
             if not at_sum:
-                return Segment(before("forward"), 0, everyone * bottom)
-            out = (batch * program.width,) * program.hosts if split else buffer
+                return Segment(before("forward"), 0, everyone * bottom * value_bytes)
+            part = batch * program.width * value_bytes
+            out = (part,) * program.hosts if split else buffer * value_bytes
             return Segment(partial("forward"), buffer, out)
         case "net_receive":
             return Segment(numbers=buffer if split and at_sum else 0)
         case "net_backward":
             if not at_sum:
-                return Segment(out=everyone * bottom)
-            return Segment(rest(), mine * program.width, mine * program.width)
+                return Segment(out=everyone * bottom * value_bytes)
+            sums = mine * program.width
+            return Segment(rest(), sums, sums * value_bytes)
         case "net_return":
             return Segment(partial("backward") if at_sum else before("backward"), buffer)
         case _:

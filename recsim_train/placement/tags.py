@@ -92,12 +92,12 @@ def cost(
         else:
             arithmetic[tags[operator.name]] += work * hosts
     net = transform(graph, request, tags)
-    size = value_bytes if request.precision == "full" else 2
     for messages in net.messages:
         for m in messages:
             if m.source != m.target:
-                moved = size * net.numbers(m, batch)
-                for out, into in ((m.source, m.target), (m.target, m.source)):
+                for backward in (False, True):
+                    out, into = (m.target, m.source) if backward else (m.source, m.target)
+                    moved = net.bytes_of(m, batch, value_bytes, backward=backward)
                     bytes_out[out] += moved
                     bytes_in[into] += moved
     ring = 2 * (hosts - 1) / hosts * shared * value_bytes
@@ -134,7 +134,16 @@ def transform(graph: Graph, request: NetRequest, tags: Mapping[str, int]) -> Tag
     messages = tuple(
         tuple(sorted(cut, key=lambda m: (order[m.value], m.source, m.target))) for cut in cuts
     )
-    return TaggedNet(graph, hosts, tags, levels, messages, request.precision)
+    return TaggedNet(
+        graph,
+        hosts,
+        tags,
+        levels,
+        messages,
+        request.precision,
+        request.keep,
+        request.outer,
+    )
 
 
 def _messages(value: str, tag: int, where: int, hosts: int) -> list[Message]:

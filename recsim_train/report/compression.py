@@ -14,6 +14,8 @@ _NOUNS = {
     "activation_gradients": "gradients of pooled embeddings",
 }
 
+_SHORT = {"gradients": "dense", "activations": "pooled", "activation_gradients": "pooled back"}
+
 
 def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """What one run counted; empty without compression."""
@@ -22,10 +24,10 @@ def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def cell(summary: Mapping[str, Any]) -> str:
-    """A run's ratios in short."""
+    """A run's ratios in short, in values and on the wire."""
     parts = [
-        f"{_NOUNS.get(name, name)} {_times(t['value_compression'])} in values, "
-        f"{_times(t['wire_compression'])} on the wire"
+        f"{_SHORT.get(name, name)} {_times(t['value_compression'])} "
+        f"(wire {_times(t['wire_compression'])})"
         for name, t in tallies(summary).items()
     ]
     return "; ".join(parts) or text.NONE

@@ -58,10 +58,13 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def title(strategy: str, document: Mapping[str, Any]) -> str:
-    """A strategy's name with the parts that it is composed of."""
+    """A strategy's name with the options that are not at their default."""
     options = document.get("strategy_options", {})
-    parts = [f"{key} {v['kind']}" for key, v in options.items() if isinstance(v, dict)]
-    return f"{strategy} ({', '.join(parts)})" if parts else strategy
+    shown = [
+        f"{name} {value['kind'] if isinstance(value, Mapping) else value}"
+        for name, value in options.items()
+    ]
+    return f"{strategy} ({', '.join(shown)})" if shown else strategy
 
 
 def _rate(document: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ docs/strategies.md). Masks keep exactly k of each row.
 
 from __future__ import annotations
 
+from types import UnionType
 from typing import TYPE_CHECKING
 
 from recsim_train.config.experiment import Model
@@ -51,10 +52,10 @@ class GhostMasked(GhostBlock, Masked):
         self.kept = kept
 
 
-ARGUMENTS: dict[str, tuple[type, ...]] = {
+ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "threshold": (GhostDense, float),
     "sparsify": (GhostDense,),
-    "densify": (GhostParts,),
+    "densify": (GhostParts | GhostSparse,),
     "mask": (GhostBlock, float),
     "unmask": (GhostMasked,),
     "pick": (GhostBlock, GhostMasked),
@@ -96,6 +97,8 @@ def _dense(
     tensors, large = len(layout.large), total - layout.small_elements
     if name == "densify":
         (parts,) = arguments
+        if isinstance(parts, GhostSparse):
+            parts = GhostParts((parts.size,))
         assert isinstance(parts, GhostParts)
         whole = layout.small_elements * value
         entries = sum((size - whole) // (value + INDEX_BYTES) for size in parts.sizes)

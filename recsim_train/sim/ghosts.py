@@ -16,13 +16,17 @@ class GhostBlock(Block):
 
 
 class GhostDense(Dense):
-    """Dense parameters or their gradient: [elements] in ``size`` bytes."""
+    """Dense parameters or their gradient, or a part of them: [elements] in ``size`` bytes.
 
-    __slots__ = ("elements", "size")
+    ``start``: where a part lies in the central copy.
+    """
 
-    def __init__(self, elements: int, size: int) -> None:
+    __slots__ = ("elements", "size", "start")
+
+    def __init__(self, elements: int, size: int, start: int = 0) -> None:
         self.elements = elements
         self.size = size
+        self.start = start
 
 
 class GhostParts(Parts):

@@ -9,20 +9,22 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Generator
+from math import inf
 from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule
-from simpy.events import EventPriority, Timeout
+from simpy.events import Timeout
 
+from recsim_train.sim.fans import Flows
 from recsim_train.sim.fluid import Fluid, Kind
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
 """What a process is made of: a generator that yields the events it waits for."""
 
-_LAST = EventPriority(2)
-"""After SimPy's urgent (0) and normal (1) events of the same instant."""
+_ROUNDING = 1.0 + 1e-12
+"""The fluid takes completions closer than this for one instant."""
 
 
 class Kernel:
@@ -32,8 +34,6 @@ class Kernel:
         self._env = simpy.Environment()
         self.fluid = Fluid(ideal=ideal)
         self.events = 0
-        self._settling = False
-        self._alarm = -1.0
         self._stopped = False
 
     @property
@@ -64,49 +64,20 @@ class Kernel:
         event = Event(self._env)
         if work <= 0.0:
             return event.succeed()
-        self._catch_up()
-        self.fluid.add(kind, work, event)
+        self.fluid.start(kind, work, event)
+        return event
+
+    def transfers(self, flows: Flows) -> Event:
+        """Start all these flows now; one event fires when all of them are done."""
+        event = Event(self._env)
+        self.fluid.start_fan(flows.fan(), event)
         return event
 
     # ------------------------------------------------------------------ fluid and clock
 
     def used(self) -> list[float]:
         """Units consumed so far of each fluid resource."""
-        self._catch_up()
         return self.fluid.used()
-
-    def _catch_up(self) -> None:
-        """Bring the fluid to now, fire what finished, and have its rates solved at the end of
-        this instant."""
-        for event in self.fluid.advance(self._env.now):
-            assert isinstance(event, Event)
-            event.succeed()
-        if not self._settling:
-            self._settling = True
-            self._schedule(0.0, _LAST, self._settle)
-
-    def _settle(self, _: Event) -> None:
-        self._settling = False
-        due = self.fluid.next_completion()
-        if due is not None and due != self._alarm:
-            self._alarm = due
-            self._schedule(max(0.0, due - self._env.now), EventPriority(1), self._ring)
-
-    def _ring(self, _: Event) -> None:
-        due = self.fluid.next_completion() if not self._settling else self._alarm
-        if due is None or due > self._env.now * (1.0 + 1e-12):
-            return  # rates have changed since this alarm was set; another one is on its way
-        self._alarm = -1.0
-        self._catch_up()
-
-    def _schedule(
-        self, delay: float, priority: EventPriority, action: Callable[[Event], None]
-    ) -> None:
-        event = Event(self._env)
-        event._ok = True
-        event._value = None
-        event.callbacks.append(action)
-        self._env.schedule(event, priority, delay)
 
     # ------------------------------------------------------------------ running
 
@@ -115,13 +86,30 @@ class Kernel:
         self._stopped = True
 
     def run(self) -> None:
-        """Run until `stop` or until no event is left; an exception in a process is raised here."""
+        """Run until `stop` or until no event is left; an exception in a process is raised here.
+
+        When all events of an instant are over, the fluid moves on to its next completion that
+        somebody waits for or to SimPy's next event, whichever comes first.
+        """
         self._stopped = False
         collecting = gc.isenabled()
         gc.disable()  # events are many, short-lived and freed by their reference counts
-        step = self._env.step
+        env, fluid = self._env, self.fluid
+        queue, step = env._queue, env.step
         try:
             while not self._stopped:
+                coming = queue[0][0] if queue else inf
+                if coming > env._now:
+                    if fluid.changed or fluid.due <= coming * _ROUNDING:
+                        done = fluid.run(coming)
+                        if done:
+                            env._now = fluid.now
+                            for event in done:
+                                assert isinstance(event, Event)
+                                _fire(event)
+                                self.events += 1
+                            continue
+                    fluid.now = coming
                 step()
                 self.events += 1
         except EmptySchedule:
@@ -135,6 +123,16 @@ class Kernel:
         finally:
             if collecting:
                 gc.enable()
+
+
+def _fire(event: Event) -> None:
+    """Let an event happen now instead of queueing it: nothing else is left of this instant."""
+    event._ok = True
+    event._value = None
+    callbacks: list[Callable[[Event], None]] = event.callbacks
+    event.callbacks = None  # type: ignore[assignment]  # how SimPy marks what has happened
+    for callback in callbacks:
+        callback(event)
 
 
 class Mailbox:

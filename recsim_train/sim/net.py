@@ -30,8 +30,13 @@ class NetRuntime:
         self._bytes = shape.value_bytes(plan.experiment.model)
         self._whole = plan.net.graph.elements
         self._known: dict[tuple[str, int], Segment] = {}
-        half = isinstance(plan.net, TaggedNet) and plan.net.precision != "full"
-        self._sent_bytes = 2 if half else self._bytes
+
+    def elements_of(self, name: str) -> int:
+        """Parameters that an operation touches."""
+        if name in ("net_answered", "net_towards", "net_move"):
+            assert isinstance(self.program, TaggedNet)
+            return self.program.answered_elements(self.host)
+        return self.elements
 
     @property
     def elements(self) -> int:
@@ -44,7 +49,7 @@ class NetRuntime:
         """Work and sizes of an operation."""
         known = self._known.get((name, cut))
         if known is None:
-            known = segment_of(self.program, self.host, name, cut, self._batch)
+            known = segment_of(self.program, self.host, name, cut, self._batch, self._bytes)
             self._known[name, cut] = known
         return known
 
@@ -54,6 +59,11 @@ class NetRuntime:
             rows = arguments[1]
             assert isinstance(rows, GhostRows)
             return GhostPass(rows.ids)
+        if name in ("net_answered", "net_towards"):
+            assert isinstance(self.program, TaggedNet)
+            elements = self.program.answered_elements(self.host)
+            start = self.program.answered_start(self.host)
+            return GhostDense(elements, elements * self._bytes, start)
         if name == "net_whole":
             return GhostDense(self._whole, self._whole * self._bytes)
         if name in ("net_forward", "net_backward"):
@@ -61,12 +71,14 @@ class NetRuntime:
             assert isinstance(cut, int)
             out = self.segment(name, cut).out
             if isinstance(out, int):
-                return GhostBlock(out * self._sent_bytes)
-            return GhostParts(tuple(size * self._sent_bytes for size in out))
+                return GhostBlock(out)
+            return GhostParts(out)
         if name == "net_gradients":
             tape = arguments[0]
             assert isinstance(tape, GhostPass)
             shared = self.program.shared_numbers
+            if isinstance(self.program, TaggedNet) and self.program.outer:
+                shared *= 2  # with the moves that were kept back
             return NetGradients(
                 GhostDense(self.elements, self.elements * self._bytes),
                 GhostDense(shared, shared * self._bytes),

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from numbers import Real
-from types import UnionType
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
@@ -18,16 +16,15 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.segments import Segment
 from recsim_train.sim import cache, compression
+from recsim_train.sim.arguments import ARGUMENTS
 from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
 from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.ghosts import (
-    GhostBlock,
     GhostDense,
     GhostFeatures,
     GhostIds,
-    GhostParts,
     GhostRows,
 )
 from recsim_train.sim.jitter import Jitter
@@ -35,14 +32,14 @@ from recsim_train.sim.kernel import Handover, Kernel, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
-from recsim_train.sim.net import GhostPass, NetRuntime
+from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.pricing import Pricing, plus
 from recsim_train.sim.readers import SOURCE, Readers
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime, World
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
-from recsim_train.strategy.values import Batch, Block, Gradients, NetGradients
+from recsim_train.strategy.values import Batch, Block, Gradients
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import shape
 
@@ -280,7 +277,7 @@ class Runtime:
         name, arguments = effect.operation.name, effect.arguments
         if self.cache is not None and name in CACHE_OPERATIONS:
             return (yield from self.cache.compute(loop, name, arguments)), name, 0
-        wanted = _ARGUMENTS.get(name)
+        wanted = ARGUMENTS.get(name)
         if wanted is None:
             raise KeyError(f"no such operation: {name!r}")
         if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
@@ -307,7 +304,7 @@ class Runtime:
             ids=0 if counted is None else counted.ids,
             unique=0 if counted is None else counted.unique,
             tables=len(self.world.model.tables),
-            elements=self.elements if net is None else net.elements,
+            elements=self.elements if net is None else net.elements_of(name),
         )
         loop.waiting = "a core"
         work = plus(self.world.overhead(), seconds)
@@ -328,7 +325,7 @@ class Runtime:
                 GhostDense(self.elements, self.elements * self.bytes),
                 rows.as_gradient(),
             )
-        if name in ("snapshot", "drain", "block_step"):
+        if name in ("snapshot", "drain", "towards", "block_step"):
             return GhostDense(self.elements, self.elements * self.bytes)
         return None
 
@@ -476,26 +473,4 @@ _NAMES: dict[type, str] = {
     effects.Put: "put",
     effects.Take: "take",
     effects.Now: "now",
-}
-
-_ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
-    "deduplicate": (GhostIds,),
-    "forward_backward": (Batch, GhostRows),
-    "apply": (GhostDense,),
-    "load": (GhostDense,),
-    "snapshot": (),
-    "subtract": (GhostDense,),
-    "interpolate": (GhostDense, Real),
-    "block_step": (GhostDense, Real, Real),
-    "accumulate": (GhostDense,),
-    "drain": (),
-    "net_open": (Batch, GhostRows),
-    "net_forward": (GhostPass, int),
-    "net_receive": (GhostPass, int, GhostBlock | GhostParts),
-    "net_backward": (GhostPass, int),
-    "net_return": (GhostPass, int, GhostBlock | GhostParts),
-    "net_gradients": (GhostPass,),
-    "net_apply": (NetGradients, GhostDense),
-    "net_whole": (),
-    **compression.ARGUMENTS,
 }

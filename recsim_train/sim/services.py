@@ -7,6 +7,7 @@ activity: a client pays for all messages of an effect before the first one leave
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from recsim_train.data.counts import IdCounts, ShardCount
@@ -346,10 +347,24 @@ class DenseRuntime(Service):
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
         """Returns (dense difference, payload bytes)."""
-        self._check("Exchange", parameters)
+        if not isinstance(parameters, GhostDense):
+            raise TypeError(f"Exchange needs dense values, not {type(parameters).__name__}")
+        part = (parameters.start, parameters.start + parameters.elements)
         operation = "dense_elastic" if central == "old" else "dense_elastic_new"
-        payload = yield from self._talk(loop, "exchange", operation, sends=True, answers=True)
-        return GhostDense(self.elements, self.elements * self._bytes), payload
+        payload = yield from self._talk(
+            loop, "exchange", operation, sends=True, answers=True, part=part
+        )
+        return GhostDense(parameters.elements, parameters.size, parameters.start), payload
+
+    def _shards_of(self, part: tuple[int, int] | None) -> list[DenseShard]:
+        """What shards hold of a part of the central copy; those that hold none are left out."""
+        if part is None:
+            return list(self.plan.shards)
+        cut = [
+            replace(s, start=max(s.start, part[0]), stop=min(s.stop, part[1]))
+            for s in self.plan.shards
+        ]
+        return [s for s in cut if s.elements > 0]
 
     def _payload(self, shard: DenseShard, share: float | None) -> int:
         if share is None:
@@ -377,10 +392,12 @@ class DenseRuntime(Service):
         sends: bool,
         answers: bool,
         share: float | None = None,
+        part: tuple[int, int] | None = None,
     ) -> Steps:
         world, mine = self.world, loop.process.name
-        remote = [s for s in self.plan.shards if s.host.name != mine]
-        local = [s for s in self.plan.shards if s.host.name == mine]
+        shards = self._shards_of(part)
+        remote = [s for s in shards if s.host.name != mine]
+        local = [s for s in shards if s.host.name == mine]
         sizes = {s.index: self._payload(s, share) if sends else 0 for s in remote}
         sent = sum(map(request_messages, sizes.values()))
         out = plus(world.overhead(), world.messages(sent))

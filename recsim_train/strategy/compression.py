@@ -46,6 +46,11 @@ class Compression(Part):
         """Send a gradient or delta to the dense service."""
         await Push(service, value)
 
+    async def add(self, service: str, value: Dense, number: int) -> Dense:
+        """Add a difference to the dense service's copy; the answer is what was really sent."""
+        await Push(service, value, add=True)
+        return value
+
     async def all_reduce(self, value: Dense, group: str, number: int) -> Dense:
         """The mean of the members' gradients or deltas, as far as they are sent."""
         mean: Dense = await AllReduce(value, group)
@@ -117,6 +122,15 @@ class DCT(Compression):
             return
         await self._threshold(value, number)
         await Push(service, await Compute(SPARSIFY, value))
+
+    async def add(self, service: str, value: Dense, number: int) -> Dense:
+        if not self.sparse:
+            return await super().add(service, value, number)
+        await self._threshold(value, number)
+        sent = await Compute(SPARSIFY, value)
+        await Push(service, sent, add=True)
+        whole: Dense = await Compute(DENSIFY, sent)
+        return whole
 
     async def all_reduce(self, value: Dense, group: str, number: int) -> Dense:
         if not self.sparse:

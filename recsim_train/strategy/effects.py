@@ -98,10 +98,14 @@ class Pull(Effect[Dense]):
 @dataclass(slots=True, eq=False)
 class Push(Effect[None]):
     """Send a dense gradient, or the entries of one that are worth sending; each shard applies its
-    part with its own optimizer on arrival."""
+    part with its own optimizer on arrival.
+
+    ``add``: it is a difference, and each shard adds it to its copy instead of stepping with it.
+    """
 
     service: str
     gradient: Dense | Sparse
+    add: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -57,13 +57,7 @@ class FlatPS(Strategy):
         )
 
     def problems(self) -> list[str]:
-        found = self.compression.problems(self.pooling)
-        if self.compression.sparse and self.mode == "easgd":
-            found.append(
-                "easgd sends the parameters themselves, and only the shard knows the difference "
-                "that a threshold could thin out: use mode downpour, or compression.mode mp"
-            )
-        return found
+        return self.compression.problems(self.pooling)
 
     async def worker(self) -> None:
         step = self.downpour_step if self.mode == "downpour" else self.easgd_step
@@ -88,7 +82,8 @@ class FlatPS(Strategy):
     async def easgd_step(self, batch: Batch, iteration: int) -> None:
         await Compute(APPLY, await learn(batch, self.pooling))
         if iteration % self.every == self.every - 1:
-            await elastic_exchange(self.alpha)
+            number = iteration // self.every
+            await elastic_exchange(self.alpha, compression=self.compression, number=number)
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE))

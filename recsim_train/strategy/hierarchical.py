@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
+    DENSE,
     EMBEDDING,
+    DenseService,
     EmbeddingService,
     Group,
     Loop,
@@ -14,11 +16,31 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import AllReduce, Compute, Lookup, Update, batches
+from recsim_train.strategy.compression import Compression, NoCompression
+from recsim_train.strategy.effects import (
+    Agree,
+    AllReduce,
+    Compute,
+    Exchange,
+    Lookup,
+    Pull,
+    Update,
+    batches,
+)
 from recsim_train.strategy.net import NetRequest, through
-from recsim_train.strategy.operations import LOAD, NET_APPLY, NET_WHOLE
+from recsim_train.strategy.operations import (
+    BLOCK_STEP,
+    LOAD,
+    NET_ANSWERED,
+    NET_APPLY,
+    NET_MOVE,
+    NET_TOWARDS,
+    NET_WHOLE,
+)
+from recsim_train.strategy.parts import part
 
-HOSTS = "hosts"
+HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
+"""One replica's workers; hosts with one part of it, of all replicas; one replica's last loops."""
 
 
 @dataclass
@@ -49,22 +71,68 @@ class Hierarchical(Strategy):
         3.125e9, help="assumed bytes per second of a host's link, for choosing tags", minimum=1.0
     )
 
+    outer: Literal["none", "easgd", "ma", "bmuf"] = option(
+        "none", help="how groups are synchronised with each other; none: there is one group only"
+    )
+    sync: Literal["shadow", "foreground"] = option(
+        "shadow", help="outer synchronisation in a background thread, or every k iterations"
+    )
+    every: int = option(5, help="foreground: iterations between two outer syncs (k)", minimum=1)
+    alpha: float = option(
+        0.5, help="share of the way towards the synchronised weights", minimum=0.0, maximum=1.0
+    )
+    block_lr: float = option(1.0, help="bmuf: step of the global model", minimum=0.0)
+    block_momentum: float = option(
+        0.875, help="bmuf: momentum of that step (0: none)", minimum=0.0, maximum=1.0
+    )
+    compression: Compression = part(
+        NoCompression, help="what is left out of activations at cuts and of pooled embeddings"
+    )
+
+    def __post_init__(self) -> None:
+        self.ended = False
+        self.beside = self.outer != "none" and self.sync == "shadow"
+
     def topology(self, threads: int) -> Topology:
+        loops, last = [Loop("worker", self.worker)], "worker"
+        if self.beside:
+            loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
+        keep = self.compression.keep
+        embedding = EmbeddingService(
+            apply="together" if self.outer == "none" else "on_arrival", keep=keep
+        )
         return Topology(
-            loops=(Loop("worker", self.worker),),
-            services=(EmbeddingService(apply="together"),),
-            groups=(Group(HOSTS, loop="worker", size=self.hosts),),
+            loops=tuple(loops),
+            services=(embedding, DenseService()) if self.outer == "easgd" else (embedding,),
+            groups=(
+                Group(HOSTS, loop="worker", size=self.hosts),
+                Group(OWNERS, loop=last, size=self.hosts, across=True),
+                Group(GROUP, loop=last, size=self.hosts),
+            ),
             net=NetRequest(
                 "tags",
                 hosts=self.hosts,
                 pins=self.tags,
                 precision=self.precision,
+                keep=keep,
+                outer=self.outer != "none",
                 flops=self.flops,
                 bandwidth=self.bandwidth,
             ),
         )
 
+    def problems(self) -> list[str]:
+        if self.compression.sparse:
+            return [
+                "hierarchical composes compression.mode mp only: what its hosts share are parts of "
+                "one net, and a threshold is kept for whole tensors"
+            ]
+        if self.compression.keep is not None and self.precision != "full":
+            return ["compression.mode mp sends full values at its places: use precision full"]
+        return self.compression.problems("server")
+
     async def worker(self) -> None:
+        iteration = 0
         async for batch in batches():
             rows = await Lookup(EMBEDDING, batch.ids)
             gradients = await through(self.place.net, batch, rows, HOSTS)
@@ -73,7 +141,38 @@ class Hierarchical(Strategy):
             if self.place.net.shares:
                 shared = await AllReduce(shared, HOSTS, "sum")
             await Compute(NET_APPLY, gradients, shared)
-        self.trained = await AllReduce(await Compute(NET_WHOLE), HOSTS, "sum")
+            iteration += 1
+            if self.outer != "none" and not self.beside and iteration % self.every == 0:
+                await self.synchronise(last=False)
+        self.ended = True
+        if not self.beside:
+            if self.outer != "none":
+                await self.synchronise(last=True)
+            await self.assemble()
+
+    async def shadow(self) -> None:
+        last = False
+        while not last:
+            last = await Agree(self.ended, None if self.outer == "easgd" else OWNERS)
+            await self.synchronise(last)
+        await self.assemble()
+
+    async def synchronise(self, last: bool) -> None:
+        """One round with the hosts of other groups that answer for the same part of the net."""
+        mine = await Compute(NET_ANSWERED)
+        if self.outer == "easgd":
+            await Compute(NET_MOVE, await Exchange(DENSE, mine, self.alpha))
+            return
+        common = await AllReduce(mine, OWNERS)
+        if self.outer == "bmuf":
+            common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
+        share = 1.0 if last else self.alpha
+        await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
+
+    async def assemble(self) -> None:
+        """The whole net from what each host of the group answers for."""
+        self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def finish(self) -> None:
-        await Compute(LOAD, self.trained)
+        central = self.outer == "easgd"
+        await Compute(LOAD, await Pull(DENSE) if central else self.trained)

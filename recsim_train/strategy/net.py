@@ -58,6 +58,10 @@ class NetRequest:
     """Hosts of one group; 0: all trainers."""
     pins: str = ""
     precision: Literal["full", "float16", "bfloat16"] = "full"
+    keep: float | None = None
+    """Share of each example's values that crosses a cut (DCT); None: all."""
+    outer: bool = False
+    """Whether groups are synchronised with each other."""
     partition: Literal["field", "hash", "column"] = "field"
     top: Literal["replicated", "split"] = "replicated"
     flops: float = 1e10

@@ -58,6 +58,9 @@ BLOCK_STEP: Operation[Dense] = Operation(
     "(mean, rate, momentum) -> this loop's global model after D = momentum * D + rate * (mean - "
     "model), model += D",
 )
+TOWARDS: Operation[Dense] = Operation(
+    "towards", "(dense, share) -> share * (replica - value): the way from the replica to the value"
+)
 ACCUMULATE: Operation[None] = Operation(
     "accumulate", "(dense gradient): add to this loop's accumulator"
 )
@@ -71,7 +74,9 @@ THRESHOLD: Operation[None] = Operation(
 SPARSIFY: Operation[Sparse] = Operation(
     "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
 )
-DENSIFY: Operation[Dense] = Operation("densify", "(parts) -> the mean of sparse vectors")
+DENSIFY: Operation[Dense] = Operation(
+    "densify", "(parts, or one sparse vector) -> the mean of sparse vectors"
+)
 MASK: Operation[Masked] = Operation(
     "mask", "(block, share) -> the largest entries of every row, with their places"
 )
@@ -105,6 +110,15 @@ NET_APPLY: Operation[None] = Operation(
 NET_WHOLE: Operation[Dense] = Operation(
     "net_whole", "() -> the parameters that this host answers for, zero elsewhere [parameters]"
 )
+NET_ANSWERED: Operation[Dense] = Operation(
+    "net_answered", "() -> a copy of the parameters that this host answers for to other groups"
+)
+NET_TOWARDS: Operation[Dense] = Operation(
+    "net_towards", "(dense, share) -> share * (what this host answers for - value)"
+)
+NET_MOVE: Operation[None] = Operation(
+    "net_move", "(difference): what this host answers for -= value; shared parts with the next step"
+)
 ROW_NUMBERS: Operation[Block] = Operation(
     "row_numbers", "(ids) -> each id's row number over all tables, as it travels"
 )
@@ -135,6 +149,7 @@ OPERATIONS: tuple[Operation[object], ...] = (
     LOAD,
     SNAPSHOT,
     SUBTRACT,
+    TOWARDS,
     INTERPOLATE,
     BLOCK_STEP,
     ACCUMULATE,
@@ -147,6 +162,9 @@ OPERATIONS: tuple[Operation[object], ...] = (
     NET_GRADIENTS,
     NET_APPLY,
     NET_WHOLE,
+    NET_ANSWERED,
+    NET_TOWARDS,
+    NET_MOVE,
     THRESHOLD,
     SPARSIFY,
     DENSIFY,

@@ -29,6 +29,11 @@ class OptionSchema:
     parts: Mapping[str, Mapping[str, OptionSchema]] = field(default_factory=dict)
     """Of a part: the settings of each that may be chosen, by its name."""
 
+    @property
+    def written(self) -> str:
+        """The default as it would be written in the YAML."""
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
 
 def option_schemas(owner: type) -> dict[str, OptionSchema]:
     """The settings of a strategy's or a part's class, from its dataclass fields.
@@ -70,7 +75,7 @@ def _schema(owner: type, field: dataclasses.Field[object], hint: object) -> Opti
 
 def build(owner: type[T], options: Mapping[str, object]) -> T:
     """An instance with the chosen options, the parts among them made from their own options."""
-    known = option_schemas(owner)
+    known = option_schemas(owner) if options else {}
     given = {}
     for name, value in options.items():
         schema = known.get(name)

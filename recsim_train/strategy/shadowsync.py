@@ -17,8 +17,10 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
+from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import Agree, AllReduce, Compute, Pull, Put, Take, batches
 from recsim_train.strategy.operations import APPLY, BLOCK_STEP, INTERPOLATE, LOAD, SNAPSHOT
+from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import elastic_exchange, learn
 
 STOPPED = "stopped"
@@ -69,13 +71,16 @@ class ShadowSync(Strategy):
         "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
     )
 
+    compression: Compression = part(NoCompression, help=Compression.summary)
+
     def __post_init__(self) -> None:
         self.threads = 1
         self.ended: list[None] = []  # one entry per worker; threads may append at once
 
     def topology(self, threads: int) -> Topology:
         self.threads = threads
-        embedding = EmbeddingService(pooling=self.pooling)
+        embedding = EmbeddingService(pooling=self.pooling, keep=self.compression.keep)
+        thresholded = "push" if self.compression.sparse else None
         if self.sync == "shadow":
             worker = Loop("worker", self.worker, copies=threads)
             beside = Loop("shadow", self.shadow, consumes_batches=False)
@@ -84,7 +89,8 @@ class ShadowSync(Strategy):
             beside = Loop("meeting", self.meeting, consumes_batches=False)
         if self.algorithm == "easgd":
             loops = (worker, beside) if self.sync == "shadow" else (worker,)
-            return Topology(loops, services=(embedding, DenseService()))
+            services = (embedding, DenseService())
+            return Topology(loops, services=services, thresholded=thresholded)
         return Topology(
             loops=(worker, beside),
             services=(embedding,),
@@ -94,22 +100,34 @@ class ShadowSync(Strategy):
             else tuple(LocalQueue(name, threads) for name in (STOPPED, *GO)),
         )
 
+    def problems(self) -> list[str]:
+        found = self.compression.problems(self.pooling)
+        if self.compression.sparse and self.algorithm != "easgd":
+            found.append(
+                f"{self.algorithm} averages the parameters themselves, which have no small entries "
+                "to leave out: use algorithm easgd, or compression.mode mp"
+            )
+        if self.compression.sparse and self.central == "new":
+            found.append("central new is unknown to a worker that sends parts of a difference")
+        return found
+
     async def worker(self) -> None:
         async for batch in batches():
             await Compute(APPLY, await learn(batch, self.pooling))
         self.ended.append(None)
 
     async def shadow(self) -> None:
-        last = False
+        last, number = False, 0
         while not last:
             finished = len(self.ended) == self.threads
             last = await Agree(finished, None if self.algorithm == "easgd" else TRAINERS)
-            await self.synchronise(last)
+            await self.synchronise(last, number)
+            number += 1
 
-    async def synchronise(self, last: bool) -> None:
+    async def synchronise(self, last: bool, number: int) -> None:
         """One round. The last one leaves every replica of ma and bmuf at the common weights."""
         if self.algorithm == "easgd":
-            await elastic_exchange(self.alpha, self.central)
+            await elastic_exchange(self.alpha, self.central, self.compression, number)
             return
         common = await AllReduce(await Compute(SNAPSHOT), TRAINERS)
         if self.algorithm == "bmuf":
@@ -128,7 +146,7 @@ class ShadowSync(Strategy):
 
     async def stop(self, number: int) -> None:
         if self.algorithm == "easgd":
-            await elastic_exchange(self.alpha, self.central)
+            await elastic_exchange(self.alpha, self.central, self.compression, number - 1)
             return
         await Put(STOPPED, True)
         await Take(GO[number % 2])
@@ -143,7 +161,7 @@ class ShadowSync(Strategy):
             last = await Agree(running == 0, TRAINERS)
             number += 1
             running = sum([await Take(STOPPED) for _ in range(running)])
-            await self.synchronise(last)
+            await self.synchronise(last, number)
             for _ in range(running):
                 await Put(GO[number % 2], None)
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from recsim_train.strategy.base import DENSE, EMBEDDING
-from recsim_train.strategy.effects import Compute, Exchange, Lookup, Update
-from recsim_train.strategy.operations import DEDUPLICATE, FORWARD_BACKWARD, SNAPSHOT, SUBTRACT
+from recsim_train.strategy.compression import Compression
+from recsim_train.strategy.effects import Compute, Exchange, Lookup, Pull, Update
+from recsim_train.strategy.operations import (
+    DEDUPLICATE,
+    FORWARD_BACKWARD,
+    SNAPSHOT,
+    SUBTRACT,
+    TOWARDS,
+)
 from recsim_train.strategy.values import Batch, Dense
 
 
@@ -20,7 +27,21 @@ async def learn(batch: Batch, pooling: Literal["server", "worker"]) -> Dense:
     return gradients.dense
 
 
-async def elastic_exchange(alpha: float, central: Literal["old", "new"] = "old") -> None:
-    """Pull replica and central copy towards each other; concurrent steps of others survive."""
+async def elastic_exchange(
+    alpha: float,
+    central: Literal["old", "new"] = "old",
+    compression: Compression | None = None,
+    number: int = 0,
+) -> None:
+    """Pull replica and central copy towards each other; concurrent steps of others survive.
+
+    Only differences have small entries to leave out. With a sparse ``compression`` the loop
+    therefore fetches the central copy, and both sides move by those entries of the difference that
+    are sent; ``number`` counts this loop's exchanges.
+    """
+    if compression is not None and compression.sparse:
+        difference = await Compute(TOWARDS, await Pull(DENSE), alpha)
+        await Compute(SUBTRACT, await compression.add(DENSE, difference, number))
+        return
     replica = await Compute(SNAPSHOT)
     await Compute(SUBTRACT, await Exchange(DENSE, replica, alpha, central))

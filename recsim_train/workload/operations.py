@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.workload import shape
+from recsim_train.workload import cache, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
 from recsim_train.workload.graph import graph_of
@@ -241,80 +241,10 @@ def _last_segment(s: Scope) -> Work:
     return add(LOSS, _segment(s))
 
 
-def row_numbers(s: Scope) -> Work:
-    """Each of ``ids`` ids plus its table's first row."""
-    return {"stream_byte": 5 * shape.ID_BYTES * s.ids, "call": 14, "interpreter": 6}
-
-
-def virtual_ids(s: Scope) -> Work:
-    """Sort the ``ids`` ids of all trainers, find the batch's own among the ``unique`` ones."""
-    own = s.batch * sum(shape.mean_ids(s.model, t) for t in range(len(s.model.tables)))
-    return {
-        "unique_id": s.ids,
-        "gather_row": own,
-        "stream_byte": shape.ID_BYTES * (4 * s.ids + 5 * s.unique + 6 * own),
-        "call": 30,
-        "interpreter": 20,
-    }
-
-
-def probe(s: Scope) -> Work:
-    """Which of ``unique`` own rows are in the ``elements`` slots of a cache; ``ids``: the virtual
-    ids, among which they are found."""
-    return {
-        "gather_row": s.unique,
-        "scatter_row": s.unique,
-        "stream_byte": shape.ID_BYTES * (4 * s.ids + 8 * s.unique + 2 * s.elements),
-        "call": 60,
-        "interpreter": 40,
-    }
-
-
-def _moved_rows(s: Scope, gathered: float, scattered: float) -> Work:
-    """Rows with their optimizer's state out of a table, and into one."""
-    row = shape.stored_row_bytes(s.model, s.training)
-    return {
-        "gather_row": gathered,
-        "gather_byte": row * gathered,
-        "scatter_row": scattered,
-        "scatter_byte": row * scattered,
-        "stream_byte": 2 * row * gathered + 2 * row * scattered,
-        "call": 8 * (gathered > 0) + 8 * (scattered > 0) + 6,
-        "interpreter": 10,
-    }
-
-
-def fill(s: Scope) -> Work:
-    """``ids`` rows leave the cache, ``unique`` ones come into it."""
-    return _moved_rows(s, s.ids, s.unique)
-
-
-def cached_rows(s: Scope) -> Work:
-    """``unique`` cached rows into a table of ``ids`` rows that is zero elsewhere."""
-    row = shape.row_bytes(s.model)
-    return {
-        "gather_row": s.unique,
-        "gather_byte": row * s.unique,
-        "stream_byte": row * (s.ids + 3 * s.unique),
-        "call": 6,
-        "interpreter": 6,
-    }
-
-
 def update_cached(s: Scope) -> Work:
     """The row optimizer's step on ``unique`` cached rows."""
     picked = {"stream_byte": 2 * shape.row_bytes(s.model) * s.unique, "call": 3, "interpreter": 3}
     return add(picked, _apply_rows(s, s.unique))
-
-
-def fetch_rows(s: Scope) -> Work:
-    """Shard: read ``unique`` rows with their optimizer's state."""
-    return _moved_rows(s, s.unique, 0)
-
-
-def store_rows(s: Scope) -> Work:
-    """Shard: overwrite ``unique`` rows and their optimizer's state."""
-    return _moved_rows(s, 0, s.unique)
 
 
 _ENTRY: Work = {"interpreter": 5}
@@ -329,6 +259,7 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "load": _streams(2, 2, 1),
     "snapshot": _streams(2, 2, 3),
     "subtract": _streams(3, 2, 1),
+    "towards": _streams(5, 4, 5),
     "interpolate": _streams(3, 2, 1),
     "block_step": _streams(13, 7, 10),
     "accumulate": _streams(3, 2, 1),
@@ -342,13 +273,16 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "net_gradients": _segment,
     "net_apply": dense_step,
     "net_whole": _streams(3, 6, 8),
-    "row_numbers": row_numbers,
-    "virtual_ids": virtual_ids,
-    "probe": probe,
-    "fill": fill,
-    "cached_rows": cached_rows,
+    "net_answered": _streams(2, 5, 6),
+    "net_towards": _streams(5, 8, 9),
+    "net_move": _streams(3, 5, 5),
+    "row_numbers": cache.row_numbers,
+    "virtual_ids": cache.virtual_ids,
+    "probe": cache.probe,
+    "fill": cache.fill,
+    "cached_rows": cache.cached_rows,
     "update_cached": update_cached,
-    "flush": fetch_rows,
+    "flush": cache.fetch_rows,
     # the client's side of Lookup and Update
     "route_ids": route_ids,
     "assemble_rows": assemble_rows,
@@ -358,8 +292,8 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "lookup_rows": lookup_rows,
     "update_pooled": update_pooled,
     "update_rows": update_rows,
-    "fetch_rows": fetch_rows,
-    "store_rows": store_rows,
+    "fetch_rows": cache.fetch_rows,
+    "store_rows": cache.store_rows,
     "dense_read": _streams(2, 2, 3),
     "dense_apply": dense_step,
     "dense_elastic": _streams(8, 4, 7),

@@ -30,7 +30,8 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
-from recsim_train.workload.shape import dense_tensors, layers
+from recsim_train.workload.graph import graph_of
+from recsim_train.workload.shape import dense_tensors
 
 PROFILE = str(Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml")
 ROLES = {
@@ -171,7 +172,8 @@ def tolerance(plan: Plan, share: float, refresh: int, intervals: int) -> float:
     deviation of their mean falls with the root of their number. The mean of many is normal; the
     bound holds with probability 99.9 %.
     """
-    sides = [max(pair) for pair in layers(plan.experiment.model)]
+    operators = graph_of(plan.experiment.model).operators
+    sides = [max(o.parameters[0]) for o in operators if o.kind == "linear"]
     weights = dense_tensors(plan.experiment.model)[::2]
     assert [b - a for a, b in layout(plan.experiment.model).large] == weights[:3]
     each = sum(

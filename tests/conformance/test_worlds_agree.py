@@ -20,8 +20,8 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.config.load import load_cluster
-from recsim_train.executor.kernels import KERNELS
 from recsim_train.executor.launch import execute
+from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
@@ -61,6 +61,10 @@ SHADOWS = {
     f"s-{name}": StrategyChoice(kind="shadowsync", options={"algorithm": name})
     for name in ("easgd", "ma", "bmuf")
 }
+SHADOWS["s-easgd, thresholded"] = StrategyChoice(
+    kind="shadowsync",
+    options={"compression": {"kind": "dct", "density": 1.0, "refresh": 1}},
+)
 CASES = [("servers", name) for name in STRATEGIES] + [
     ("readers", "downpour"),
     ("readers", "rows"),
@@ -76,6 +80,7 @@ CASES = [("servers", name) for name in STRATEGIES] + [
 SHADOW_CASES = [
     ("servers", "s-easgd"),
     ("servers", "s-ma"),
+    ("servers", "s-easgd, thresholded"),
     ("readers", "s-bmuf"),
     ("no servers", "s-easgd"),
     ("one process", "s-ma"),

@@ -148,8 +148,10 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
         stub = tables = ReplicatedTables(plan, group, size)
         slices = [TableSlice(t, 0, len(rows)) for t, rows in enumerate(tables.tables)]
         shards = [((s,), rows) for s, rows in zip(slices, tables.tables, strict=True)]
-    held = plan.net.held(rank) if isinstance(plan.net, TaggedNet) else None
-    replica = Replica(spec.model, spec.training, spec.seed, held)
+    held, everywhere = None, 0
+    if isinstance(plan.net, TaggedNet):
+        held, everywhere = plan.net.held(rank), plan.net.shared_numbers
+    replica = Replica(spec.model, spec.training, spec.seed, held, everywhere)
     context = LoopContext(
         instance=f"trainer[{rank}]",
         label="worker[0]",

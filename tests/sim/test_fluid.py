@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsim_train.sim import fluid_layout as lay
 from recsim_train.sim.fluid import Activity, Fluid, Resource
 
 
@@ -186,10 +187,11 @@ def test_only_the_touched_component_is_solved() -> None:
     fluid.add(near, 1.0)
     watched = [fluid.add(far, 1.0), fluid.add(far, 1.0)]
     assert fluid.rate_of(watched[0]) == 0.5
-    before = far._version
+    before = fluid.block.ints[far.address + lay.K_FROZEN]
     fluid.add(near, 1.0)
     assert fluid.next_completion() == 2.0
-    assert far._version == before
+    assert fluid.block.ints[near.address + lay.K_FROZEN] > before
+    assert fluid.block.ints[far.address + lay.K_FROZEN] == before
 
 
 def test_removing_gives_back_what_was_left_and_the_capacity() -> None:
@@ -244,4 +246,4 @@ def test_long_runs_do_not_lose_digits() -> None:
     while (due := fluid.next_completion()) is not None:
         fluid.advance(due)
     assert fluid.used()[0] == pytest.approx(total, rel=1e-9)
-    assert link._demand == 0.0
+    assert fluid.block.floats[link.address + lay.R_DEMAND] == 0.0

@@ -109,8 +109,15 @@ def plan(kind: str, **options: Any) -> object:
 
 
 def test_what_does_not_fit_together_is_known_before_anything_starts() -> None:
-    with pytest.raises(UserError, match=r"^flat_ps: easgd sends the parameters themselves"):
-        plan("flat_ps", mode="easgd", compression={"kind": "dct"})
+    for algorithm in ("ma", "bmuf"):
+        with pytest.raises(UserError, match=f"{algorithm} averages the parameters themselves"):
+            plan("shadowsync", algorithm=algorithm, compression={"kind": "dct"})
+    with pytest.raises(UserError, match="central new is unknown to a worker"):
+        plan("shadowsync", central="new", compression={"kind": "dct"})
+    with pytest.raises(UserError, match=r"hierarchical composes compression\.mode mp only"):
+        plan("hierarchical", hosts=1, compression={"kind": "dct"})
+    assert plan("flat_ps", mode="easgd", compression={"kind": "dct"})
+    assert plan("shadowsync", compression={"kind": "dct", "mode": "both"})
     for kind in ("flat_ps", "allreduce"):
         for mode in ("mp", "both"):
             part = {"kind": "dct", "mode": mode}

@@ -1,0 +1,70 @@
+"""The tagged graph of a net that is cut over hosts, as a figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recsim_train.report.compare import Comparison
+from recsim_train.report.drawing import (
+    COLOURS,
+    GRID,
+    INK,
+    SPARE,
+    Picture,
+    finish,
+    new_figure,
+    style,
+)
+
+_HOSTS = (COLOURS["lookup"], COLOURS["push"], COLOURS["pull"], COLOURS["exchange"], *SPARE)
+_SHARED = "#D0D0D0"
+
+
+def net_figure(c: Comparison, name: str) -> Picture | None:
+    """Operators by level (a cut lies between two), coloured by the host that runs them; None where
+    no net is cut along tags."""
+    net = c.simulated.manifest.get("plan", {}).get("net")
+    if not isinstance(net, dict) or net.get("kind") != "tagged":
+        return None
+    places = _places(net["operators"])
+    rows = 1 + max(row for _, row in places.values())
+    columns = 1 + max(column for column, _ in places.values())
+    with style():
+        figure, (axes,) = new_figure(1.2 + 0.62 * rows)
+        for operator in net["operators"]:
+            for value in operator["inputs"]:
+                (x0, y0), (x1, y1) = places[value], places[operator["name"]]
+                arrow = {"arrowstyle": "-|>", "color": GRID, "shrinkA": 16, "shrinkB": 16}
+                axes.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)
+        for operator in net["operators"]:
+            x, y = places[operator["name"]]
+            tag = operator["tag"]
+            shade = _SHARED if tag == "dp" else _HOSTS[int(tag.split()[1]) % len(_HOSTS)]
+            label = f"{operator['name']}\n{tag}"
+            box = {"boxstyle": "round,pad=0.35", "facecolor": shade, "edgecolor": "none"}
+            axes.text(x, y, label, ha="center", va="center", fontsize=8, color="#111111", bbox=box)
+        for cut, messages in enumerate(net["cuts"]):
+            size = sum(m["bytes"] for m in messages if m["source"] != m["target"])
+            line = ([cut + 0.5] * 2, [-0.45, rows - 0.5])
+            axes.plot(*line, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+            text = f"cut {cut}\n{size / 2**10:,.0f} KiB"
+            axes.text(cut + 0.5, -0.75, text, ha="center", va="center", fontsize=8, color=INK)
+        axes.set_xlim(-0.6, columns - 0.4)
+        axes.set_ylim(rows - 0.4, -1.1)
+        axes.axis("off")
+        title = (
+            f"{c.label}: operators of a group of {net['hosts']} hosts by level; dp: each host on "
+            "its own examples; cuts with the bytes that hosts send each other, forward"
+        )
+        return finish(figure, name, title)
+
+
+def _places(operators: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """(column, row) of each operator: its level, and its turn in it."""
+    taken: dict[int, int] = {}
+    found = {}
+    for operator in operators:
+        level = int(operator["level"])
+        found[str(operator["name"])] = (level, taken.get(level, 0))
+        taken[level] = taken.get(level, 0) + 1
+    return found

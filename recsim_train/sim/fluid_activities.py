@@ -1,0 +1,158 @@
+"""Activities start and end, and their resources learn of it."""
+
+from __future__ import annotations
+
+from recsim_train.sim.fluid_fill import leave, sync, touch
+from recsim_train.sim.fluid_heaps import merge, pop
+from recsim_train.sim.fluid_layout import (
+    A_CHILD,
+    A_FINISH,
+    A_GROUP,
+    A_SERIAL,
+    A_SIBLING,
+    A_WORDS,
+    A_WORK,
+    DIGITS,
+    DIRTY_RESOURCES,
+    DONE,
+    DONE_LAST,
+    FREE_ACTIVITY,
+    G_LEFT,
+    G_NEXT,
+    K_CLOCK,
+    K_COUNT,
+    K_HOT,
+    K_LEVEL,
+    K_RATE,
+    K_ROOT,
+    K_SINCE,
+    K_STARTS,
+    K_USES,
+    K_WEIGHT,
+    R_CAP_LOW,
+    R_COUNT,
+    R_DEMAND,
+    R_DIRTY,
+    R_NEXT_DIRTY,
+    R_PEAK,
+    R_TOTAL,
+    R_TOUCHES,
+    R_USED,
+    R_USERS,
+    SERIAL,
+    TOP,
+    Floats,
+    Ints,
+    compiled,
+)
+
+# ---------------------------------------------------------------- activities
+
+
+@compiled
+def _sum(f: Floats, i: Ints, resource: int) -> None:
+    """Sum anew what a resource's users consume: differences drift."""
+    total = demand = 0.0
+    users = i[resource + R_USERS]
+    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+        pull = f[i[at + 1] + 1]
+        total += pull
+        demand += pull * f[i[at] + K_LEVEL]
+    f[resource + R_TOTAL] = f[resource + R_PEAK] = total
+    f[resource + R_DEMAND] = demand
+
+
+@compiled
+def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
+    """The number of a kind's activities changes."""
+    before = i[kind + K_COUNT]
+    count = before + by
+    i[kind + K_COUNT] = count
+    weight, level = f[kind + K_WEIGHT], f[kind + K_LEVEL]
+    uses = i[kind + K_USES]
+    use, rest = kind + K_HOT, kind + K_HOT + 2 * uses
+    for _ in range(uses):
+        resource = i[use]
+        moved = by * weight * f[rest]
+        f[use + 1] = count * weight * f[rest]
+        users = i[resource + R_USERS]
+        if before == 0:
+            place = i[resource + R_COUNT]
+            i[users + 2 * place], i[users + 2 * place + 1] = kind, use
+            i[rest + 1] = place
+            i[resource + R_COUNT] += 1
+            f[resource + R_CAP_LOW] = min(f[resource + R_CAP_LOW], level)
+        elif count == 0:
+            i[resource + R_COUNT] -= 1
+            place, last = i[rest + 1], users + 2 * i[resource + R_COUNT]
+            other, its_use = i[last], i[last + 1]
+            i[users + 2 * place], i[users + 2 * place + 1] = other, its_use
+            i[its_use + 2 * i[other + K_USES] + 1] = place
+        f[resource + R_TOTAL] += moved
+        f[resource + R_DEMAND] += moved * level
+        f[resource + R_PEAK] = max(f[resource + R_PEAK], f[resource + R_TOTAL])
+        i[resource + R_TOUCHES] += 1
+        if (
+            i[resource + R_TOUCHES] & 1023 == 0
+            or f[resource + R_TOTAL] < f[resource + R_PEAK] * DIGITS
+        ):
+            _sum(f, i, resource)
+        if i[resource + R_DIRTY] == 0:
+            i[resource + R_DIRTY] = 1
+            i[resource + R_NEXT_DIRTY] = i[DIRTY_RESOURCES]
+            i[DIRTY_RESOURCES] = resource
+        use += 2
+        rest += 2
+    if count == 0:
+        leave(f, i, kind, now)
+    touch(i, kind)
+
+
+@compiled
+def start(f: Floats, i: Ints, now: float, kind: int, work: float, group: int) -> None:
+    """Start an activity now."""
+    if i[kind + K_COUNT]:
+        sync(f, i, kind, now)
+    else:
+        f[kind + K_CLOCK] = f[kind + K_RATE] = f[kind + K_STARTS] = 0.0
+        f[kind + K_SINCE] = now
+        i[kind + K_ROOT] = 0
+    activity = i[FREE_ACTIVITY]
+    if activity:
+        i[FREE_ACTIVITY] = i[activity + A_SIBLING]
+    else:
+        activity = i[TOP]
+        i[TOP] += A_WORDS
+    clock = f[kind + K_CLOCK]
+    f[activity + A_FINISH] = clock + work
+    f[activity + A_WORK] = work
+    i[activity + A_SERIAL] = i[SERIAL]
+    i[SERIAL] += 1
+    i[activity + A_GROUP] = group
+    i[activity + A_CHILD] = i[activity + A_SIBLING] = 0
+    root = i[kind + K_ROOT]
+    i[kind + K_ROOT] = merge(f, i, root, activity) if root else activity
+    f[kind + K_STARTS] += clock
+    change(f, i, kind, 1, now)
+
+
+@compiled
+def end(f: Floats, i: Ints, kind: int, charged: float) -> None:
+    """Take away the activity that finishes first, of whose work ``charged`` was done."""
+    activity = i[kind + K_ROOT]
+    f[kind + K_STARTS] -= f[activity + A_FINISH] - f[activity + A_WORK]
+    uses = i[kind + K_USES]
+    use = kind + K_HOT
+    for _ in range(uses):
+        f[i[use] + R_USED] += charged * f[use + 2 * uses]
+        use += 2
+    group = i[activity + A_GROUP]
+    i[group + G_LEFT] -= 1
+    if i[group + G_LEFT] == 0:
+        i[group + G_NEXT] = 0
+        if i[DONE]:
+            i[i[DONE_LAST] + G_NEXT] = group
+        else:
+            i[DONE] = group
+        i[DONE_LAST] = group
+    i[kind + K_ROOT] = pop(f, i, activity)

@@ -1,0 +1,262 @@
+"""What Python calls of the compiled half of `recsim_train.sim.fluid`: time moves.
+
+Compiled by numba at first use (some 15 seconds) and cached beside this file. The cache itself looks
+at this file only, so what is compiled here also depends on a stamp of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_train.sim import (
+    fluid_activities,
+    fluid_cells,
+    fluid_fill,
+    fluid_heaps,
+    fluid_layout,
+)
+from recsim_train.sim.fluid_activities import change, end, start
+from recsim_train.sim.fluid_cells import solve
+from recsim_train.sim.fluid_fill import sync
+from recsim_train.sim.fluid_heaps import drop, heapify, merge, pop, set_due
+from recsim_train.sim.fluid_layout import (
+    A_CHILD,
+    A_FINISH,
+    A_SERIAL,
+    A_SIBLING,
+    A_WORK,
+    C_FIRST,
+    DONE,
+    E_DUE,
+    E_KIND,
+    FREE_ACTIVITY,
+    HEAP,
+    HEAP_SIZE,
+    K_AT,
+    K_CLOCK,
+    K_COUNT,
+    K_KEY,
+    K_RATE,
+    K_ROOT,
+    K_SINCE,
+    K_STARTS,
+    K_USES,
+    K_WEIGHT,
+    PENDING,
+    R_CLOCK,
+    R_COUNT,
+    R_DUE,
+    R_HELD,
+    R_LEVEL,
+    R_NEXT,
+    R_SINCE,
+    R_USED,
+    R_USERS,
+    ROUNDING,
+    SCRATCH,
+    Floats,
+    Ints,
+    compiled,
+    entry,
+)
+
+# ---------------------------------------------------------------- time
+
+
+@compiled
+def _list(f: Floats, i: Ints, kind: int, size: int) -> int:
+    """Add a kind that is due to the scratch, by when its first activity was started."""
+    place = i[SCRATCH] + 2 * size
+    f[place] = i[i[kind + K_ROOT] + A_SERIAL]
+    i[place + 1] = kind
+    return size + 1
+
+
+@compiled
+def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
+    """Put all kinds that are due by ``limit`` into the scratch, as a heap; how many.
+
+    In one instant the order is that of the starts: dues differ by nothing but rounding.
+    """
+    size = 0
+    while i[HEAP_SIZE]:
+        entry = i[i[HEAP] + 1]
+        if f[entry + E_DUE] > limit:
+            break
+        kind = i[entry + E_KIND]
+        if kind:
+            size = _list(f, i, kind, size)
+        else:
+            resource = i[entry + C_FIRST]
+            while resource:
+                if i[resource + R_HELD] and f[resource + R_DUE] <= limit:
+                    users = i[resource + R_USERS]
+                    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+                        kind = i[at]
+                        if i[kind + K_AT] == resource:
+                            left = f[kind + K_KEY] - f[resource + R_CLOCK]
+                            due = f[resource + R_SINCE] + left / f[resource + R_LEVEL]
+                            if due <= limit:
+                                size = _list(f, i, kind, size)
+                resource = i[resource + R_NEXT]
+        set_due(f, i, entry, inf)  # it is solved again before time moves
+    heapify(f, i, i[SCRATCH], size)
+    return size
+
+
+@compiled
+def _complete(f: Floats, i: Ints, now: float) -> None:
+    """Finish everything that is due at the present instant, in order."""
+    size = _due_kinds(f, i, now * (1.0 + ROUNDING))
+    base = i[SCRATCH]
+    while size:
+        kind = i[base + 1]
+        size = drop(f, i, base, size)
+        sync(f, i, kind, now)
+        at = i[kind + K_AT]
+        rate = f[at + R_LEVEL] * f[kind + K_WEIGHT] if at else f[kind + K_RATE]
+        reach = max(f[kind + K_CLOCK], f[i[kind + K_ROOT] + A_FINISH]) + rate * now * ROUNDING
+        ended = 0
+        while i[kind + K_ROOT] and f[i[kind + K_ROOT] + A_FINISH] <= reach:
+            end(f, i, kind, f[i[kind + K_ROOT] + A_WORK])
+            ended += 1
+        change(f, i, kind, -ended, now)
+
+
+@compiled
+def _apply(f: Floats, i: Ints, now: float, pending: int) -> None:
+    """Start the first ``pending`` entries of the list of changes."""
+    at = i[PENDING]
+    for _ in range(pending):
+        kind, group = i[at], i[at + 2]
+        if kind > 0:
+            start(f, i, now, kind, f[at + 1], group)
+        else:
+            fan = -kind
+            for item in range(fan + 1, fan + 1 + 2 * i[fan], 2):
+                start(f, i, now, i[item], f[item + 1], group)
+        at += 3
+
+
+@compiled
+def _clock(f: Floats, i: Ints, kind: int, now: float) -> float:
+    """Reading of a kind's clock now."""
+    at = i[kind + K_AT]
+    rate, reading = f[kind + K_RATE], now
+    if at:
+        rate = f[kind + K_WEIGHT]
+        reading = f[at + R_CLOCK] + f[at + R_LEVEL] * (now - f[at + R_SINCE])
+    clock: float = f[kind + K_CLOCK] + rate * (reading - f[kind + K_SINCE])
+    return clock
+
+
+# ---------------------------------------------------------------- called from Python
+
+
+def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
+    """The functions that Python calls, cached under ``stamp``, too."""
+
+    @entry
+    def apply(f: Floats, i: Ints, now: float, pending: int) -> None:
+        """Start what is in the list of changes, without solving."""
+        _ = stamp
+        _apply(f, i, now, pending)
+
+    @entry
+    def run(f: Floats, i: Ints, now: float, until: float, pending: int) -> float:
+        """Move on until a group is finished or ``until`` is reached.
+
+        Where groups are finished (chained from ``DONE``) returns when; otherwise when the next
+        activity is (inf: never), which is after ``until``.
+        """
+        _ = stamp
+        _apply(f, i, now, pending)
+        i[DONE] = 0
+        while True:
+            if until > now:
+                solve(f, i, now)
+            due = f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
+            if due == inf or due > until * (1.0 + ROUNDING):
+                return due
+            now = max(now, min(due, until))
+            _complete(f, i, now)
+            if i[DONE]:
+                return now
+
+    @entry
+    def cancel(f: Floats, i: Ints, now: float, kind: int, serial: int) -> float:
+        """Stop an activity before its end; returns the work left, -1 where it is not running."""
+        _ = stamp
+        sync(f, i, kind, now)
+        clock = f[kind + K_CLOCK]
+        left = -1.0
+        kept = 0
+        while i[kind + K_COUNT] and i[kind + K_ROOT]:  # rare, so it may take all of them apart
+            activity = i[kind + K_ROOT]
+            if i[activity + A_SERIAL] == serial:
+                left = max(0.0, f[activity + A_FINISH] - clock)
+                end(f, i, kind, f[activity + A_WORK] - left)
+                continue
+            i[kind + K_ROOT] = pop(f, i, activity)
+            i[FREE_ACTIVITY] = i[activity + A_SIBLING]
+            i[activity + A_SIBLING] = kept
+            i[activity + A_CHILD] = 0
+            kept = activity
+        while kept:
+            after = i[kept + A_SIBLING]
+            i[kept + A_SIBLING] = 0
+            root = i[kind + K_ROOT]
+            i[kind + K_ROOT] = merge(f, i, root, kept) if root else kept
+            kept = after
+        if left >= 0.0:
+            change(f, i, kind, -1, now)
+        return left
+
+    @entry
+    def used(f: Floats, i: Ints, now: float, resources: Ints) -> Floats:
+        """Units consumed so far of each of ``resources``."""
+        _ = stamp
+        found = np.zeros(resources.size)
+        for index in range(resources.size):
+            resource = resources[index]
+            total = f[resource + R_USED]
+            users = i[resource + R_USERS]
+            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+                kind, use = i[at], i[at + 1]
+                done = i[kind + K_COUNT] * _clock(f, i, kind, now) - f[kind + K_STARTS]
+                total += done * f[use + 2 * i[kind + K_USES]]
+            found[index] = total
+        return found
+
+    @entry
+    def peek(f: Floats, i: Ints, now: float, pending: int) -> float:
+        """When the next activity is finished (inf: never) if nothing changes any more."""
+        _ = stamp
+        _apply(f, i, now, pending)
+        solve(f, i, now)
+        return f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
+
+    @entry
+    def resume(f: Floats, i: Ints, now: float, kind: int, work: float, group: int) -> None:
+        """Start one activity of a group that exists."""
+        _ = stamp
+        start(f, i, now, kind, work, group)
+
+    return apply, run, cancel, used, peek, resume
+
+
+def _stamp() -> str:
+    found = []
+    for module in (fluid_layout, fluid_heaps, fluid_fill, fluid_cells, fluid_activities):
+        assert module.__file__ is not None
+        status = Path(module.__file__).stat()
+        found.append(f"{status.st_size}.{status.st_mtime_ns}")
+    return " ".join(found)
+
+
+apply, run, cancel, used, peek, resume = _compile(_stamp())

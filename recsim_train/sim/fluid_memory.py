@@ -1,0 +1,146 @@
+"""The block of memory of one `recsim_train.sim.fluid.Fluid`, and the records that Python makes."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import cast
+
+import numpy as np
+
+from recsim_train.sim import fluid_layout as lay
+
+
+class Block:
+    """Words in two views, and what is laid out in them; see `recsim_train.sim.fluid_layout`."""
+
+    def __init__(self, pending: int) -> None:
+        self.kinds = 0
+        """Records of kinds."""
+        self.resources = 0
+        self._holds = 0
+        self._view(_aligned(1 << 13))
+        self.ints[lay.TOP] = lay.HEAD_WORDS
+        self.pending = self.take(3 * pending)
+        self.ints[lay.PENDING] = self.pending
+        self._fit()
+
+    def _view(self, words: lay.Floats) -> None:
+        self.f = words
+        self.i: lay.Ints = words.view(np.int64)
+        self.floats = cast("memoryview[float]", words.data)
+        self.ints: memoryview[int] = self.i.data
+
+    def take(self, words: int) -> int:
+        """A new record of zeros."""
+        self.ensure(words)
+        address = self.ints[lay.TOP]
+        self.ints[lay.TOP] = address + words
+        return address
+
+    def ensure(self, words: int) -> None:
+        """Make the block large enough for so many more words."""
+        wanted = self.ints[lay.TOP] + words
+        if wanted > self.f.size:
+            larger = _aligned(max(wanted, self.f.size + self.f.size // 2))
+            larger[: self.f.size] = self.f
+            self._view(larger)
+
+    def align(self) -> None:
+        """Let the next record start with a cache line."""
+        self.take(-self.ints[lay.TOP] % 8)
+
+    def _fit(self) -> None:
+        """Give the heaps room for all kinds and resources."""
+        records = self.kinds + self.resources
+        if records >= self._holds:
+            self._holds = 2 * records + 64
+            size = self.ints[lay.HEAP_SIZE]
+            old, new = self.ints[lay.HEAP], self.take(self._holds + 1)
+            self.i[new : new + size + 1] = self.i[old : old + size + 1]
+            self.ints[lay.HEAP] = new
+            self.ints[lay.SCRATCH] = self.take(2 * self._holds)
+            self.ints[lay.LIST] = self.take(self._holds)
+
+    def resource(self, capacity: float) -> int:
+        """A new resource, and a cell in case that it needs one."""
+        self.align()
+        address = self.take(lay.R_WORDS)
+        floats = self.floats
+        floats[address + lay.R_CAPACITY] = capacity
+        for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
+            floats[address + field] = inf
+        cell = self.take(lay.C_WORDS)
+        self.ints[cell + lay.C_NEXT] = self.ints[lay.FREE_CELL]
+        self.ints[lay.FREE_CELL] = cell
+        self.resources += 1
+        self._fit()
+        return address
+
+    def users(self, resource: int, room: int) -> None:
+        """Give a resource room for so many kinds that use it at a time."""
+        new = self.take(2 * room)
+        old, size = self.ints[resource + lay.R_USERS], 2 * self.ints[resource + lay.R_COUNT]
+        self.i[new : new + size] = self.i[old : old + size]
+        self.ints[resource + lay.R_USERS] = new
+
+    def kind(
+        self, uses: list[tuple[int, float]], cap: float, weight: float, pool: list[int]
+    ) -> int:
+        """A kind with (resource, coefficient) uses; ``pool``: records of this size to use again."""
+        # a record that went out of use in this instant is still among the changes
+        if pool and not self.ints[pool[-1] + lay.K_DIRTY]:
+            address = pool.pop()
+        else:
+            self.align()
+            address = self.take(lay.K_BEFORE + lay.K_HOT + 4 * len(uses)) + lay.K_BEFORE
+            self.kinds += 1
+            self._fit()
+        floats, ints = self.floats, self.ints
+        floats[address + lay.K_CAP] = cap
+        floats[address + lay.K_WEIGHT] = weight
+        floats[address + lay.K_LEVEL] = cap / weight
+        ints[address + lay.K_USES] = len(uses)
+        ints[address + lay.K_ENTRY + lay.E_KIND] = address
+        use = address + lay.K_HOT
+        for resource, coefficient in uses:
+            ints[use] = resource
+            floats[use + 2 * len(uses)] = coefficient
+            use += 2
+        return address
+
+    def fan(self, items: list[tuple[int, float]], pool: list[int]) -> int:
+        """A list of (kind, work)."""
+        address = pool.pop() if pool else self.take(1 + 2 * len(items))
+        self.ints[address] = len(items)
+        place = address + 1
+        for kind, work in items:
+            self.ints[place] = kind
+            self.floats[place + 1] = work
+            place += 2
+        return address
+
+    def running(self, kind: int) -> list[tuple[int, int]]:
+        """(serial, group) of a kind's activities, in order."""
+        ints = self.ints
+        chain = [ints[kind + lay.K_ROOT]] if ints[kind + lay.K_COUNT] else []
+        found = []
+        while chain:
+            activity = chain.pop()
+            if activity:
+                found.append((ints[activity + lay.A_SERIAL], ints[activity + lay.A_GROUP]))
+                chain += [ints[activity + lay.A_CHILD], ints[activity + lay.A_SIBLING]]
+        return sorted(found)
+
+    def rate(self, kind: int) -> float:
+        """A kind's present rate."""
+        held = self.ints[kind + lay.K_AT]
+        if held:
+            return self.floats[held + lay.R_LEVEL] * self.floats[kind + lay.K_WEIGHT]
+        return self.floats[kind + lay.K_RATE]
+
+
+def _aligned(words: int) -> lay.Floats:
+    """Zeros that start with a cache line."""
+    block = np.zeros(words + 8)
+    start = -block.ctypes.data // 8 % 8
+    return block[start : start + words]

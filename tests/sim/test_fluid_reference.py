@@ -1,0 +1,382 @@
+"""The compiled solver against a slow one that is obviously right, and against theory."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsim_train.sim.fans import Ends
+from recsim_train.sim.fluid import Fluid, Resource
+from recsim_train.sim.kernel import Kernel, Mailbox, Steps
+
+# ---------------------------------------------------------------- the reference
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One activity: resources by index with coefficients, and the rest by value."""
+
+    uses: tuple[tuple[int, float], ...]
+    cap: float
+    weight: float
+    work: float
+    start: float
+
+
+def fair_rates(capacities: list[float], flows: list[Flow]) -> list[float]:
+    """Max-min fair rates, one flow and one resource at a time."""
+    level: dict[int, float] = {}  # of those that have stopped
+    while len(level) < len(flows):
+        offers = {}
+        for r, capacity in enumerate(capacities):
+            pull = given_away = 0.0
+            for n, flow in enumerate(flows):
+                for q, c in flow.uses:
+                    if q == r and n in level:
+                        given_away += c * flow.weight * level[n]
+                    elif q == r:
+                        pull += c * flow.weight
+            offers[r] = (capacity - given_away) / pull if pull else inf
+        limits = {
+            n: min([flow.cap / flow.weight, *(offers[r] for r, _ in flow.uses)])
+            for n, flow in enumerate(flows)
+            if n not in level
+        }
+        lowest = min(limits.values())
+        level |= {n: lowest for n, limit in limits.items() if limit <= lowest * (1 + 1e-13)}
+    return [level[n] * flow.weight for n, flow in enumerate(flows)]
+
+
+def completions(capacities: list[float], flows: list[Flow]) -> list[float]:
+    """When each flow is done."""
+    left = {n: flow.work for n, flow in enumerate(flows)}
+    ends = [0.0] * len(flows)
+    now = 0.0
+    while left:
+        running = [n for n in left if flows[n].start <= now]
+        rates = dict(zip(running, fair_rates(capacities, [flows[n] for n in running]), strict=True))
+        dues = {n: now + left[n] / rates[n] for n in running}
+        coming = [flows[n].start for n in left if flows[n].start > now]
+        then = min([*dues.values(), *coming])
+        for n in running:
+            left[n] -= rates[n] * (then - now)
+            if dues[n] <= then * (1 + 1e-13):
+                ends[n] = then
+                del left[n]
+        now = then
+    return ends
+
+
+# ---------------------------------------------------------------- instances
+
+sizes = st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.0]) | st.floats(0.1, 10.0)
+starts = st.sampled_from([0.0, 0.0, 0.5, 1.0]) | st.floats(0.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    capacities: list[float]
+    flows: list[Flow]
+
+
+@st.composite
+def racks(draw: st.DrawFn) -> Case:
+    """Hosts in racks with narrow uplinks, transfers between them, and computations."""
+    hosts, per_rack = draw(st.integers(2, 6)), draw(st.integers(1, 3))
+    nic, uplink, cores = draw(sizes), draw(sizes), draw(sizes)
+    some = draw(sizes)  # a host with another NIC than the rest
+    ups = [some, *[nic] * (hosts - 1)]
+    count = -(-hosts // per_rack)
+    # per host: send, receive, cores; then per rack: up, down
+    capacities = [*ups, *ups, *[cores] * hosts, *[uplink] * (2 * count)]
+    flows = []
+    for _ in range(draw(st.integers(1, 10))):
+        a, b = draw(st.integers(0, hosts - 1)), draw(st.integers(0, hosts - 1))
+        if a == b:
+            uses = [(2 * hosts + a, 1.0)]
+        else:
+            price = draw(st.sampled_from([0.0, 0.1, 1.0]))
+            uses = [(a, 1.0), (hosts + b, 1.0)]
+            if price:
+                uses += [(2 * hosts + a, price), (2 * hosts + b, price)]
+            if a // per_rack != b // per_rack:
+                uses += [(3 * hosts + a // per_rack, 1.0)]
+                uses += [(3 * hosts + count + b // per_rack, 1.0)]
+        cap = draw(st.sampled_from([inf, inf, 1.0]) | sizes)
+        flows.append(Flow(tuple(uses), cap, draw(sizes), draw(sizes), draw(starts)))
+    return Case(capacities, flows)
+
+
+def begin(case: Case) -> tuple[Fluid, list[Resource]]:
+    fluid = Fluid()
+    return fluid, [fluid.resource(f"r{n}", c) for n, c in enumerate(case.capacities)]
+
+
+def start(fluid: Fluid, resources: list[Resource], flow: Flow, tag: int) -> None:
+    cap = None if flow.cap == inf else flow.cap
+    kind = fluid.kind([(resources[r], c) for r, c in flow.uses], cap, flow.weight)
+    fluid.add(kind, flow.work, tag)
+
+
+def ends_of(case: Case) -> tuple[list[float], Fluid]:
+    """When each flow is done, by the compiled solver."""
+    fluid, resources = begin(case)
+    ends = [0.0] * len(case.flows)
+
+    def advance(time: float) -> None:
+        for tag in fluid.advance(time):
+            assert isinstance(tag, int)
+            ends[tag] = time
+
+    def until(time: float) -> None:
+        while (due := fluid.next_completion()) is not None and due <= time:
+            advance(due)
+
+    for n in sorted(range(len(ends)), key=lambda n: case.flows[n].start):
+        until(case.flows[n].start)
+        advance(max(fluid.now, case.flows[n].start))
+        start(fluid, resources, case.flows[n], n)
+    until(inf)
+    return ends, fluid
+
+
+# ---------------------------------------------------------------- laws
+
+
+@given(racks())
+@settings(max_examples=200, deadline=None)
+def test_completions_are_those_of_the_reference(case: Case) -> None:
+    ends, fluid = ends_of(case)
+    assert ends == pytest.approx(completions(case.capacities, case.flows), rel=1e-9)
+    for r, used in enumerate(fluid.used()):
+        work = sum(c * flow.work for flow in case.flows for q, c in flow.uses if q == r)
+        assert used == pytest.approx(work, rel=1e-9)
+        assert used <= case.capacities[r] * fluid.now * (1 + 1e-9)
+
+
+@given(racks())
+@settings(max_examples=200, deadline=None)
+def test_rates_use_what_there_is_and_nobody_gains_by_anothers_loss(case: Case) -> None:
+    fluid, resources = begin(case)
+    kinds = [
+        fluid.kind(
+            [(resources[r], c) for r, c in flow.uses],
+            None if flow.cap == inf else flow.cap,
+            flow.weight,
+        )
+        for flow in case.flows
+    ]
+    running = [fluid.add(k, f.work) for k, f in zip(kinds, case.flows, strict=True)]
+    rates = [fluid.rate_of(activity) for activity in running]
+    assert rates == pytest.approx(fair_rates(case.capacities, case.flows), rel=1e-9)
+    load = [0.0] * len(case.capacities)
+    for flow, rate in zip(case.flows, rates, strict=True):
+        for r, c in flow.uses:
+            load[r] += c * rate
+    full = [x >= c * (1 - 1e-9) for x, c in zip(load, case.capacities, strict=True)]
+    assert all(x <= c * (1 + 1e-9) for x, c in zip(load, case.capacities, strict=True))
+    highest = [
+        max((w / f.weight for f, w in zip(case.flows, rates, strict=True) if r in dict(f.uses)))
+        if load[r]
+        else 0.0
+        for r in range(len(load))
+    ]
+    for flow, rate in zip(case.flows, rates, strict=True):
+        at_cap = rate >= flow.cap * (1 - 1e-9)
+        held = any(full[r] and rate / flow.weight >= highest[r] * (1 - 1e-9) for r, _ in flow.uses)
+        assert at_cap or held
+
+
+@given(racks())
+@settings(max_examples=50, deadline=None)
+def test_equal_calls_give_equal_bits(case: Case) -> None:
+    (first, one), (second, other) = ends_of(case), ends_of(case)
+    assert first == second
+    assert one.used() == other.used()
+
+
+@given(racks(), st.floats(0.01, 3.0), st.integers(0, 9))
+@settings(max_examples=100, deadline=None)
+def test_removing_one_is_as_if_it_had_less_work(case: Case, when: float, which: int) -> None:
+    flows = [Flow(f.uses, f.cap, f.weight, f.work, 0.0) for f in case.flows]
+    which %= len(flows)
+    fluid, resources = begin(case)
+    running = []
+    for n, flow in enumerate(flows):
+        cap = None if flow.cap == inf else flow.cap
+        kind = fluid.kind([(resources[r], c) for r, c in flow.uses], cap, flow.weight)
+        running.append(fluid.add(kind, flow.work, n))
+    ends: dict[object, float] = {}
+    while (due := fluid.next_completion()) is not None and due <= when:
+        ends |= dict.fromkeys(fluid.advance(due), due)
+    if which in ends:
+        with pytest.raises(ValueError, match="not running"):
+            fluid.remove(running[which])
+    else:
+        fluid.advance(when)
+        left = fluid.remove(running[which])
+        old = flows[which]
+        assert 0.0 < left < old.work
+        flows[which] = Flow(old.uses, old.cap, old.weight, old.work - left, 0.0)
+        ends[which] = when
+    while (due := fluid.next_completion()) is not None:
+        ends |= dict.fromkeys(fluid.advance(due), due)
+    wanted = completions(case.capacities, flows)
+    assert [ends[n] for n in range(len(flows))] == pytest.approx(wanted, rel=1e-9)
+
+
+# ---------------------------------------------------------------- flows side by side
+
+
+@dataclass(frozen=True)
+class Volley:
+    """Flows from one near end to all far ends; or, with one work, a flow to one far end only."""
+
+    near: int
+    works: tuple[float, ...]
+    only: int
+    cap: float
+    weight: float
+    start: float
+
+
+@st.composite
+def volleys(draw: st.DrawFn) -> tuple[list[float], list[float], list[Volley]]:
+    """(near capacities, far capacities, what starts)"""
+    near = draw(st.lists(sizes, min_size=1, max_size=4))
+    pair = draw(st.tuples(sizes, sizes))
+    far = draw(st.lists(st.sampled_from([pair[0], pair[0], pair[1]]), min_size=2, max_size=5))
+    some = []
+    for _ in range(draw(st.integers(1, 6))):
+        same = draw(st.booleans()) or draw(st.booleans())
+        work = draw(sizes)
+        works = (work,) * len(far) if same else tuple(draw(sizes) for _ in far)
+        only = draw(st.sampled_from([-1, -1, -1, 0, 1]))
+        place = draw(st.integers(0, len(near) - 1))
+        cap = draw(st.sampled_from([inf, inf, 0.3]))
+        some.append(Volley(place, works, only, cap, draw(sizes), draw(starts)))
+    return near, far, sorted(some, key=lambda v: v.start)
+
+
+@given(volleys())
+@settings(max_examples=200, deadline=None)
+def test_flows_side_by_side_end_as_if_each_were_alone(
+    case: tuple[list[float], list[float], list[Volley]],
+) -> None:
+    near, far, some = case
+    kernel = Kernel()
+    fluid = kernel.fluid
+    nears = [fluid.resource(f"near{n}", c) for n, c in enumerate(near)]
+    fars = [fluid.resource(f"far{n}", c) for n, c in enumerate(far)]
+    ends = Ends(fluid, [((r, 1.0),) for r in fars])
+    done = [0.0] * len(some)
+
+    def send(n: int, volley: Volley) -> Steps:
+        yield kernel.timeout(volley.start)
+        cap = None if volley.cap == inf else volley.cap
+        use = ((nears[volley.near], 1.0),)
+        if volley.only < 0:
+            yield kernel.transfers(ends.flows(use, volley.works, cap, volley.weight))
+        else:
+            kind = fluid.kind([*use, (fars[volley.only], 1.0)], cap, volley.weight)
+            yield kernel.activity(kind, volley.works[0])
+        done[n] = kernel.now
+
+    for n, volley in enumerate(some):
+        kernel.process(send(n, volley))
+    kernel.run()
+    flows, owner = [], []
+    for n, v in enumerate(some):
+        for place in range(len(far)) if v.only < 0 else [v.only]:
+            work = v.works[place] if v.only < 0 else v.works[0]
+            uses = ((v.near, 1.0), (len(near) + place, 1.0))
+            flows.append(Flow(uses, v.cap, v.weight, work, v.start))
+            owner.append(n)
+    wanted = [0.0] * len(some)
+    for n, end in zip(owner, completions(near + far, flows), strict=True):
+        wanted[n] = max(wanted[n], end)
+    assert done == pytest.approx(wanted, rel=1e-9)
+    assert fluid.added == len(flows)
+    for r, used in enumerate(fluid.used()):
+        work = sum(f.work for f in flows if r in dict(f.uses))
+        assert used == pytest.approx(work, rel=1e-9)
+
+
+def test_equal_ends_count_as_one_until_they_part() -> None:
+    kernel = Kernel()
+    fluid = kernel.fluid
+    near, fars = fluid.resource("near", 1.0), [fluid.resource(f"far{n}", 1.0) for n in range(9)]
+    ends = Ends(fluid, [((far, 1.0),) for far in fars])
+    flows = ends.flows([(near, 1.0)], [2.0] * 9)
+    assert flows.fan().items == 1
+    kernel.transfers(flows)
+    assert fluid.advance(9.0) == []
+    assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
+    fluid.kind([(fars[4], 1.0)])
+    assert flows.fan().items == 2
+    assert fluid.next_completion() == pytest.approx(18.0)
+    assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
+    with pytest.raises(ValueError, match="share a resource"):
+        Ends(fluid, [((near, 1.0),), ((near, 1.0),)])
+    with pytest.raises(ValueError, match="as many works"):
+        ends.flows([(near, 1.0)], [1.0])
+
+
+# ---------------------------------------------------------------- theory
+
+
+def test_waiting_at_a_server_of_fixed_service_time_follows_pollaczek_and_khinchine() -> None:
+    busy, service, count = 0.5, 0.5, 60_000
+    kernel = Kernel()
+    kind = kernel.fluid.kind([(kernel.fluid.resource("core", 1.0), 1.0)])
+    inbox, stream = Mailbox(kernel), random.Random(7)
+    gaps = [stream.expovariate(busy / service) for _ in range(count)]
+    waits: list[float] = []
+
+    def arrive() -> Steps:
+        for gap in gaps:
+            yield kernel.timeout(gap)
+            inbox.put(kernel.now)
+
+    def serve() -> Steps:
+        for _ in range(count):
+            came = yield inbox.get()
+            waits.append(kernel.now - came)
+            yield kernel.activity(kind, service)
+
+    kernel.process(arrive())
+    kernel.process(serve())
+    kernel.run()
+    expected = [0.0]
+    for gap in gaps[1:]:
+        expected.append(max(0.0, expected[-1] + service - gap))  # Lindley's recursion
+    assert waits == pytest.approx(expected, rel=1e-9, abs=1e-9 * kernel.now)
+    # the mean of so many waits is within some two per cent of the expectation
+    assert sum(waits) / count == pytest.approx(busy * service / (2 * (1 - busy)), rel=0.05)
+
+
+def test_sharing_a_processor_takes_as_long_as_theory_says() -> None:
+    busy, service, count = 0.6, 0.5, 60_000
+    kernel = Kernel()
+    kind = kernel.fluid.kind([(kernel.fluid.resource("core", 1.0), 1.0)])
+    stream = random.Random(3)
+    stays = []
+
+    def visit() -> Steps:
+        came = kernel.now
+        yield kernel.activity(kind, service)
+        stays.append(kernel.now - came)
+
+    def arrive() -> Steps:
+        for _ in range(count):
+            yield kernel.timeout(stream.expovariate(busy / service))
+            kernel.process(visit())
+
+    kernel.process(arrive())
+    kernel.run()
+    assert sum(stays) / count == pytest.approx(service / (1 - busy), rel=0.03)
