@@ -167,13 +167,15 @@ def table(results: Results, *groups: str) -> str:
         "| run | seeds | AUC, median (range) | paired difference, median (range) | allowed | |",
         "|---|---|---|---|---|---|",
     ]
+    # what other cases are compared with, on its own data or none
+    unpaired = [case for case in CASES if case.name == CONTROL or case.group == "why control"]
     for case in CASES:
         own = list(results.auc(case.name).values())
         if case.group not in groups or not own:
             continue
         apart = results.differences(case)
         cells = [case.name, str(len(own)), spread(own, ".4f")]
-        cells += ["", "", ""] if not apart or case.name == CONTROL else [spread(apart, "+.4f")]
+        cells += ["", "", ""] if not apart or case in unpaired else [spread(apart, "+.4f")]
         if len(cells) == 4:
             limit = {"strategy": NEAR, "dct": NEAR_DCT}.get(case.group)
             near = limit is not None and abs(statistics.median(apart)) <= limit
@@ -188,7 +190,9 @@ def draw(results: Results, path: Path) -> None:
 
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     plots = figure.subplots(1, 2, sharey=True)
-    whole = statistics.median(results.auc(CONTROL).values())
+    shown = {seed for case in CASES if case.share for seed in results.auc(case.name)}
+    control = results.auc(CONTROL)
+    whole = statistics.median([control[seed] for seed in shown & control.keys()])
     titles = {"dp": "dense gradients (dp)", "mp": "pooled embeddings (mp)"}
     for axes, (mode, title) in zip(plots, titles.items(), strict=True):
         found = [
@@ -245,7 +249,8 @@ def main() -> None:
     text = "\n\n".join(blocks)
     print(f"\n{text}")
     (arguments.out / "quality.md").write_text(text + "\n", encoding="utf-8")
-    if results.auc(CONTROL):
+    curves = [case for case in CASES if case.share]
+    if any(results.differences(case) for case in curves):
         draw(results, arguments.figure)
 
 
