@@ -139,7 +139,7 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     """Mean log loss of the batch, its gradients; the loss is left in ``worker.loss``."""
     features = batch.features
     assert isinstance(features, RealFeatures)
-    worker.net.gradient.zero_()
+    worker.net.new_gradient()
     leaf = rows.tensor.detach().requires_grad_()
     tables = len(worker.replica.model.tables)
     pooled = leaf if worker.pooling == "server" else pool(leaf, rows.ids, tables)

@@ -7,6 +7,7 @@ Initial values depend on (seed, table, row) and (seed, layer) only, never on the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -110,15 +111,23 @@ class DenseNet:
             views = []
             for size in self.graph.operator(name).parameters:
                 count = int(np.prod(size))
-                parameter = nn.Parameter(own[position : position + count].view(size))
-                parameter.grad = self.gradient[position : position + count].view(size)
-                views.append(parameter)
+                views.append(nn.Parameter(own[position : position + count].view(size)))
                 position += count
             self.weights[name] = tuple(views)
+        self.new_gradient()
         vectors = len(model.tables) + 1
         # One flat index: indexing with two tensors makes the backward pass four times dearer.
         rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
         self.pairs = rows * vectors + columns
+
+    def new_gradient(self) -> None:
+        """A gradient of zeros in memory of its own: the last one may be on its way elsewhere."""
+        self.gradient = torch.zeros_like(self.gradient)
+        position = 0
+        for parameter in itertools.chain.from_iterable(self.weights.values()):
+            count = parameter.numel()
+            parameter.grad = self.gradient[position : position + count].view(parameter.shape)
+            position += count
 
     def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
         """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""

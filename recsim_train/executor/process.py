@@ -16,21 +16,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.executor import carried
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.strategy.parts import Part, register_part
-from recsim_train.strategy.registry import register, registered
 
 if TYPE_CHECKING:
     from recsim_train.executor.runtime import LoopContext
@@ -153,38 +150,15 @@ def run_role(staging: Path, rank: int) -> int:
 
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
-    """What every process needs to make the same plan again.
-
-    Classes that were registered in this process (in a notebook, a test) travel by value: the new
-    interpreter could not import them.
-    """
+    """What every process needs to make the same plan again."""
     folder = None if keep_state is None else str(keep_state)
-    content = (plan.experiment, plan.strategy, folder, by_value(registered()))
+    content = (plan.experiment, plan.strategy, folder, carried.pack(plan.strategy))
     (staging / SPEC).write_bytes(pickle.dumps(content))
 
 
-def by_value(classes: Sequence[type]) -> bytes:
-    """Classes with their code."""
-    modules = {
-        name: sys.modules[name]
-        for name in (made.__module__ for made in classes)
-        if name in sys.modules and name != "__main__"
-    }
-    known = set(cloudpickle.list_registry_pickle_by_value())
-    added = [module for name, module in modules.items() if name not in known]
-    for module in added:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(list(classes)))
-    finally:
-        for module in added:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
 def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
-    experiment, choice, keep_state, classes = pickle.loads((staging / SPEC).read_bytes())
-    for made in cloudpickle.loads(classes):
-        (register_part if issubclass(made, Part) else register)(made)
+    experiment, choice, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+    carried.unpack(own)
     return experiment, choice, keep_state
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeVar
@@ -53,9 +54,12 @@ def register_part(made: type[P]) -> type[P]:
     return made
 
 
-def registered() -> list[type[Part]]:
-    """Parts that were added in this process."""
-    return list(_registered.values())
+def registered(options: Mapping[str, object]) -> list[type[Part]]:
+    """The parts that only `register_part` has made known, as far as options may name them."""
+    named: list[object] = []
+    for value in options.values():
+        named += value.values() if isinstance(value, Mapping) else [value]
+    return [made for (_, kind), made in _registered.items() if kind in named]
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from recsim_train.strategy import parts
 from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.options import OptionSchema, build, option_schemas
 
@@ -49,9 +48,9 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
     return strategy
 
 
-def registered() -> list[type]:
-    """Strategies and parts that were added in this process: other processes do not know them."""
-    return [*_registered.values(), *parts.registered()]
+def registered(choice: Choice) -> list[type[Strategy]]:
+    """The chosen class where only `register` has made it known, else nothing."""
+    return [_registered[choice.kind]] if choice.kind in _registered else []
 
 
 @functools.cache

@@ -1,0 +1,258 @@
+"""Held-out AUC of every strategy against synchronous training by one process, at equal examples.
+
+    python benchmarks/quality.py [--seeds 1 2 3] [--groups strategy ...] [--only TEXT]
+                                 [--out DIR] [--figure FILE.svg]
+
+Model, data and learning rates are those of experiments/quality.yaml. Every case trains on the same
+examples; a case and its control share the seed, so the same initial weights, and are compared seed
+by seed. Runs that DIR/quality.json already holds with the same settings are not repeated: a stopped
+benchmark goes on where it was, and --fresh forgets them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_train.cli import common
+from recsim_train.config.identity import comparison_key
+from recsim_train.executor.launch import execute
+from recsim_train.placement.build import build_plan
+
+EXPERIMENT = Path("experiments/quality.yaml")
+RESULTS = Path("benchmarks/results")
+FIGURE = Path("docs/images/quality-dct.svg")
+ALONE = ("roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0")
+WHOLE = (*ALONE, "training.batch_size=256")
+CONTROL = "one process, batch 256"
+NEAR, NEAR_DCT = 0.005, 0.01
+DENSITIES = (0.1, 0.3, 1, 3, 10, 30, 100)
+MASKS = (1, 2, 5, 10, 20, 50, 100)
+SAME_TABLES = "model.tables=[" + ", ".join(["{rows: 1000}"] * 26) + "]"
+"""Tables of one size, so that initial embeddings have one size too; fed by the generator."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    sets: tuple[str, ...]
+    against: str = CONTROL
+    group: str = "strategy"
+    share: float = 0.0
+    """Of a curve: per cent of the entries that travel."""
+
+
+def strategy(name: str, choice: str, **more: Any) -> Case:
+    return Case(name, (f"strategy={choice}",), **more)
+
+
+def dct(base: str, mode: str, **more: Any) -> Case:
+    named = {"dp": "dp 1 %", "mp": "mp 5 %", "both": "both"}[mode]
+    options = f"{{kind: {base}, compression: {{kind: dct, mode: {mode}}}}}"
+    return strategy(f"{base}, DCT {named}", options, group="dct", **more)
+
+
+def shadow(algorithm: str, sync: str) -> Case:
+    title = ("S-" if sync == "shadow" else "FR-") + algorithm.upper()
+    title += "-5" if sync == "foreground" else ""
+    return strategy(
+        f"shadowsync, {title}", f"{{kind: shadowsync, algorithm: {algorithm}, sync: {sync}}}"
+    )
+
+
+def curve(mode: str, key: str, share: float) -> Case:
+    options = f"{{kind: allreduce, compression: {{kind: dct, mode: {mode}, {key}: {share:g} %}}}}"
+    name = f"allreduce, DCT {mode} at {share:g} %"
+    return strategy(name, options, group=f"curve {mode}", share=share)
+
+
+def paired(name: str, change: tuple[str, ...]) -> tuple[Case, ...]:
+    """The mask of 5 % and its own control in a changed model."""
+    masked = "strategy={kind: allreduce, compression: {kind: dct, mode: mp}}"
+    alone = f"one process, {name}"
+    return (
+        Case(alone, (*WHOLE, *change), group="why control"),
+        Case(f"allreduce, DCT mp 5 %, {name}", (masked, *change), against=alone, group="why"),
+    )
+
+
+CASES = (
+    Case(CONTROL, WHOLE, group="control"),
+    Case("one process, half the examples", (*WHOLE, "training.steps=615"), group="control"),
+    Case(
+        "one process, batch 128",
+        (*ALONE, "training.batch_size=128", "training.steps=2490"),
+        group="control",
+    ),
+    strategy("allreduce", "allreduce"),
+    strategy("des", "des"),
+    strategy("hierarchical, 2 hosts", "{kind: hierarchical, hosts: 2}"),
+    # the default share of 10 % holds fewer rows than two steps of this small model need
+    strategy("scalefreectr", "{kind: scalefreectr, cache_share: 0.5}"),
+    strategy("flat_ps, Downpour", "flat_ps"),
+    strategy("flat_ps, EASGD every 5", "{kind: flat_ps, mode: easgd, every: 5}"),
+    *(shadow(a, s) for s in ("shadow", "foreground") for a in ("easgd", "ma", "bmuf")),
+    *(dct(base, mode) for base in ("allreduce", "flat_ps") for mode in ("dp", "mp", "both")),
+    *(curve("dp", "density", share) for share in DENSITIES),
+    *(curve("mp", "mp_density", share) for share in MASKS),
+    *paired("tables of 1,000 rows", ("data.path=", SAME_TABLES)),
+    *paired("embeddings of 64", ("model.embedding_dim=64", "model.bottom_mlp=[64, 64]")),
+)
+
+
+def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
+    loaded = common.load(EXPERIMENT, case.sets, seed)
+    common.ensure_data(loaded)
+    spec = loaded.experiment
+    plan = build_plan(spec, spec.strategies[0])
+    key = f"{comparison_key(spec, spec.strategies[0])}/{seed}"
+    if key in known:
+        return {**known[key], "case": case.name}
+    with tempfile.TemporaryDirectory() as staging:
+        outcome = execute(plan, staging=Path(staging))
+    iterations = spec.training.warmup_steps + spec.training.steps
+    return {
+        "key": key,
+        "case": case.name,
+        "seed": seed,
+        "auc": outcome.auc,
+        "loss": outcome.loss,
+        "normalized_entropy": outcome.normalized_entropy,
+        "examples": iterations * spec.training.batch_size * spec.roles.trainers,
+        "held_out": spec.data.eval_rows,
+        "seconds": round(float(str(outcome.facts["wall_seconds"])), 1),
+    }
+
+
+class Results:
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.path = path
+        self.runs: list[dict[str, Any]] = []
+        if path.exists() and not fresh:
+            self.runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+
+    @property
+    def known(self) -> dict[str, Any]:
+        return {run["key"]: run for run in self.runs}
+
+    def add(self, run: dict[str, Any]) -> None:
+        place = (run["case"], run["seed"])
+        self.runs = [old for old in self.runs if (old["case"], old["seed"]) != place] + [run]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps({"runs": self.runs}, indent=1) + "\n", encoding="utf-8")
+
+    def auc(self, name: str) -> dict[int, float]:
+        return {run["seed"]: run["auc"] for run in self.runs if run["case"] == name}
+
+    def differences(self, case: Case) -> list[float]:
+        control = self.auc(case.against)
+        own = self.auc(case.name)
+        return [own[seed] - control[seed] for seed in sorted(own.keys() & control.keys())]
+
+
+def spread(values: list[float], digits: str) -> str:
+    middle = format(statistics.median(values), digits)
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):{digits}} .. {max(values):{digits}})"
+
+
+def table(results: Results, *groups: str) -> str:
+    lines = [
+        "| run | seeds | AUC, median (range) | paired difference, median (range) | allowed | |",
+        "|---|---|---|---|---|---|",
+    ]
+    # what other cases are compared with, on its own data or none
+    unpaired = [case for case in CASES if case.name == CONTROL or case.group == "why control"]
+    for case in CASES:
+        own = list(results.auc(case.name).values())
+        if case.group not in groups or not own:
+            continue
+        apart = results.differences(case)
+        cells = [case.name, str(len(own)), spread(own, ".4f")]
+        cells += ["", "", ""] if not apart or case in unpaired else [spread(apart, "+.4f")]
+        if len(cells) == 4:
+            limit = {"strategy": NEAR, "dct": NEAR_DCT}.get(case.group)
+            near = limit is not None and abs(statistics.median(apart)) <= limit
+            cells += ["", ""] if limit is None else [f"{limit}", "within" if near else "**missed**"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: Results, path: Path) -> None:
+    """AUC against the share of entries that travel, both modes; a dot is a seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    plots = figure.subplots(1, 2, sharey=True)
+    shown = {seed for case in CASES if case.share for seed in results.auc(case.name)}
+    control = results.auc(CONTROL)
+    whole = statistics.median([control[seed] for seed in shown & control.keys()])
+    titles = {"dp": "dense gradients (dp)", "mp": "pooled embeddings (mp)"}
+    for axes, (mode, title) in zip(plots, titles.items(), strict=True):
+        found = [
+            (case.share, list(results.auc(case.name).values()))
+            for case in CASES
+            if case.group == f"curve {mode}" and results.auc(case.name)
+        ]
+        axes.axhline(whole, color="0.6", linewidth=1, label=CONTROL)
+        axes.axhspan(whole - NEAR_DCT, whole, color="0.92")
+        axes.plot([x for x, _ in found], [statistics.median(y) for _, y in found], color="#0b6e99")
+        axes.plot(
+            [x for x, y in found for _ in y],
+            [value for _, y in found for value in y],
+            "o",
+            color="#0b6e99",
+            markersize=4,
+        )
+        axes.set_xscale("log")
+        ticks = [x for x, _ in found]
+        axes.set_xticks(ticks, [f"{x:g} %" for x in ticks], minor=False)
+        axes.minorticks_off()
+        axes.set_xlabel("entries that travel")
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    plots[0].set_ylabel("held-out AUC")
+    plots[0].legend(frameon=False, loc="lower right", fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    groups = list(dict.fromkeys(case.group for case in CASES))
+    parser.add_argument("--groups", nargs="+", choices=groups, default=groups)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--figure", type=Path, default=FIGURE)
+    parser.add_argument("--fresh", action="store_true", help="repeat runs that are known already")
+    arguments = parser.parse_args()
+    results = Results(arguments.out / "quality.json", arguments.fresh)
+    for seed in arguments.seeds:
+        for case in CASES:
+            if arguments.only not in case.name or case.group not in arguments.groups:
+                continue
+            run = train(case, seed, results.known)
+            results.add(run)
+            print(f"seed {seed}  AUC {run['auc']:.4f}  {run['seconds']:5.1f} s  {case.name}")
+    blocks = [
+        table(results, "control", "strategy", "dct"),
+        table(results, "curve dp", "curve mp"),
+        table(results, "why control", "why"),
+    ]
+    text = "\n\n".join(blocks)
+    print(f"\n{text}")
+    (arguments.out / "quality.md").write_text(text + "\n", encoding="utf-8")
+    curves = [case for case in CASES if case.share]
+    if any(results.differences(case) for case in curves):
+        draw(results, arguments.figure)
+
+
+if __name__ == "__main__":
+    main()
