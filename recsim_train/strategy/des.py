@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
-    EMBEDDING,
     TRAINERS,
     EmbeddingService,
     Group,
@@ -15,9 +14,10 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import AllReduce, Compute, Lookup, Update, batches
-from recsim_train.strategy.net import NetRequest, through
-from recsim_train.strategy.operations import LOAD, NET_APPLY, NET_WHOLE
+from recsim_train.strategy.effects import AllReduce, Compute, batches
+from recsim_train.strategy.net import NetRequest
+from recsim_train.strategy.operations import LOAD, NET_WHOLE
+from recsim_train.strategy.steps import learn_cut
 
 
 @dataclass
@@ -55,13 +55,8 @@ class DES(Strategy):
 
     async def worker(self) -> None:
         async for batch in batches():
-            own = await Lookup(EMBEDDING, batch.ids)
-            gradients = await through(self.place.net, batch, own, TRAINERS)
-            await Update(EMBEDDING, gradients.rows)
-            shared = gradients.shared
-            if self.place.net.shares:
-                shared = await AllReduce(shared, TRAINERS, "sum")
-            await Compute(NET_APPLY, gradients, shared)
+            # own rows in, partial results summed at the cut, own rows' gradients back
+            await learn_cut(self.place.net, batch, TRAINERS)
         self.trained = await AllReduce(await Compute(NET_WHOLE), TRAINERS, "sum")
 
     async def finish(self) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
     DENSE,
-    EMBEDDING,
     DenseService,
     EmbeddingService,
     Group,
@@ -22,22 +21,20 @@ from recsim_train.strategy.effects import (
     AllReduce,
     Compute,
     Exchange,
-    Lookup,
     Pull,
-    Update,
     batches,
 )
-from recsim_train.strategy.net import NetRequest, through
+from recsim_train.strategy.net import NetRequest
 from recsim_train.strategy.operations import (
     BLOCK_STEP,
     LOAD,
     NET_ANSWERED,
-    NET_APPLY,
     NET_MOVE,
     NET_TOWARDS,
     NET_WHOLE,
 )
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.steps import learn_cut
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
 """One replica's workers; hosts with one part of it, of all replicas; one replica's last loops."""
@@ -134,13 +131,7 @@ class Hierarchical(Strategy):
     async def worker(self) -> None:
         iteration = 0
         async for batch in batches():
-            rows = await Lookup(EMBEDDING, batch.ids)
-            gradients = await through(self.place.net, batch, rows, HOSTS)
-            await Update(EMBEDDING, gradients.rows)
-            shared = gradients.shared
-            if self.place.net.shares:
-                shared = await AllReduce(shared, HOSTS, "sum")
-            await Compute(NET_APPLY, gradients, shared)
+            await learn_cut(self.place.net, batch, HOSTS)
             iteration += 1
             if self.outer != "none" and not self.beside and iteration % self.every == 0:
                 await self.synchronise(last=False)

@@ -6,10 +6,12 @@ from typing import Literal
 
 from recsim_train.strategy.base import DENSE, EMBEDDING
 from recsim_train.strategy.compression import Compression
-from recsim_train.strategy.effects import Compute, Exchange, Lookup, Pull, Update
+from recsim_train.strategy.effects import AllReduce, Compute, Exchange, Lookup, Pull, Update
+from recsim_train.strategy.net import Net, through
 from recsim_train.strategy.operations import (
     DEDUPLICATE,
     FORWARD_BACKWARD,
+    NET_APPLY,
     SNAPSHOT,
     SUBTRACT,
     TOWARDS,
@@ -45,3 +47,14 @@ async def elastic_exchange(
         return
     replica = await Compute(SNAPSHOT)
     await Compute(SUBTRACT, await Exchange(DENSE, replica, alpha, central))
+
+
+async def learn_cut(net: Net, batch: Batch, group: str) -> None:
+    """One synchronous step of a group's cut net: look up, pass, update rows and parameters."""
+    rows = await Lookup(EMBEDDING, batch.ids)
+    gradients = await through(net, batch, rows, group)
+    await Update(EMBEDDING, gradients.rows)
+    shared = gradients.shared
+    if net.shares:
+        shared = await AllReduce(shared, group, "sum")
+    await Compute(NET_APPLY, gradients, shared)
