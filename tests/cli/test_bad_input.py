@@ -43,6 +43,7 @@ def command(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "hollow").mkdir()
     (tmp_path / "binary.tsv").write_bytes(bytes(range(256)) * 100)
     (tmp_path / "empty.tsv").touch()
     (tmp_path / "prose.tsv").write_text("hello\n" * 2000)
@@ -54,7 +55,8 @@ def folder(tmp_path: Path) -> Path:
 
 BAD = {
     "no such experiment": (["simulate", "nothing.yaml"], "nothing.yaml"),
-    "experiment is a folder": (["simulate", "."], "is a directory"),
+    "experiment is a folder": (["run", "."], "is a directory"),
+    "folder without experiments": (["simulate", "hollow"], "no experiment"),
     "experiment is binary": (["simulate", "binary.tsv"], "binary.tsv"),
     "unknown key": (["simulate", "small.yaml", "--set", "roles.trainer=2"], "did you mean"),
     "negative count": (["run", "small.yaml", "--set", "roles.trainers=-1"], "at least 1"),
