@@ -117,7 +117,7 @@ def _default(field: FieldInfo, what: Accepts) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if value == ():
-        return "-"
+        return "[]"
     return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 

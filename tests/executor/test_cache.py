@@ -83,7 +83,7 @@ def train(
                 continue
             slices, held = value
             position = 0
-            for table, start, stop in slices:
+            for table, start, stop, *_ in slices:
                 tables[table][start:stop] = held[position : position + stop - start]
                 position += stop - start
     replica = torch.load(folder / "trainer[0].pt", weights_only=True)["replica"]

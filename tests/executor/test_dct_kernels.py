@@ -232,7 +232,7 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(share: float) 
     vectors = (flat * ones).view(batch.size, 3, 8).transpose(0, 1)
     net = DenseNet(MODEL, Replica(MODEL, TRAINING, seed=3).parameters)
     assert isinstance(batch.features, RealFeatures)
-    logits = net(batch.features.dense, vectors)
+    logits = net.forward(batch.features.dense, vectors)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.features.labels)
     net.gradient.zero_()
     loss.backward()  # type: ignore[no-untyped-call]

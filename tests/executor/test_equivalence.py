@@ -72,7 +72,7 @@ def train(
             if name.startswith("EMBEDDING"):
                 slices, held = value
                 position = 0
-                for table, start, stop in slices:
+                for table, start, stop, *_ in slices:
                     rows[table][start:stop] = held[position : position + stop - start]
                     position += stop - start
         if path.name == "trainer[0].pt":
