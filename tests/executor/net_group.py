@@ -230,7 +230,7 @@ def _process(rank: int, size: int, folder: str, cases: list[Case]) -> None:
         limit = timedelta(seconds=60)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         group = dist.group.WORLD if size > 1 else None
-        names = ("trainers", "hosts")
+        names = ("trainers", "hosts", "group")
         collectives = {name: Collective(group, size, rank) for name in names}
         found = [train(case, rank, size, collectives) for case in cases]
         torch.save(found, path / f"{rank}.pt")

@@ -48,6 +48,7 @@ def cases(hosts: int, steps: int) -> list[Case]:
     ]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_the_transformed_net_equals_the_original(hosts: int, tmp_path: Path) -> None:
     """After one step every parameter has moved by its gradient; after twenty all is the same."""
