@@ -216,7 +216,7 @@ def test_background_rounds_agree_one_by_one(roles: str, strategy: str, tmp_path:
         sent.append(dict(bytes_of))
     assert sent[0] == sent[1]
     if roles != "one process":
-        assert any(key[2] in ("exchange", "all_reduce") for key in sent[0])
+        assert any(key[2] in ("exchange", "all_reduce", "push") for key in sent[0])
 
 
 def test_the_comparison_of_bytes_can_fail(tmp_path: Path) -> None:

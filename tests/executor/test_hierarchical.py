@@ -71,7 +71,8 @@ def test_the_transformed_net_equals_the_original(hosts: int, tmp_path: Path) -> 
 
 
 def test_the_comparison_can_fail(tmp_path: Path) -> None:
-    case = Case("dlrm", "hierarchical", (("hosts", 2), ("precision", "bfloat16")), top=TOP)
+    options = (("hosts", 2), ("precision", "bfloat16"), ("tags", "top.0=1"))
+    case = Case("dlrm", "hierarchical", options, top=TOP)
     (left,) = run_group(2, [case], tmp_path / "run")
     _, _, flat = plain_training(case)
     assert distance(left[0].trained, flat) > 1e-9
