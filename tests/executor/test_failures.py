@@ -113,7 +113,8 @@ def test_a_stalled_process_is_given_up_after_the_timeout(tmp_path: Path) -> None
         execute(make_plan(timeout="3 s"), staging=tmp_path, progress=stall)
     text = str(failure.value)
     assert "who waited for what" in text
-    assert "pull at flat_ps.py:" in text or "push at flat_ps.py:" in text
+    # a push is awaited in the part that may thin it out
+    assert "pull at flat_ps.py:" in text or "push at compression.py:" in text
     assert not any(p.is_running() for p in stopped)
 
 
