@@ -31,16 +31,12 @@ def net_answered(worker: Worker) -> RealDense:
 
 def net_towards(worker: Worker, value: RealDense, share: float) -> RealDense:
     """share * (what this host answers for - value)."""
+    program = worker.program
+    assert isinstance(program, TaggedNet)
     own = _answered(worker, worker.replica.parameters)
-    own -= _answered(worker, _spread(worker, worker.replica.pending))
+    first, last = program.shared_slice(worker.host)
+    own[: last - first] -= worker.replica.pending[first:last]  # moves that are still kept back
     return RealDense(own.sub_(value.tensor).mul_(share), value.start)
-
-
-def _spread(worker: Worker, pending: Tensor) -> Tensor:
-    """Moves that were kept back, as a vector over all parameters of the host."""
-    whole = torch.zeros_like(worker.replica.parameters)
-    whole[: pending.numel()] = pending
-    return whole
 
 
 def net_move(worker: Worker, difference: RealDense) -> None:

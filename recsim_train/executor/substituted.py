@@ -36,7 +36,7 @@ class SubstitutedPass(Pass):
         self.partial = torch.empty(0)
         self.total = torch.empty(0)
         self.loss = float("nan")
-        net.gradient.zero_()
+        net.new_gradient()
 
     # ------------------------------------------------------------------ the slice
 
@@ -137,7 +137,7 @@ class SubstitutedPass(Pass):
                     assert self.bottom_rest is not None
                     values["interaction"] = torch.cat([self.bottom_rest, value], dim=1)
         sources = Sources(features, pooled, None)
-        skipped = self._skipped()
+        skipped = program.skipped
         for operator in graph.operators:
             if operator.name in program.rest and operator.name not in {*values, *skipped}:
                 values[operator.name] = net.run(operator, values, sources)
@@ -147,17 +147,6 @@ class SubstitutedPass(Pass):
             weight, bias = net.weights[graph.logit]
             logit = logit + deep @ weight[:, graph.width("input") :].T + bias
         return logit.squeeze(1)
-
-    def _skipped(self) -> set[str]:
-        """Operators whose work is done by partial results and what follows their sum."""
-        rules = {partial.rule for partial in self.program.partials}
-        skipped = set()
-        if "linear" in rules:
-            skipped.add("input")
-        if "cross" in rules:
-            skipped |= {"towers"}
-            skipped |= {o.name for o in self.program.graph.operators if o.kind == "cross"}
-        return skipped
 
     def _cross_rest(self, sums: Tensor, features: Tensor) -> Tensor:
         """The cross tower's share of the logit [examples, 1].

@@ -45,7 +45,7 @@ class TaggedPass(Pass):
         """Of masked messages: which entries of each example have crossed."""
         self._size = net.gradient.element_size()
         self._kind = PRECISION.get(program.precision, net.gradient.dtype)
-        net.gradient.zero_()
+        net.new_gradient()
         sources = Sources.of(net.model, batch.features.dense, rows.tensor)
         for name in program.graph.sources:
             self.values[name, False] = sources.value(name)

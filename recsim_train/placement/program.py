@@ -198,6 +198,15 @@ class SubstitutedNet:
         return sum(partial.width for partial in self.partials)
 
     @property
+    def skipped(self) -> frozenset[str]:
+        """Operators that never run: partial results and what follows their sum do their work."""
+        rules = {partial.rule for partial in self.partials}
+        names = {"input"} if "linear" in rules else set()
+        if "cross" in rules:
+            names |= {"towers", *(o.name for o in self.graph.operators if o.kind == "cross")}
+        return frozenset(names)
+
+    @property
     def sum_cut(self) -> int:
         """Index of the cut at which partial results are summed."""
         return 1 if self.before else 0

@@ -87,12 +87,8 @@ def _substituted(
         return tuple(found)
 
     def rest() -> tuple[Piece, ...]:
-        replaced = {part.operator for part in program.partials}
-        rules = {part.rule for part in program.partials}
-        skipped = {"input"} if "linear" in rules else set()
-        if "cross" in rules:
-            skipped |= {"towers", *(o.name for o in graph.operators if o.kind == "cross")}
-        names = [name for name in program.rest if name not in replaced | skipped]
+        replaced = {part.operator for part in program.partials} | program.skipped
+        names = [name for name in program.rest if name not in replaced]
         return tuple(Piece(name, mine) for name in names)
 
     at_sum = cut == program.sum_cut

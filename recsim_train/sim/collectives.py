@@ -43,8 +43,6 @@ class GroupRuntime:
         }
         self._processes = [trainers[member.trainer] for member in plan.members]
         self.size = len(plan.members)
-        self._results: dict[int, Any] = {}
-        self._round: list[Any] = []
         self._barrier = Barrier(world.kernel, self.size, self._meet)
 
     @property
