@@ -26,6 +26,8 @@ _EXACT_IDS = 200_000_000
 """Ids that are counted exactly at most; about the work of ten seconds."""
 _EXACT_ENTRIES = 4_000_000
 """(Batch, shard) pairs whose counts are kept at most: 48 MB."""
+_KEPT_COUNTS = 500_000
+"""Counts that are kept in the form in which they are asked for."""
 _SAMPLED_BATCHES = 4
 _SAMPLED_IDS = 4_000_000
 
@@ -56,12 +58,13 @@ class IdCounts(Protocol):
         """(ids, distinct (table, id) pairs) of the whole batch."""
 
 
-def counts_for(plan: Plan) -> IdCounts:
+def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     """Exact counts of the stream where a size depends on the data, else the shapes' counts.
 
+    ``loops``: of the first so many loops that get batches; None: of all.
     Raises UserError where sizes depend on a file that does not exist.
     """
-    return stream_counts(plan) if depends_on_data(plan) else shape_counts(plan)
+    return stream_counts(plan, loops=loops) if depends_on_data(plan) else shape_counts(plan)
 
 
 def depends_on_data(plan: Plan) -> bool:
@@ -138,19 +141,27 @@ class _Counter:
 class _Counts(ABC):
     """Counts by stream batch."""
 
-    def __init__(self, plan: Plan, source: str) -> None:
+    def __init__(self, plan: Plan, source: str, loops: int | None = None) -> None:
         self.source = source
-        self._loops = max(1, plan.streams)
+        self._loops = max(1, plan.streams if loops is None else loops)
         self._counter = _Counter(plan)
+        self._known_lists: dict[int, list[ShardCount]] = {}
 
     @abstractmethod
     def _of(self, index: int) -> NDArray[np.int32]:
         """[shards + 1, 2] of the stream's batch ``index``."""
 
     def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
-        counts = self._of(iteration * self._loops + position)[:-1].tolist()
-        lengths = self._counter.lengths
-        return [ShardCount(i, u, n) for (i, u), n in zip(counts, lengths, strict=True)]
+        counts = self._of(iteration * self._loops + position)
+        known = self._known_lists.get(id(counts))  # these arrays live as long as this object
+        if known is None:
+            lengths = self._counter.lengths
+            pairs = counts[:-1].tolist()
+            known = [ShardCount(i, u, n) for (i, u), n in zip(pairs, lengths, strict=True)]
+            if len(self._known_lists) * len(known) >= _KEPT_COUNTS:
+                self._known_lists.clear()
+            self._known_lists[id(counts)] = known
+        return known
 
     def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
         ids, unique = self._of(iteration * self._loops + position)[-1].tolist()
@@ -160,10 +171,10 @@ class _Counts(ABC):
 class _StreamCounts(_Counts):
     """Counts of the stream's own batches, made when first asked for."""
 
-    def __init__(self, plan: Plan, exact_batches: int | None) -> None:
+    def __init__(self, plan: Plan, exact_batches: int | None, loops: int | None) -> None:
         training = plan.experiment.training
         data = feeding_data(plan.experiment.data)
-        loops = max(1, plan.streams)
+        loops = max(1, plan.streams if loops is None else loops)
         wanted = loops * (training.warmup_steps + training.steps)
         kept = _most_exact(plan) if exact_batches is None else exact_batches
         self._exact = min(wanted, kept)
@@ -172,7 +183,7 @@ class _StreamCounts(_Counts):
             source = f"counted in {what}, batch by batch"
         else:
             source = f"counted in {what}: its first {self._exact:,} batches, over and over"
-        super().__init__(plan, source)
+        super().__init__(plan, source, loops)
         self._stream: BatchStream = open_stream(
             plan.experiment.model,
             data,
@@ -204,14 +215,17 @@ class _ShapeCounts(_Counts):
         return self._counts
 
 
-def stream_counts(plan: Plan, exact_batches: int | None = None) -> IdCounts:
+def stream_counts(
+    plan: Plan, exact_batches: int | None = None, loops: int | None = None
+) -> IdCounts:
     """Exact counts of the batches that a run would feed.
 
     ``exact_batches``: how many of the stream's first batches are counted, after which they are used
     again from the first; None: as many as a run has, within bounds on time and memory.
+    ``loops``: the first so many loops only, which share the whole stream; None: all.
     Raises as `recsim_train.data.stream.open_stream`.
     """
-    return _StreamCounts(plan, exact_batches)
+    return _StreamCounts(plan, exact_batches, loops)
 
 
 def shape_counts(plan: Plan) -> IdCounts:

@@ -63,15 +63,17 @@ class Step(NamedTuple):
 class Replay:
     """The caches of all trainers of a plan; steps are replayed when first asked for."""
 
-    def __init__(self, plan: Plan, *, roomy: bool = False) -> None:
+    def __init__(self, plan: Plan, *, roomy: bool = False, simulated: int | None = None) -> None:
         """``roomy``: caches in which two steps always fit, to see what they need.
+        ``simulated``: the caches of the first so many trainers only; None: of all.
 
         Raises as `recsim_train.data.stream.open_stream`.
         """
         model, training = plan.experiment.model, plan.experiment.training
         self._bases = first_rows(table_rows(model))
         self._model = model
-        trainers = range(plan.experiment.roles.trainers)
+        self._trainers = plan.experiment.roles.trainers
+        trainers = range(self._trainers if simulated is None else simulated)
         assert plan.topology.cache is not None
         self._servers = len(plan.of_role("embedding_server"))
         self._kind = plan.strategy.kind
@@ -154,7 +156,7 @@ class Replay:
                 f"The caches were replayed on the stream's first {self._limit:,} steps; later "
                 "steps repeat their second half."
             )
-        trainers = len(self.slots)
+        trainers = self._trainers
         known = self._known[-max(1, steps) :]
         if trainers == 1 or not known:
             return found

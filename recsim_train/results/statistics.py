@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recsim_train.trace.record import Iteration
+from recsim_train.trace.record import Iteration, Throughput
 
 MAX_WINDOWS = 20
 MIN_ITERATIONS_PER_WINDOW = 4
@@ -27,20 +27,6 @@ _T975 = (
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """Examples per second over the counted window."""
-
-    examples: int
-    seconds: float
-    """First counted start to last counted end, all loops."""
-    examples_per_second: float | None
-    """None where nothing was counted."""
-    ci95: tuple[float, float] | None
-    """None below two windows."""
-    windows: int
 
 
 def t_quantile(degrees: int) -> float:
@@ -81,6 +67,37 @@ def throughput(
     return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
 
 
+def steady_throughput(
+    iterations: Iterable[Iteration], *, warmup: int, steps: int, batch_size: int
+) -> Throughput:
+    """`throughput` of loops that go on: over the time in which all of them did counted iterations.
+
+    From the last first counted start to the first last end, so that loops which are ahead or behind
+    at both ends do not lower it. Iterations that lie partly inside count for that part.
+    """
+    chosen = list(iterations)
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for i in chosen:
+        ends[i.loop] = max(i.end, ends.get(i.loop, i.end))
+        if i.iteration == warmup:
+            starts[i.loop] = i.start
+    start = max(starts.values(), default=0.0)
+    end = min(ends.values(), default=0.0)
+    inside = [i for i in chosen if i.end > start and i.start < end]
+    if end <= start or not inside or len(starts) < len(ends):
+        return throughput(chosen, warmup=warmup, steps=steps, batch_size=batch_size)
+    windows = max(1, window_count(steps))
+    rates = window_rates(inside, start, end, windows, batch_size)
+    rate = math.fsum(rates) / windows
+    seconds = end - start
+    examples = round(rate * seconds)
+    if windows < 2:
+        return Throughput(examples, seconds, rate, None, windows)
+    half = half_width(rates)
+    return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
+
+
 def window_count(iterations_per_loop: float) -> int:
     """How many windows: at most 20, each with a few iterations of every loop where possible."""
     roomy = int(iterations_per_loop // MIN_ITERATIONS_PER_WINDOW)
@@ -92,7 +109,8 @@ def window_rates(
 ) -> list[float]:
     """Examples per second in each of ``windows`` equal parts of [start, end].
 
-    Their mean is the overall rate: every example is shared out once.
+    Their mean is the overall rate: every example is shared out once, and of an iteration that lies
+    partly outside only that part which lies inside.
     """
     width = (end - start) / windows
     done = [0.0] * windows
@@ -100,10 +118,10 @@ def window_rates(
         span = i.end - i.start
         first = min(windows - 1, max(0, int((i.start - start) / width)))
         last = min(windows - 1, max(first, int((i.end - start) / width)))
-        if span <= 0 or first == last:
-            done[last] += 1.0
+        left = (min(i.end, end) - max(i.start, start)) / span if span > 0 else 1.0
+        if first == last:
+            done[last] += left
             continue
-        left = 1.0
         for w in range(first, last):
             part = (start + (w + 1) * width - max(i.start, start + w * width)) / span
             part = min(left, max(0.0, part))

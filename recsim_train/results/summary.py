@@ -30,7 +30,9 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[
     training = plan.experiment.training
     warmup, steps = training.warmup_steps, outcome.steps
     batch = training.batch_size
-    speed = throughput(outcome.iterations, warmup=warmup, steps=steps, batch_size=batch)
+    speed = outcome.speed or throughput(
+        outcome.iterations, warmup=warmup, steps=steps, batch_size=batch
+    )
     # Totals cover every counted iteration that was done; loops of a run that ended early did
     # different numbers of them, so means over totals divide by what is really there.
     done = counted(outcome.iterations, warmup, training.steps)

@@ -48,7 +48,7 @@ class CacheRuntime:
         seconds = self.world.pricing.operation(name, pooling="worker", **counts)
         loop.waiting = "a core"
         work = plus(self.world.overhead(), seconds)
-        yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+        yield self.world.work(loop, work, name)
         return result
 
     # Each returns (result, counts of its cost): see `recsim_train.workload.operations`.
@@ -161,7 +161,7 @@ def _move(
         world.messages(sum(request_messages(up * count) for _, count in remote)),
     )
     loop.waiting = "a core"
-    yield world.compute(loop.process, out, f"{loop.label}.route_ids")
+    yield world.work(loop, out, "route_ids")
     requests = []
     for shard, count in remote:
         host = service.hosts[shard.index]
@@ -171,7 +171,7 @@ def _move(
         requests.append((shard.index, request))
     answers = service.send(loop, requests, answers=True)
     for _, count in local:
-        yield world.compute(loop.process, shards_work(count), f"{loop.name}.{effect}")
+        yield world.serve(loop, shards_work(count), effect)
     loop.waiting = f"answers to {effect.capitalize()} from {service.name}"
     yield answers.done
     back = world.messages(ANSWER * len(remote))
@@ -179,5 +179,5 @@ def _move(
         back = plus(back, clients_work("assemble_rows"))
     if back != NOTHING:
         loop.waiting = "a core"
-        yield world.compute(loop.process, back, f"{loop.label}.assemble_rows")
+        yield world.work(loop, back, "assemble_rows")
     return up * sum(count for _, count in remote)

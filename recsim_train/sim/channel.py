@@ -88,11 +88,13 @@ class Channel:
             receive = plus(self._messages(request_messages(request.payload)), self._request)
             send = self._messages(ANSWER) if request.answered is not None else _NOTHING
             if request.barrier is None:
-                yield machines.compute(host, plus(receive, request.work, send), request.purpose)
+                work = plus(receive, request.work, send)
+                yield machines.compute(host, work, request.purpose, client=client)
             else:
-                yield machines.compute(host, plus(receive, request.work), request.purpose)
+                work = plus(receive, request.work)
+                yield machines.compute(host, work, request.purpose, client=client)
                 yield request.barrier.arrive(request.contribution)
-                yield machines.compute(host, send, request.purpose)
+                yield machines.compute(host, send, request.purpose, client=client)
             if request.answered is not None:
                 yield kernel.timeout(machines.latency)
                 size = request.answer or ACKNOWLEDGEMENT_BYTES

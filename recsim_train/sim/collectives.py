@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from recsim_train.placement.plan import GroupPlan
+from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.blame import StrategyError
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
 from recsim_train.sim.kernel import Barrier, Steps
 from recsim_train.sim.loop import LoopState
@@ -31,24 +32,32 @@ class Sized(Protocol):
 class GroupRuntime:
     """One group of the plan."""
 
-    def __init__(self, world: World, plan: GroupPlan) -> None:
+    def __init__(self, world: World, plan: GroupPlan, folding: Folding) -> None:
         self.world = world
         self.plan = plan
         self.name = plan.name
-        self._place = {member.name: place for place, member in enumerate(plan.members)}
+        place = self._place = {member.name: at for at, member in enumerate(plan.members)}
         trainers = {
             instance.index: process
             for instance, process in world.machines.processes.items()
             if instance.role == "trainer"
         }
-        self._processes = [trainers[member.trainer] for member in plan.members]
+        self.simulated = [m for m in plan.members if m.trainer in trainers]
+        """The members that are not left to a stand-in."""
+        self._processes = [trainers[member.trainer] for member in self.simulated]
+        self._stand_in = (
+            [place[LoopId(folding.stand_in(m.trainer), m.loop, m.copy).name] for m in plan.members]
+            if len(self.simulated) < len(plan.members)
+            else list(range(len(plan.members)))
+        )
+        """By place: the place of the member that stands for it."""
         self.size = len(plan.members)
-        self._barrier = Barrier(world.kernel, self.size, self._meet)
+        self._barrier = Barrier(world.kernel, len(self.simulated), self._meet)
 
     @property
     def arrived(self) -> str:
         """How many members wait now."""
-        return f"{self._barrier.arrived} of {self.size} members arrived"
+        return f"{self._barrier.arrived} of {len(self.simulated)} members arrived"
 
     # ------------------------------------------------------------------ effects
 
@@ -110,7 +119,7 @@ class GroupRuntime:
 
     def _alone(self, loop: LoopState, effect: str) -> Steps:
         loop.waiting = "a core"
-        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.{effect}")
+        yield self.world.work(loop, self.world.overhead(), effect)
 
     def _join(
         self,
@@ -123,7 +132,8 @@ class GroupRuntime:
         world = self.world
         out = plus(world.overhead(), world.messages(messages))
         loop.waiting = "a core"
-        yield world.compute(loop.process, out, f"{loop.label}.{effect}")
+        yield world.work(loop, out, effect)
+        yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
         answer: list[Any] = []
         yield self._barrier.arrive((effect, move, item, answer))
@@ -155,16 +165,15 @@ class GroupRuntime:
     def _exchange(self, brought: list[tuple[int, tuple[int, ...]]]) -> Steps:
         """Sizes first, then content; returns by member what it received from each."""
         sent = dict(brought)
+        members = [self._place[member.name] for member in self.simulated]
         yield self.world.kernel.timeout(2 * self._step())
-        moved = [
-            (
-                sum(size for other, size in enumerate(sent[me]) if other != me),
-                sum(sent[other][me] for other in range(self.size) if other != me),
-            )
-            for me in range(self.size)
-        ]
+        received: dict[int, tuple[int, ...]] = {}
+        for me in members:
+            column = {other: sent[other][me] for other in members}
+            received[me] = tuple(column[stand_in] for stand_in in self._stand_in)
+        moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
         yield self.world.machines.exchange(self._processes, moved)
-        return [tuple(sent[other][me] for other in range(self.size)) for me in range(self.size)]
+        return received
 
     def _vote(self, votes: list[bool]) -> Steps:
         steps = 2 * (self.size - 1)

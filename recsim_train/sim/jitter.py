@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 _BLOCK = 256
+
+Draw = Callable[[int, int], NDArray[np.float64]]
+"""Factors of so many trainers for so many pieces of work, [trainers, pieces]."""
 
 
 class Jitter:
@@ -33,9 +37,21 @@ class Jitter:
             stream = self._streams[key] = self._draw(f"{self._seed}/{instance}/{purpose}")
         return next(stream)
 
+    def draws(self, name: str) -> Draw | None:
+        """Factors that are drawn many at once, from a stream of their own; None: nothing varies."""
+        if self._sigma == 0.0:
+            return None
+        generator = _generator(f"{self._seed}/{name}")
+        mean, sigma = -0.5 * self._sigma * self._sigma, self._sigma
+        return lambda trainers, pieces: generator.lognormal(mean, sigma, (trainers, pieces))
+
     def _draw(self, name: str) -> Iterator[float]:
-        digest = hashlib.sha256(name.encode()).digest()
-        generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+        generator = _generator(name)
         mean = -0.5 * self._sigma * self._sigma
         while True:
             yield from generator.lognormal(mean, self._sigma, _BLOCK).tolist()
+
+
+def _generator(name: str) -> np.random.Generator:
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))

@@ -7,6 +7,7 @@ from typing import Any
 
 from recsim_train.placement.plan import LoopId
 from recsim_train.sim.channel import Channel
+from recsim_train.sim.folding import Lateness
 from recsim_train.sim.kernel import Queue
 from recsim_train.sim.machines import Process
 from recsim_train.strategy.base import Loop
@@ -47,6 +48,10 @@ class LoopState:
         """Requests that shards have not finished, by iteration."""
         self.waiting = "its start"
         """What it waits for, as the deadlock report says it."""
+        self.lateness: Lateness | None = None
+        """Of those that this loop stands for, where they wait for each other."""
+        self.purposes: dict[str, str] = {}
+        """Names of the streams of chance of its own work."""
         self.finished = False
         self.share = 1.0
         """Of a tensor's entries, what the loop's threshold lets pass."""

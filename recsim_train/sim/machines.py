@@ -5,6 +5,7 @@ from __future__ import annotations
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.fluid import Kind, Resource
+from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.pricing import Seconds
@@ -16,7 +17,7 @@ HEADER_BYTES = 64
 class Process:
     """One process of the job and what it can run short of."""
 
-    __slots__ = ("cores", "interpreter", "name", "receive", "send", "thread")
+    __slots__ = ("cores", "interpreter", "name", "receive", "send", "standing", "thread")
 
     def __init__(
         self, name: str, cores: Resource, interpreter: Resource, send: Resource, receive: Resource
@@ -26,6 +27,8 @@ class Process:
         self.interpreter = interpreter
         self.send = send
         self.receive = receive
+        self.standing = 1.0
+        """How many equal processes this one stands for."""
         self.thread: Resource | None = None
         """The thread that parses, in a reader."""
 
@@ -33,23 +36,36 @@ class Process:
 class Machines:
     """Every process of a plan on the cluster's hosts.
 
+    Trainers that others stand for (`recsim_train.sim.folding`) are left out.
+
     Computations run on one core of the process's machine and hold its interpreter lock for a share
     of their time. Transfers use both ends' NIC and some of both ends' cores; each has the fair
     share of one thread, and can not use more than one core at an end.
     """
 
-    def __init__(self, plan: Plan, cluster: Cluster, kernel: Kernel, jitter: Jitter) -> None:
+    def __init__(
+        self, plan: Plan, cluster: Cluster, kernel: Kernel, jitter: Jitter, folding: Folding
+    ) -> None:
         self.kernel = kernel
+        self._folding = folding
         self.cluster = cluster
         self.latency = cluster.network.latency
-        self._jitter = jitter
+        self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
         shared = self._cores("machine", plan.instances[0]) if cluster.colocate else None
+        readers = len(plan.of_role("reader"))
+        working = min(readers, folding.simulated)
         for instance in plan.instances:
-            self.processes[instance] = self._process(instance, shared)
+            if instance.role == "trainer" and instance.index >= folding.simulated:
+                continue
+            process = self.processes[instance] = self._process(instance, shared)
+            if instance.role == "trainer":
+                process.standing = folding.standing(instance.index)
+            elif instance.role == "reader" and working:
+                process.standing = readers / working
         cap = cluster.network.connection_cap
         if self._wire > 0.0:
             cap = 1.0 / self._wire if cap is None else min(cap, 1.0 / self._wire)
@@ -76,23 +92,42 @@ class Machines:
             process.thread = make(f"{name}.thread", 1.0)
         return process
 
+    def process_of(self, instance: Instance) -> Process:
+        """A process, or that of the trainer that stands for it."""
+        if instance.role == "trainer":
+            instance = Instance("trainer", self._folding.stand_in(instance.index))
+        return self.processes[instance]
+
     # ------------------------------------------------------------------ activities
 
     def compute(
-        self, process: Process, seconds: Seconds, purpose: str, *, thread: bool = False
+        self,
+        process: Process,
+        seconds: Seconds,
+        purpose: str,
+        *,
+        thread: bool = False,
+        client: Process | None = None,
+        lateness: Lateness | None = None,
     ) -> Event:
         """One thread's work of (total, lock-held) ``seconds``, as long as chance makes it.
 
-        ``thread``: it runs in the thread that the process has for this.
+        ``thread``: it runs in the thread that the process has for this. ``client``: whom it is
+        done for; as many such threads as that one stands for do the same side by side.
+        ``lateness``: of those that a loop stands for, to be told.
         """
         total, held = seconds
         if total <= 0.0:
             return self.kernel.event().succeed()
-        uses = [(process.cores, 1.0), (process.interpreter, held / total)]
+        copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
+        uses = [(process.cores, copies), (process.interpreter, copies * held / total)]
         if thread and process.thread is not None:
-            uses.append((process.thread, 1.0))
+            uses.append((process.thread, copies))
         kind = self.kernel.fluid.kind(uses, cap=1.0)
-        return self.kernel.activity(kind, total * self._jitter.factor(process.name, purpose))
+        taken = total * self.jitter.factor(process.name, purpose)
+        if lateness is not None:
+            lateness.add(total, taken)
+        return self.kernel.activity(kind, taken)
 
     def transfer(
         self, source: Process, target: Process, payload: float, *, header: bool = True
@@ -103,12 +138,14 @@ class Machines:
         key = (source.name, target.name)
         kind = self._flows.get(key)
         if kind is None:
+            flows = max(source.standing, target.standing)
+            out, into = flows / source.standing, flows / target.standing
             kind = self._flows[key] = self.kernel.fluid.kind(
                 [
-                    (source.send, 1.0),
-                    (target.receive, 1.0),
-                    (source.cores, self._wire),
-                    (target.cores, self._wire),
+                    (source.send, out),
+                    (target.receive, into),
+                    (source.cores, self._wire * out),
+                    (target.cores, self._wire * into),
                 ],
                 cap=self._cap,
                 weight=self._weight,

@@ -53,7 +53,9 @@ class Readers:
         for iteration in range(self._iterations):
             for loop, queue in zip(clients, made, strict=True):
                 work = self._make
-                yield self._world.compute(process, work, f"{loop.name}.read", thread=True)
+                yield self._world.compute(
+                    process, work, f"{loop.name}.read", thread=True, client=loop.process
+                )
                 yield queue.reserve()
                 queue.put(iteration)
 
@@ -68,7 +70,7 @@ class Readers:
             start = kernel.now
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.messages(request_messages(payload))
-            yield world.compute(process, messages, f"{loop.name}.send")
+            yield world.compute(process, messages, f"{loop.name}.send", client=loop.process)
             yield kernel.timeout(world.machines.latency)
             delivered = kernel.event()
             inbox.put((payload, delivered))

@@ -21,6 +21,7 @@ from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, w
 from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
+from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.ghosts import (
     GhostDense,
     GhostFeatures,
@@ -54,6 +55,7 @@ class Runtime:
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
+    ``folding``: which trainers stand for others; none: each is simulated.
     """
 
     def __init__(
@@ -68,13 +70,17 @@ class Runtime:
         on_iteration: Callable[[], None] | None = None,
         on_step: Callable[[int], None] | None = None,
         replay: Replay | None = None,
+        folding: Folding | None = None,
     ) -> None:
         experiment = plan.experiment
+        trainers = experiment.roles.trainers
+        self.folding = folding = folding or Folding(trainers, trainers)
         self.plan = plan
         self.iterations = iterations
         self.kernel = Kernel(ideal=ideal)
         deviation = cluster.jitter if experiment.simulation.stragglers and not ideal else 0.0
-        self.machines = Machines(plan, cluster, self.kernel, Jitter(experiment.seed, deviation))
+        jitter = Jitter(experiment.seed, deviation)
+        self.machines = Machines(plan, cluster, self.kernel, jitter, folding)
         self.ledger = Ledger(experiment.execution.max_spans)
         self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
@@ -82,7 +88,12 @@ class Runtime:
         self.elements = shape.dense_parameters(experiment.model)
         self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
-            EmbeddingRuntime(self.world, plan.embedding, len(plan.training))
+            EmbeddingRuntime(
+                self.world,
+                plan.embedding,
+                len(plan.training),
+                sum(loop.trainer < folding.simulated for loop in plan.training),
+            )
             if plan.embedding
             else None
         )
@@ -92,17 +103,21 @@ class Runtime:
             if replay is None or self.embedding is None
             else CacheRuntime(self.world, self.embedding, replay)
         )
-        groups = [(group, GroupRuntime(self.world, group)) for group in plan.groups]
+        groups = [
+            (group, GroupRuntime(self.world, group, folding))
+            for group in plan.groups
+            if group.members[0].trainer < folding.simulated
+        ]
         self.groups = {
             (group.name, member.trainer): made for group, made in groups for member in group.members
         }
         self.queues = {
             (queue.name, trainer): Handover(self.kernel, queue.capacity)
             for queue in plan.topology.queues
-            for trainer in range(experiment.roles.trainers)
+            for trainer in range(folding.simulated)
         }
-        trainers = range(experiment.roles.trainers if plan.net is not None else 0)
-        self.nets = {trainer: NetRuntime(plan, trainer) for trainer in trainers}
+        cut = range(folding.simulated if plan.net is not None else 0)
+        self.nets = {trainer: NetRuntime(plan, trainer) for trainer in cut}
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
@@ -116,10 +131,12 @@ class Runtime:
 
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
-        position = {loop: plan.position(loop) for loop in plan.feeding}
+        position = {loop: at for at, loop in enumerate(plan.feeding)}
+        if plan.shares_batches:
+            position = dict.fromkeys(position, 0)
         definitions = {loop.name: loop for loop in plan.topology.loops}
         loops = []
-        for trainer, instance in enumerate(plan.of_role("trainer")):
+        for trainer, instance in enumerate(plan.of_role("trainer")[: self.folding.simulated]):
             place = plan.place(trainer)
             strategy = create(plan.strategy, place) if strategies is None else strategies[trainer]
             programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
@@ -128,9 +145,16 @@ class Runtime:
                 program = programs[loop.loop]()
                 at = position.get(loop, -1)
                 loops.append(LoopState(loop, definitions[loop.loop], process, at, program))
+        meeting = {member.name for group in plan.groups for member in group.members}
+        if plan.embedding is not None and plan.embedding.service.apply == "together":
+            meeting |= {loop.name for loop in plan.training}
         for state in loops:
+            others = self.folding.standing(state.loop.trainer) - 1
+            draw = self.machines.jitter.draws(f"{state.name}/others") if others else None
+            if draw is not None and state.name in meeting:
+                state.lateness = Lateness(draw, others)
             for service in (self.embedding, self.dense):
-                if service is not None:
+                if service is not None and not service.own:
                     for index, host in enumerate(service.hosts):
                         if host is not state.process:
                             channel = Channel(self.machines, self.pricing, state.process, host)
@@ -254,7 +278,7 @@ class Runtime:
         if loop.paced_by is None:
             self._begin_iteration(loop)
         loop.waiting = "a core"
-        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.next_batch")
+        yield self.world.work(loop, self.world.overhead(), "next_batch")
         if loop.iteration >= self.iterations:
             loop.iteration = self.iterations
             return None, None, 0
@@ -287,7 +311,7 @@ class Runtime:
             loop.waiting = "a core"
             seconds, answer = compression.perform(self, loop, name, arguments)
             work = plus(self.world.overhead(), seconds)
-            yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+            yield self.world.work(loop, work, name)
             return answer, name, 0
         net = self.nets.get(loop.loop.trainer) if name.startswith("net_") else None
         if net is None and name.startswith("net_"):
@@ -308,7 +332,7 @@ class Runtime:
         )
         loop.waiting = "a core"
         work = plus(self.world.overhead(), seconds)
-        yield self.world.compute(loop.process, work, f"{loop.label}.{name}")
+        yield self.world.work(loop, work, name)
         if net is not None:
             return net.result(name, arguments), name, 0
         return self._result(name, arguments), name, 0
@@ -389,7 +413,7 @@ class Runtime:
         if loop.background:
             self._begin_iteration(loop)
         if effect.group is None:
-            yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.agree")
+            yield self.world.work(loop, self.world.overhead(), "agree")
             return bool(effect.yes), "", 0
         group = self._group(loop, effect.group)
         answer = yield from group.agree(loop, effect.yes)
@@ -409,7 +433,7 @@ class Runtime:
 
     def _put(self, loop: LoopState, effect: effects.Put) -> Steps:
         queue = self._queue(loop, effect.queue)
-        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.put")
+        yield self.world.work(loop, self.world.overhead(), "put")
         loop.waiting = f"room in queue {effect.queue!r}"
         yield from queue.put(effect.item)
         return None, effect.queue, 0
@@ -418,7 +442,7 @@ class Runtime:
         queue = self._queue(loop, effect.queue)
         if loop.paced_by == effect.queue:
             self._begin_iteration(loop)
-        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.take")
+        yield self.world.work(loop, self.world.overhead(), "take")
         loop.waiting = f"an item of queue {effect.queue!r}"
         item = yield from queue.take()
         if item is None and loop.paced_by == effect.queue:
@@ -427,7 +451,7 @@ class Runtime:
         return item, effect.queue, 0
 
     def _now(self, loop: LoopState, _: effects.Now) -> Steps:
-        yield self.world.compute(loop.process, self.world.overhead(), f"{loop.label}.now")
+        yield self.world.work(loop, self.world.overhead(), "now")
         return self.kernel.now, "", 0
 
 

@@ -7,6 +7,7 @@ activity: a client pays for all messages of an effect before the first one leave
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -51,10 +52,35 @@ class World:
         return self.pricing.units(effect=1)
 
     def compute(
-        self, process: Process, seconds: Seconds, purpose: str, *, thread: bool = False
+        self,
+        process: Process,
+        seconds: Seconds,
+        purpose: str,
+        *,
+        thread: bool = False,
+        client: Process | None = None,
     ) -> Event:
         """An event: one thread's work is done."""
-        return self.machines.compute(process, seconds, purpose, thread=thread)
+        return self.machines.compute(process, seconds, purpose, thread=thread, client=client)
+
+    def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+        """A loop's own work."""
+        purpose = loop.purposes.get(what)
+        if purpose is None:
+            purpose = loop.purposes[what] = f"{loop.label}.{what}"
+        return self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
+
+    def serve(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+        """What a shard in the loop's own process does for it, in the loop's thread."""
+        purpose = f"{loop.name}.{what}"
+        return self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
+
+    def meet(self, loop: LoopState) -> Steps:
+        """Wait until the last of those that a loop stands for is where it is."""
+        if loop.lateness is not None:
+            late = loop.lateness.latest()
+            if late > 0.0:
+                yield self.kernel.timeout(late)
 
 
 class Service:
@@ -63,6 +89,8 @@ class Service:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        self.own = False
+        """Whether loops use the shard in their own process only."""
 
     def send(
         self, loop: LoopState, requests: list[tuple[int, Request]], *, answers: bool
@@ -105,12 +133,17 @@ class Service:
 class EmbeddingRuntime(Service):
     """The embedding shards."""
 
-    def __init__(self, world: World, plan: EmbeddingPlan, clients: int) -> None:
+    def __init__(
+        self, world: World, plan: EmbeddingPlan, clients: int, simulated: int | None = None
+    ) -> None:
         super().__init__(world, plan.service.name)
         self.plan = plan
+        self.own = plan.service.access == "own"
         self.pooled = plan.service.pooling == "server"
         self.slices = sum(len(shard.slices) for shard in plan.shards)
-        self.hosts = [world.machines.processes[shard.host] for shard in plan.shards]
+        self._clients = clients
+        """Loops that update, those that others stand for included."""
+        self.hosts = [world.machines.process_of(shard.host) for shard in plan.shards]
         keep = plan.service.keep
         self.masks = {
             shard.index: PooledMask(world.pricing, len(shard.slices), keep)
@@ -119,9 +152,11 @@ class EmbeddingRuntime(Service):
         }
         """By shard, where a share of the pooled values travels."""
         self._joint: dict[int, float] = {}
+        self._places: dict[str, tuple[list[EmbeddingShard], list[EmbeddingShard]]] = {}
+        self._sums: tuple[object, int, int] = (None, 0, 0)
         together = plan.service.apply == "together"
         self.barriers = [
-            Barrier(world.kernel, clients, partial(self._apply_together, shard))
+            Barrier(world.kernel, simulated or clients, partial(self._apply_together, shard))
             if together
             else None
             for shard in plan.shards
@@ -129,8 +164,8 @@ class EmbeddingRuntime(Service):
 
     # ------------------------------------------------------------------ what travels
 
-    def shard_ids(self, ids: GhostIds) -> list[ShardCount]:
-        return list(self.world.counts.shard_counts(ids.position, ids.batch))
+    def shard_ids(self, ids: GhostIds) -> Sequence[ShardCount]:
+        return self.world.counts.shard_counts(ids.position, ids.batch)
 
     def _ids_bytes(self, count: ShardCount) -> int:
         if not self.pooled:
@@ -157,12 +192,14 @@ class EmbeddingRuntime(Service):
 
     # ------------------------------------------------------------------ what it costs
 
-    def _client(self, operation: str, counts: list[ShardCount]) -> Seconds:
-        unique = sum(c.unique for c in counts)
+    def _client(self, operation: str, counts: Sequence[ShardCount]) -> Seconds:
+        if self._sums[0] is not counts:
+            self._sums = counts, sum(c.ids for c in counts), sum(c.unique for c in counts)
+        _, ids, unique = self._sums
         return self.world.pricing.operation(
             operation,
             pooling=self.plan.service.pooling,
-            ids=sum(c.ids for c in counts) if self.pooled else unique,
+            ids=ids if self.pooled else unique,
             unique=unique,
             tables=self.slices,
             shards=len(counts),
@@ -182,8 +219,11 @@ class EmbeddingRuntime(Service):
 
     def _apply_together(self, shard: EmbeddingShard, brought: list[tuple[int, int]]) -> Steps:
         """One update with all clients' ids, of which some are the same."""
-        ids = sum(i for i, _ in brought)
-        unique = round(sum(u for _, u in brought) * self._joint_share(shard, len(brought)))
+        stand_for = self._clients / len(brought)
+        ids = round(sum(i for i, _ in brought) * stand_for)
+        unique = round(
+            sum(u for _, u in brought) * stand_for * self._joint_share(shard, self._clients)
+        )
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
         yield self.world.compute(host, work, f"{self.name}[{shard.index}].update")
@@ -213,9 +253,12 @@ class EmbeddingRuntime(Service):
     def _split(self, loop: LoopState) -> tuple[list[EmbeddingShard], list[EmbeddingShard]]:
         """(shards in other processes, shards in this loop's process)."""
         mine = loop.process.name
-        own = self.plan.service.access == "own"
-        remote = [] if own else [s for s in self.plan.shards if s.host.name != mine]
-        return remote, [s for s in self.plan.shards if s.host.name == mine]
+        known = self._places.get(mine)
+        if known is None:
+            remote = [] if self.own else [s for s in self.plan.shards if s.host.name != mine]
+            local = [s for s in self.plan.shards if s.host.name == mine]
+            known = self._places[mine] = remote, local
+        return known
 
     def lookup(self, loop: LoopState, ids: object) -> Steps:
         """Returns (rows, payload bytes)."""
@@ -233,7 +276,7 @@ class EmbeddingRuntime(Service):
             world.messages(sum(map(request_messages, sizes.values()))),
         )
         loop.waiting = "a core"
-        yield world.compute(loop.process, out, f"{loop.label}.route_ids")
+        yield world.work(loop, out, "route_ids")
         requests = []
         for shard in remote:
             count = counts[shard.index]
@@ -250,7 +293,7 @@ class EmbeddingRuntime(Service):
             count = counts[shard.index]
             work = self._shard("lookup", shard, count.ids, count.unique)
             work = plus(work, self._masked("mask", shard))
-            yield world.compute(loop.process, work, f"{loop.name}.lookup")
+            yield world.serve(loop, work, "lookup")
         loop.waiting = f"answers to Lookup from {_shards(self.name, remote)}"
         yield answers.done
         answered = sum(request.answer > 0 for _, request in requests)
@@ -261,7 +304,7 @@ class EmbeddingRuntime(Service):
         )
         self._count_masks(loop, gradient=False)
         loop.waiting = "a core"
-        yield world.compute(loop.process, back, f"{loop.label}.assemble_rows")
+        yield world.work(loop, back, "assemble_rows")
         return GhostRows(ids), sum(sizes.values())
 
     def update(self, loop: LoopState, gradient: object) -> Steps:
@@ -279,8 +322,10 @@ class EmbeddingRuntime(Service):
         )
         self._count_masks(loop, gradient=True)
         loop.waiting = "a core"
-        yield world.compute(loop.process, out, f"{loop.label}.route_gradient")
+        yield world.work(loop, out, "route_gradient")
         together = self.plan.service.apply == "together"
+        if together:
+            yield from world.meet(loop)
         requests = []
         for shard in remote:
             ids, unique = self._contribution(counts[shard.index])
@@ -300,11 +345,11 @@ class EmbeddingRuntime(Service):
                 work = plus(
                     self._masked("unpick", shard), self._shard("update", shard, ids, unique)
                 )
-                yield world.compute(loop.process, work, f"{loop.name}.update")
+                yield world.serve(loop, work, "update")
             else:
                 if self.masks:
                     work = self._masked("unpick", shard)
-                    yield world.compute(loop.process, work, f"{loop.name}.update")
+                    yield world.serve(loop, work, "update")
                 loop.waiting = f"all trainers' Update at {self.name}[{shard.index}]"
                 yield barrier.arrive((ids, unique))
         if together:
@@ -315,7 +360,7 @@ class EmbeddingRuntime(Service):
         if together and remote:
             loop.waiting = "a core"
             acknowledged = world.messages(ANSWER * len(remote))
-            yield world.compute(loop.process, acknowledged, f"{loop.label}.acknowledged")
+            yield world.work(loop, acknowledged, "acknowledged")
         return None, sum(sizes.values())
 
 
@@ -325,7 +370,7 @@ class DenseRuntime(Service):
     def __init__(self, world: World, plan: DensePlan) -> None:
         super().__init__(world, plan.service.name)
         self.plan = plan
-        self.hosts = [world.machines.processes[shard.host] for shard in plan.shards]
+        self.hosts = [world.machines.process_of(shard.host) for shard in plan.shards]
         self.elements = sum(shard.elements for shard in plan.shards)
         self._bytes = shape.value_bytes(world.model)
 
@@ -402,7 +447,7 @@ class DenseRuntime(Service):
         sent = sum(map(request_messages, sizes.values()))
         out = plus(world.overhead(), world.messages(sent))
         loop.waiting = "a core"
-        yield world.compute(loop.process, out, f"{loop.label}.{effect}")
+        yield world.work(loop, out, effect)
         requests = []
         for shard in remote:
             work = self._work(operation, shard, share)
@@ -414,14 +459,14 @@ class DenseRuntime(Service):
         awaited = self.send(loop, requests, answers=answers)
         for shard in local:
             work = self._work(operation, shard, share)
-            yield world.compute(loop.process, work, f"{loop.name}.{effect}")
+            yield world.serve(loop, work, effect)
         what = "answers to" if answers else "delivery of"
         loop.waiting = f"{what} {effect.capitalize()} at {_shards(self.name, remote)}"
         yield awaited.done
         if answers and remote:
             loop.waiting = "a core"
             back = world.messages(ANSWER * len(remote))
-            yield world.compute(loop.process, back, f"{loop.label}.{effect}.answer")
+            yield world.work(loop, back, f"{effect}.answer")
         return sum(sizes.values())
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import Throughput, throughput
-from recsim_train.trace.record import Iteration
+from math import ceil
 
+from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import steady_throughput, throughput
+from recsim_train.trace.record import Iteration, Throughput
+
+LEAST_STEPS = 16
+"""Counted iterations of each loop, however many loops there are."""
 _GROWTH = 1.1
 """Between two looks at the interval the number of counted iterations grows by this factor."""
 
@@ -13,16 +17,19 @@ _GROWTH = 1.1
 class Steady:
     """Decides after each step of all training loops whether the estimate has settled.
 
-    Not before ``simulation.minimum_steps`` counted iterations per loop, and never with a precision
-    of 0: then every step is run.
+    Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
+    have done ``simulation.minimum_iterations`` together, and never with a precision of 0: then
+    every step is run.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loops: int | None = None) -> None:
+        """``loops``: training loops that are simulated; None: all."""
         training, simulation = plan.experiment.training, plan.experiment.simulation
         self._warmup = training.warmup_steps
         self._batch = training.batch_size
         self._precision = simulation.precision
-        self._next = simulation.minimum_steps
+        together = ceil(simulation.minimum_iterations / (loops or len(plan.training)))
+        self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
 
     def reached(self, counted: int, iterations: list[Iteration]) -> bool:
         """Whether the run may stop now that all loops have ``counted`` counted iterations."""
@@ -36,5 +43,11 @@ class Steady:
         return (high - low) / 2 <= self._precision * found.examples_per_second
 
     def estimate(self, counted: int, iterations: list[Iteration]) -> Throughput:
+        """Throughput while all loops were at counted iterations: none has ended yet."""
+        return steady_throughput(
+            iterations, warmup=self._warmup, steps=counted, batch_size=self._batch
+        )
+
+    def overall(self, counted: int, iterations: list[Iteration]) -> Throughput:
         """Throughput over the first ``counted`` counted iterations of each loop."""
         return throughput(iterations, warmup=self._warmup, steps=counted, batch_size=self._batch)

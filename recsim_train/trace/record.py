@@ -107,6 +107,20 @@ class Utilisation:
     """Mean share of capacity in use, 0..1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Examples per second over the counted window."""
+
+    examples: int
+    seconds: float
+    """First counted start to last counted end, all loops."""
+    examples_per_second: float | None
+    """None where nothing was counted."""
+    ci95: tuple[float, float] | None
+    """None below two windows."""
+    windows: int
+
+
 @dataclass(slots=True)
 class Outcome:
     """What one run of one strategy leaves, from either world."""
@@ -117,6 +131,8 @@ class Outcome:
     dropped_spans: int
     steps: int
     """Counted iterations per training loop that were really done (an early stop does fewer)."""
+    speed: Throughput | None = None
+    """Simulator: the throughput as it estimates it; None: it follows from the iterations."""
     utilisation: list[Utilisation] = field(default_factory=list)
     bottleneck: str | None = None
     """Simulator: the binding resource, in one phrase."""

@@ -1,0 +1,169 @@
+"""Many trainers that do the same: some are simulated, and each of them stands for several.
+
+A simulated trainer's transfers and what servers do for it are that many activities at once; its own
+host's work is its own. All members of a collective share its bytes as before, with the real size of
+the group. Where trainers differ by nothing this is exact: they do the same at every moment, so the
+only max-min fair rates are the same for all. Where chance or the ids of batches make them differ it
+is an approximation: those that one stands for move in step, which makes their requests burstier by
+O(1/simulated), and the run says how much half as many simulated trainers change the answer.
+
+What stragglers do to those that wait for each other is kept: see `Lateness`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import depends_on_data
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.program import TaggedNet
+from recsim_train.sim.jitter import Draw
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
+
+_WORTH_IT = 16
+"""Up to so many equal trainers are simulated one by one: it takes no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """The first ``simulated`` of ``trainers`` trainers are simulated."""
+
+    trainers: int
+    simulated: int
+    exact: bool = True
+    """Whether nothing distinguishes the trainers."""
+
+    def standing(self, trainer: int) -> int:
+        """How many trainers a simulated one stands for, itself included."""
+        return len(self.like(trainer))
+
+    def like(self, trainer: int) -> range:
+        """All that a simulated trainer stands for."""
+        return range(trainer, self.trainers, self.simulated)
+
+    def stand_in(self, trainer: int) -> int:
+        """Who stands for a trainer: one with the same place in its group of hosts."""
+        return trainer % self.simulated
+
+
+def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Folding:
+    """How a plan is folded; ``most``: trainers to simulate at most (None: as configured)."""
+    trainers = plan.experiment.roles.trainers
+    every = Folding(trainers, trainers)
+    settings = plan.experiment.simulation
+    if most is None:
+        most = settings.fold_above
+    if not _foldable(plan) or not most:
+        return every
+    # places in a group differ where the net is cut
+    hosts = max([1, *(group.size for group in plan.topology.groups)])
+    if isinstance(plan.net, TaggedNet):
+        hosts = max(hosts, plan.net.hosts)
+    blocks = trainers // hosts
+    varies = settings.stragglers and cluster.jitter > 0.0
+    if not varies and not depends_on_data(plan) and trainers > _WORTH_IT:
+        return Folding(trainers, hosts)
+    wanted = max(1, most // hosts)
+    if blocks <= wanted:
+        return every
+    return Folding(trainers, hosts * _some(blocks, wanted), exact=False)
+
+
+def _some(blocks: int, most: int) -> int:
+    """At most ``most`` of ``blocks``: a divisor where one is not much smaller."""
+    even = next(n for n in range(min(most, blocks), 0, -1) if blocks % n == 0)
+    return even if 2 * even > most else ceil(blocks / ceil(blocks / most))
+
+
+def _foldable(plan: Plan) -> bool:
+    """Whether trainers ask nothing of each other but collectives."""
+    own = plan.embedding is None or plan.embedding.service.access == "own"
+    asked = [] if plan.dense is None else [shard.host for shard in plan.dense.shards]
+    if plan.embedding is not None and not own:
+        asked += [shard.host for shard in plan.embedding.shards]
+    return all(host.role != "trainer" for host in asked)
+
+
+class Lateness:
+    """Those that one loop stands for: when the last of them is done.
+
+    They see the network as their stand-in does, but meet stragglers of their own. The loop keeps
+    what it computed since all last met; at the next meeting the others' times for the same work
+    are drawn, and the slowest one counts.
+    """
+
+    __slots__ = ("_draw", "_mine", "_others", "_work")
+
+    def __init__(self, draw: Draw, others: int) -> None:
+        self._draw = draw
+        self._others = others
+        self._work: list[float] = []
+        self._mine = 0.0
+
+    def add(self, seconds: float, taken: float) -> None:
+        """Work of ``seconds`` took ``taken``."""
+        self._work.append(seconds)
+        self._mine += taken
+
+    def latest(self) -> float:
+        """Seconds by which the last of the others is later; begins anew."""
+        work, mine = self._work, self._mine
+        self._work, self._mine = [], 0.0
+        if not work or self._others <= 0:
+            return 0.0
+        slowest = max(self._draw(self._others, len(work)) @ np.array(work))
+        return max(0.0, float(slowest) - mine)
+
+
+def unfold(outcome: Outcome, folding: Folding) -> None:
+    """Give every trainer the records of its stand-in; spans stay those of the simulated ones."""
+    if folding.simulated == folding.trainers:
+        return
+    copies = _Names(folding)
+    outcome.iterations = [
+        Iteration(name, i.iteration, i.start, i.end)
+        for i in outcome.iterations
+        for name in copies.of(i.loop)
+    ]
+    outcome.rounds = [
+        Iteration(name, i.iteration, i.start, i.end)
+        for i in outcome.rounds
+        for name in copies.of(i.loop)
+    ]
+    totals: dict[TotalKey, Total] = {}
+    for key, total in outcome.totals.items():
+        instances, loops = copies.of(key.instance), copies.of(key.loop)
+        if len(instances) == 1:
+            instances = instances * len(loops)
+        elif len(loops) == 1:
+            loops = loops * len(instances)
+        for instance, loop in zip(instances, loops, strict=True):
+            totals[TotalKey(instance, loop, key.effect, key.name)] = Total(
+                total.count, total.seconds, total.bytes
+            )
+    outcome.totals = dict(sorted(totals.items()))
+
+
+class _Names:
+    """The names of all that one stands for, its own first."""
+
+    def __init__(self, folding: Folding) -> None:
+        self._folding = folding
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """ "trainer[0].worker[1]" gives that of every trainer that trainer[0] stands for."""
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._make(name)
+        return known
+
+    def _make(self, name: str) -> tuple[str, ...]:
+        if not name.startswith("trainer["):
+            return (name,)
+        index, _, rest = name.removeprefix("trainer[").partition("]")
+        return tuple(f"trainer[{number}]{rest}" for number in self._folding.like(int(index)))
