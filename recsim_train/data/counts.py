@@ -23,9 +23,13 @@ from recsim_train.placement.plan import EmbeddingShard, Plan
 from recsim_train.workload.shape import mean_ids
 
 _EXACT_IDS = 200_000_000
-"""Ids that are counted exactly at most; about the work of ten seconds."""
+"""Ids that are counted exactly at most; about the work of half a minute."""
+_EXACT_IDS_FOLDED = 10_000_000
+"""The same where trainers stand for others: their batches do, too."""
 _EXACT_ENTRIES = 4_000_000
 """(Batch, shard) pairs whose counts are kept at most: 48 MB."""
+_EXACT_BATCH = 3_000_000
+"""Ids of one batch from which on none is counted."""
 _KEPT_COUNTS = 500_000
 """Counts that are kept in the form in which they are asked for."""
 _SAMPLED_BATCHES = 4
@@ -61,10 +65,13 @@ class IdCounts(Protocol):
 def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     """Exact counts of the stream where a size depends on the data, else the shapes' counts.
 
-    ``loops``: of the first so many loops that get batches; None: of all.
+    Of very large batches the shapes' counts will do: they hardly vary. ``loops``: of the first so
+    many loops that get batches; None: of all.
     Raises UserError where sizes depend on a file that does not exist.
     """
-    return stream_counts(plan, loops=loops) if depends_on_data(plan) else shape_counts(plan)
+    if not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH:
+        return shape_counts(plan)
+    return stream_counts(plan, loops=loops)
 
 
 def depends_on_data(plan: Plan) -> bool:
@@ -174,9 +181,9 @@ class _StreamCounts(_Counts):
     def __init__(self, plan: Plan, exact_batches: int | None, loops: int | None) -> None:
         training = plan.experiment.training
         data = feeding_data(plan.experiment.data)
-        loops = max(1, plan.streams if loops is None else loops)
-        wanted = loops * (training.warmup_steps + training.steps)
-        kept = _most_exact(plan) if exact_batches is None else exact_batches
+        kept = _most_exact(plan, loops is not None) if exact_batches is None else exact_batches
+        reading = max(1, plan.streams if loops is None else loops)
+        wanted = reading * (training.warmup_steps + training.steps)
         self._exact = min(wanted, kept)
         what = f"the ids of {_name(plan.experiment.data)}"
         if self._exact == wanted:
@@ -283,8 +290,13 @@ def _name(data: Data) -> str:
     return data.path
 
 
-def _most_exact(plan: Plan) -> int:
-    model, b = plan.experiment.model, plan.examples
-    ids = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
+def _ids_per_batch(plan: Plan) -> float:
+    model = plan.experiment.model
+    return sum(plan.examples * mean_ids(model, t) for t in range(len(model.tables)))
+
+
+def _most_exact(plan: Plan, folded: bool) -> int:
+    ids = _ids_per_batch(plan)
     shards = len(plan.embedding.shards) if plan.embedding else 0
-    return max(1, min(int(_EXACT_IDS / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))
+    exact = _EXACT_IDS_FOLDED if folded else _EXACT_IDS
+    return max(1, min(int(exact / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))

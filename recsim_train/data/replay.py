@@ -31,6 +31,8 @@ from recsim_train.workload.shape import ID_BYTES, mean_ids, row_bytes
 
 _REPLAYED_IDS = 400_000_000
 """Ids that are replayed at most; about the work of half a minute."""
+_REPLAYED_IDS_FOLDED = 20_000_000
+"""The same where trainers stand for others."""
 _LEAST_STEPS = 4
 _CHECKED_STEPS = 2
 
@@ -92,7 +94,8 @@ class Replay:
             * plan.streams
             * sum(mean_ids(model, table) for table in range(len(model.tables)))
         )
-        self._limit = min(total, max(_LEAST_STEPS, int(_REPLAYED_IDS / max(per_step, 1))))
+        bound = _REPLAYED_IDS if simulated is None else _REPLAYED_IDS_FOLDED
+        self._limit = min(total, max(_LEAST_STEPS, int(bound / max(per_step, 1))))
         self.complete = self._limit == total
         self._loops = plan.streams
         self._stream = open_stream(
@@ -214,12 +217,15 @@ def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
     return np.concatenate([ids + base for ids, base in zip(tables, bases[:-1], strict=True)])
 
 
-def check_cache(plan: Plan) -> None:
-    """Raise UserError where the first two steps already do not fit into a trainer's cache."""
+def check_cache(plan: Plan, simulated: int | None = None) -> None:
+    """Raise UserError where the first two steps already do not fit into a trainer's cache.
+
+    ``simulated``: look at the first so many trainers only; None: at all.
+    """
     training, cache = plan.experiment.training, plan.topology.cache
     if cache is None or not cache.keep:
         return
-    replay = Replay(plan, roomy=True)
+    replay = Replay(plan, roomy=True, simulated=simulated)
     steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
     for trainer, found in enumerate(replay.step(steps - 1).trainers):
         slots, needed = slots_of(plan, trainer), sum(found.kept)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
@@ -90,13 +91,21 @@ class DenseShard:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EmbeddingPlan:
     """The embedding service and its shards."""
 
     service: EmbeddingService
     shards: tuple[EmbeddingShard, ...]
     split_tables: frozenset[int]
+
+    @cached_property
+    def by_host(self) -> dict[Instance, tuple[EmbeddingShard, ...]]:
+        """The shards that each process holds."""
+        found: dict[Instance, list[EmbeddingShard]] = {}
+        for shard in self.shards:
+            found.setdefault(shard.host, []).append(shard)
+        return {host: tuple(shards) for host, shards in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,7 @@ class GroupPlan:
         return next((p for p, m in enumerate(self.members) if m.trainer == trainer), -1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """One run of one strategy."""
 
@@ -152,13 +161,13 @@ class Plan:
             for copy in range(loop.copies):
                 yield LoopId(trainer, loop.name, copy)
 
-    @property
+    @cached_property
     def all_loops(self) -> tuple[LoopId, ...]:
         """Every loop of the job, trainer by trainer."""
         trainers = self.experiment.roles.trainers
         return tuple(loop for trainer in range(trainers) for loop in self.loops(trainer))
 
-    @property
+    @cached_property
     def feeding(self) -> tuple[LoopId, ...]:
         """The loops that consume batches; the position is the loop's place in the stream.
 
@@ -167,36 +176,41 @@ class Plan:
         """
         return self._loops_where(lambda loop: loop.consumes_batches)
 
-    @property
+    @cached_property
     def training(self) -> tuple[LoopId, ...]:
         """The loops whose iterations are the job's iterations."""
         return self._loops_where(lambda loop: loop.trains and not loop.background)
 
-    @property
+    @cached_property
     def background(self) -> tuple[LoopId, ...]:
         """The loops that go round beside training."""
         return self._loops_where(lambda loop: loop.background)
 
     def _loops_where(self, wanted: Callable[[Loop], bool]) -> tuple[LoopId, ...]:
-        names = {loop.name for loop in self.topology.loops if wanted(loop)}
-        return tuple(loop for loop in self.all_loops if loop.loop in names)
+        chosen = [loop for loop in self.topology.loops if wanted(loop)]
+        return tuple(
+            LoopId(trainer, loop.name, copy)
+            for trainer in range(self.experiment.roles.trainers)
+            for loop in chosen
+            for copy in range(loop.copies)
+        )
 
     def loop(self, name: str) -> Loop:
         """The definition of a loop by its name."""
         return next(loop for loop in self.topology.loops if loop.name == name)
 
-    @property
+    @cached_property
     def shares_batches(self) -> bool:
         """Whether every feeding loop gets all trainers' batches of an iteration in one."""
         return any(loop.consumes_batches and loop.batch == "global" for loop in self.topology.loops)
 
-    @property
+    @cached_property
     def examples(self) -> int:
         """Examples that a feeding loop gets per iteration."""
         batch = self.experiment.training.batch_size
         return batch * len(self.feeding) if self.shares_batches else batch
 
-    @property
+    @cached_property
     def streams(self) -> int:
         """Into how many parts the stream of batches of ``examples`` rows is dealt."""
         return 1 if self.shares_batches else len(self.feeding)

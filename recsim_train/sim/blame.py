@@ -52,3 +52,19 @@ def raising_line(traceback: TracebackType | None) -> str:
             found = f"{Path(name).name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return found
+
+
+def who_waits(now: float, waiting: list[tuple[str, str, str]], arrived: list[str]) -> str:
+    """A deadlock as a table: (loop, what it waits for, line) of each that has not finished."""
+    widths = [max(len(row[column]) for row in waiting) for column in range(2)]
+    return "\n".join(
+        [
+            f"deadlock after {now:.6g} s of simulated time: nothing can happen any more, and these "
+            "loops have not finished",
+            *(
+                f"  {name:<{widths[0]}}  waits for {what:<{widths[1]}}  at {line}"
+                for name, what, line in waiting
+            ),
+            *(f"  {text}" for text in arrived),
+        ]
+    )

@@ -77,7 +77,7 @@ class GroupRuntime:
         if self.size == 1:
             yield from self._alone(loop, "all_gather")
             return GhostParts((sized.size,)), 0
-        sent = tuple(sized.size for _ in range(self.size))
+        sent = (sized.size,) * self.size
         received = yield from self._join(
             loop, "all_gather", self._exchange, (place, sent), 2 * (self.size - 1)
         )
@@ -170,7 +170,7 @@ class GroupRuntime:
         received: dict[int, tuple[int, ...]] = {}
         for me in members:
             column = {other: sent[other][me] for other in members}
-            received[me] = tuple(column[stand_in] for stand_in in self._stand_in)
+            received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
         yield self.world.machines.exchange(self._processes, moved)
         return received

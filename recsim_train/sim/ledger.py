@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from recsim_train.trace.record import Iteration, Span, Total, TotalKey
 
+_MOST_SPANS = 500_000
+"""Of all processes together: some hundred MB."""
+
 
 class Series:
     """Effects of one kind of one loop, or requests served for it."""
@@ -23,7 +26,10 @@ class Series:
         total.count += 1
         total.seconds += end - start
         total.bytes += payload
-        self._ledger.keep(Span(*self.key[:2], iteration, *self.key[2:], start, end, payload))
+        if self._ledger.keeps(self.key.instance):
+            self._ledger.spans.append(
+                Span(*self.key[:2], iteration, *self.key[2:], start, end, payload)
+            )
 
 
 class Ledger:
@@ -47,14 +53,14 @@ class Ledger:
             found = self._series[key] = Series(self, key)
         return found
 
-    def keep(self, span: Span) -> None:
-        """Keep a span unless its process already has as many as it may."""
-        kept = self._kept.get(span.instance, 0)
-        if kept < self._max_spans:
-            self._kept[span.instance] = kept + 1
-            self.spans.append(span)
-        else:
+    def keeps(self, instance: str) -> bool:
+        """Whether a process may have one more span; counts it."""
+        kept = self._kept.get(instance, 0)
+        if kept >= self._max_spans or len(self.spans) >= _MOST_SPANS:
             self.dropped_spans += 1
+            return False
+        self._kept[instance] = kept + 1
+        return True
 
     def totals(self, first: int, stop: int) -> dict[TotalKey, Total]:
         """Exact sums over iterations ``first`` to ``stop`` (exclusive).

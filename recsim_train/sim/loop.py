@@ -9,6 +9,7 @@ from recsim_train.placement.plan import LoopId
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.kernel import Queue
+from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Process
 from recsim_train.strategy.base import Loop
 from recsim_train.workload.compression import Tallies
@@ -50,6 +51,10 @@ class LoopState:
         """What it waits for, as the deadlock report says it."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""
+        self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}
+        """By service, effect and host: the stream of chance and the record of requests."""
+        self.records: dict[tuple[type, str], Series] = {}
+        """By effect and name: what it did."""
         self.purposes: dict[str, str] = {}
         """Names of the streams of chance of its own work."""
         self.finished = False

@@ -10,6 +10,8 @@ from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.pricing import Seconds
 
+_REMEMBERED = 256
+"""Kinds of computations that each process knows again."""
 HEADER_BYTES = 64
 """Bytes of a message's fixed header; on the wire, but not payload."""
 
@@ -17,7 +19,7 @@ HEADER_BYTES = 64
 class Process:
     """One process of the job and what it can run short of."""
 
-    __slots__ = ("cores", "interpreter", "name", "receive", "send", "standing", "thread")
+    __slots__ = ("cores", "interpreter", "kinds", "name", "receive", "send", "standing", "thread")
 
     def __init__(
         self, name: str, cores: Resource, interpreter: Resource, send: Resource, receive: Resource
@@ -27,6 +29,8 @@ class Process:
         self.interpreter = interpreter
         self.send = send
         self.receive = receive
+        self.kinds: dict[tuple[float, float, bool], Kind] = {}
+        """Computations by lock-held share, copies, and whether in the thread of its own."""
         self.standing = 1.0
         """How many equal processes this one stands for."""
         self.thread: Resource | None = None
@@ -120,10 +124,15 @@ class Machines:
         if total <= 0.0:
             return self.kernel.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
-        uses = [(process.cores, copies), (process.interpreter, copies * held / total)]
-        if thread and process.thread is not None:
-            uses.append((process.thread, copies))
-        kind = self.kernel.fluid.kind(uses, cap=1.0)
+        key = (held / total, copies, thread)
+        kind = process.kinds.get(key)
+        if kind is None:
+            uses = [(process.cores, copies), (process.interpreter, copies * key[0])]
+            if thread and process.thread is not None:
+                uses.append((process.thread, copies))
+            if len(process.kinds) >= _REMEMBERED:
+                process.kinds.clear()
+            kind = process.kinds[key] = self.kernel.fluid.kind(uses, cap=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
         if lateness is not None:
             lateness.add(total, taken)

@@ -66,12 +66,11 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
     value, row = shape.value_bytes(model), shape.row_bytes(model)
     weights = shape.dense_parameters(model) * value
     batch = _batch_bytes(plan)
-    clients = len(plan.training)
+    own = plan.embedding is not None and plan.embedding.service.access == "own"
+    clients = 1 if own else len(plan.training)
     if plan.embedding is not None:
         pooled = plan.embedding.service.pooling == "server"
-        for shard in plan.embedding.shards:
-            if shard.host != instance:
-                continue
+        for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
             add("tables", sum(part.rows for part in shard.slices) * (row + state))
             ids = sum(shape.mean_ids(model, part.table) for part in shard.slices)
@@ -83,8 +82,8 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         for part in plan.dense.shards:
             if part.host == instance:
                 add("dense", copies * part.elements * value)
-                add("buffers", 2 * clients * part.elements * value)
-    loops = [loop for loop in plan.all_loops if loop.trainer == instance.index]
+                add("buffers", 2 * len(plan.training) * part.elements * value)
+    loops = list(plan.loops(instance.index))
     if instance.role == "trainer":
         # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
         copies = 2 if training.dense_optimizer == "adagrad" else 1

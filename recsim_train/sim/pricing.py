@@ -72,4 +72,8 @@ class Pricing:
 
 def plus(*parts: Seconds) -> Seconds:
     """The sum of several pieces of work done one after the other by one thread."""
-    return sum(p[0] for p in parts), sum(p[1] for p in parts)
+    total = held = 0.0
+    for seconds, locked in parts:
+        total += seconds
+        held += locked
+    return total, held

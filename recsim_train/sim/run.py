@@ -39,8 +39,8 @@ def simulate(
     not fit into memory, RunFailed where the strategy fails or a deadlock is reached.
     """
     memory = check_memory(plan, cluster)
-    check_cache(plan)
     folding = folding_of(plan, cluster)
+    check_cache(plan, folding.simulated if folding.simulated < folding.trainers else None)
     job = _Job(plan, cluster, folding, counts)
     outcome = job.run(progress)
     outcome.facts["memory"] = {use.name: use.document() for use in memory}
@@ -55,15 +55,22 @@ class _Job:
     """One simulation of a plan."""
 
     def __init__(
-        self, plan: Plan, cluster: Cluster, folding: Folding, counts: IdCounts | None
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        folding: Folding,
+        counts: IdCounts | None,
+        replay: Replay | None = None,
     ) -> None:
         self.plan, self.cluster, self.folding = plan, cluster, folding
+        folded = folding.simulated < folding.trainers
         loops = len(plan.feeding) // folding.trainers * folding.simulated
         if counts is None:
-            counts = counts_for(plan, None if plan.shares_batches else loops)
+            counts = counts_for(plan, loops if folded and not plan.shares_batches else None)
         self.counts = counts
-        cached = plan.topology.cache is not None
-        self.replay = Replay(plan, simulated=folding.simulated) if cached else None
+        if replay is None and plan.topology.cache is not None:
+            replay = Replay(plan, simulated=folding.simulated if folded else None)
+        self.replay = replay
         self.warmup = plan.experiment.training.warmup_steps
         self.total = self.warmup + plan.experiment.training.steps
 
@@ -92,7 +99,7 @@ class _Job:
             replay=self.replay,
             folding=self.folding,
         )
-        steady = Steady(self.plan, len(runtime.training))
+        steady = Steady(self.plan, self.folding)
         runtime.run()
         steps = max(0, runtime.settled() - warmup)
         outcome = self._outcome(steps)
@@ -196,7 +203,7 @@ def _folding_facts(job: _Job, outcome: Outcome) -> dict[str, object]:
         return facts
     half = folding_of(job.plan, job.cluster, most=folding.simulated // 2)
     if half.simulated < folding.simulated:
-        other = _Job(job.plan, job.cluster, half, None).run(None).speed
+        other = _Job(job.plan, job.cluster, half, job.counts, job.replay).run(None).speed
         here = outcome.speed
         rates = [s.examples_per_second for s in (here, other) if s is not None]
         if len(rates) == 2 and rates[0] and rates[1]:

@@ -8,6 +8,7 @@ effect goes where, and records what happened.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
@@ -17,7 +18,13 @@ from recsim_train.placement.plan import Plan
 from recsim_train.placement.segments import Segment
 from recsim_train.sim import cache, compression
 from recsim_train.sim.arguments import ARGUMENTS
-from recsim_train.sim.blame import DeadlockError, StrategyError, raising_line, waiting_line
+from recsim_train.sim.blame import (
+    DeadlockError,
+    StrategyError,
+    raising_line,
+    waiting_line,
+    who_waits,
+)
 from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
@@ -219,7 +226,11 @@ class Runtime:
                 continue
             if name is None:
                 continue
-            series = self.ledger.series(loop.process.name, loop.label, _NAMES[type(effect)], name)
+            series = loop.records.get((type(effect), name))
+            if series is None:
+                what = _NAMES[type(effect)]
+                series = self.ledger.series(loop.process.name, loop.label, what, name)
+                loop.records[type(effect), name] = series
             series.add(loop.iteration, start, self.kernel.now, payload)
         if not loop.background or loop.acted:  # a round that only learned of the end is none
             self._close_iteration(loop)
@@ -250,23 +261,14 @@ class Runtime:
         return min(loop.settled() for loop in self.loops if not loop.background)
 
     def _who_waits(self) -> str:
-        rows = []
-        for loop in self.loops:
-            if not loop.finished:
-                rows.append((loop.name, loop.waiting, waiting_line(loop.coroutine)))
-        arrived = [f"group {g.name!r}: {g.arrived}" for g in dict.fromkeys(self.groups.values())]
-        widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        table = [
-            f"  {name:<{widths[0]}}  waits for {what:<{widths[1]}}  at {line}"
-            for name, what, line in rows
+        waiting = [
+            (loop.name, loop.waiting, waiting_line(loop.coroutine))
+            for loop in self.loops
+            if not loop.finished
         ]
-        return "\n".join(
-            [
-                f"deadlock after {self.kernel.now:.6g} s of simulated time: nothing can happen any "
-                "more, and these loops have not finished",
-                *table,
-                *(f"  {text}" for text in arrived),
-            ]
+        groups = dict.fromkeys(self.groups.values())
+        return who_waits(
+            self.kernel.now, waiting, [f"group {g.name!r}: {g.arrived}" for g in groups]
         )
 
     # ------------------------------------------------------------------ effects
@@ -480,21 +482,4 @@ _PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Now: Runtime._now,
 }
 
-_NAMES: dict[type, str] = {
-    effects.NextBatch: "next_batch",
-    effects.Compute: "compute",
-    effects.Lookup: "lookup",
-    effects.Update: "update",
-    effects.Fetch: "fetch",
-    effects.Store: "store",
-    effects.Pull: "pull",
-    effects.Push: "push",
-    effects.Exchange: "exchange",
-    effects.AllReduce: "all_reduce",
-    effects.AllGather: "all_gather",
-    effects.AllToAll: "all_to_all",
-    effects.Agree: "agree",
-    effects.Put: "put",
-    effects.Take: "take",
-    effects.Now: "now",
-}
+_NAMES = {kind: re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in _PERFORM}

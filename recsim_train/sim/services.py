@@ -42,14 +42,19 @@ class World:
         self.model = pricing.experiment.model
         self.training = pricing.experiment.training
         self.data = pricing.experiment.data
+        self._overhead = pricing.units(effect=1)
+        self._messages: dict[int, Seconds] = {}
 
     def messages(self, count: int) -> Seconds:
         """Handling ``count`` messages at one end."""
-        return self.pricing.units(message=count) if count else NOTHING
+        known = self._messages.get(count)
+        if known is None:
+            known = self._messages[count] = self.pricing.units(message=count) if count else NOTHING
+        return known
 
     def overhead(self) -> Seconds:
         """The runtime's own work for one effect."""
-        return self.pricing.units(effect=1)
+        return self._overhead
 
     def compute(
         self,
@@ -119,15 +124,13 @@ class Service:
         self, loop: LoopState, host: Process, effect: str, payload: int, work: Seconds
     ) -> Request:
         """A request of the loop's present iteration with ``payload`` bytes."""
-        world = self.world
-        return Request(
-            iteration=loop.iteration,
-            payload=payload,
-            work=work,
-            purpose=f"{loop.name}.{effect}",
-            series=world.ledger.series(host.name, loop.name, f"serve_{effect}", self.name),
-            finished=loop.served,
-        )
+        key = (self.name, effect, host.name)
+        known = loop.requests.get(key)
+        if known is None:
+            series = self.world.ledger.series(host.name, loop.name, f"serve_{effect}", self.name)
+            known = loop.requests[key] = f"{loop.name}.{effect}", series
+        purpose, series = known
+        return Request(loop.iteration, payload, work, purpose, series, loop.served)
 
 
 class EmbeddingRuntime(Service):
@@ -175,6 +178,9 @@ class EmbeddingRuntime(Service):
     def _masked(self, operation: str, shard: EmbeddingShard) -> Seconds:
         mask = self.masks.get(shard.index)
         return NOTHING if mask is None else mask.seconds(operation)
+
+    def _all_masked(self, operation: str) -> list[Seconds]:
+        return [mask.seconds(operation) for mask in self.masks.values()]
 
     def _count_masks(self, loop: LoopState, *, gradient: bool) -> None:
         for mask in self.masks.values():
@@ -299,7 +305,7 @@ class EmbeddingRuntime(Service):
         answered = sum(request.answer > 0 for _, request in requests)
         back = plus(
             world.messages(ANSWER * answered),
-            *(self._masked("unmask", shard) for shard in self.plan.shards),
+            *self._all_masked("unmask"),
             self._client("assemble_rows", counts),
         )
         self._count_masks(loop, gradient=False)
@@ -317,7 +323,7 @@ class EmbeddingRuntime(Service):
         out = plus(
             world.overhead(),
             self._client("route_gradient", counts),
-            *(self._masked("pick", shard) for shard in self.plan.shards),
+            *self._all_masked("pick"),
             world.messages(sum(map(request_messages, sizes.values()))),
         )
         self._count_masks(loop, gradient=True)

@@ -6,6 +6,7 @@ from math import ceil
 
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import steady_throughput, throughput
+from recsim_train.sim.folding import Folding
 from recsim_train.trace.record import Iteration, Throughput
 
 LEAST_STEPS = 16
@@ -19,22 +20,26 @@ class Steady:
 
     Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
     have done ``simulation.minimum_iterations`` together, and never with a precision of 0: then
-    every step is run.
+    every step is run. Where trainers are folded approximately, the run stops there: a narrower
+    interval would say more than is known.
     """
 
-    def __init__(self, plan: Plan, loops: int | None = None) -> None:
-        """``loops``: training loops that are simulated; None: all."""
+    def __init__(self, plan: Plan, folding: Folding) -> None:
         training, simulation = plan.experiment.training, plan.experiment.simulation
         self._warmup = training.warmup_steps
         self._batch = training.batch_size
         self._precision = simulation.precision
-        together = ceil(simulation.minimum_iterations / (loops or len(plan.training)))
+        self._folded = not folding.exact
+        loops = len(plan.training) // folding.trainers * folding.simulated
+        together = ceil(simulation.minimum_iterations / loops)
         self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
 
     def reached(self, counted: int, iterations: list[Iteration]) -> bool:
         """Whether the run may stop now that all loops have ``counted`` counted iterations."""
         if self._precision <= 0.0 or counted < self._next:
             return False
+        if self._folded:
+            return True
         self._next = max(counted + 1, int(counted * _GROWTH))
         found = self.estimate(counted, iterations)
         if found.ci95 is None or found.examples_per_second is None:

@@ -79,7 +79,7 @@ def test_a_cache_that_can_not_start_is_the_users_error(plans: Plans, clusters: C
 def test_a_later_step_that_does_not_fit_ends_the_run(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recsim_train.sim.run.check_cache", lambda plan: None)
+    monkeypatch.setattr("recsim_train.sim.run.check_cache", lambda *_: None)
     with pytest.raises(RunFailed, match=r"^trainer\[\d\] failed: the cache of 30 rows"):
         simulate(plan_of(plans, cache_rows=30), clusters())
 
