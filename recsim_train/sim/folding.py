@@ -65,7 +65,10 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
         hosts = max(hosts, plan.net.hosts)
     blocks = trainers // hosts
     varies = settings.stragglers and cluster.jitter > 0.0
-    if not varies and not depends_on_data(plan) and trainers > _WORTH_IT:
+    own = plan.embedding is not None and plan.embedding.service.access == "own"
+    readers = len(plan.of_role("reader"))
+    equal = not varies and not own and not readers and not depends_on_data(plan)
+    if equal and trainers > _WORTH_IT:
         return Folding(trainers, hosts)
     wanted = max(1, most // hosts)
     if blocks <= wanted:

@@ -46,7 +46,7 @@ def simulate(
     outcome.facts["memory"] = {use.name: use.document() for use in memory}
     outcome.facts["cores"] = {i.name: cluster.host(i.role).cores for i in plan.instances}
     if folding.simulated < folding.trainers:
-        outcome.facts["folding"] = _folding_facts(job, outcome)
+        _say_folding(job, outcome)
     job.explain(outcome)
     return outcome
 
@@ -191,22 +191,33 @@ class _Job:
         return loops * self.plan.experiment.training.batch_size / seconds
 
 
-def _folding_facts(job: _Job, outcome: Outcome) -> dict[str, object]:
-    """What was folded, and by how much half as many simulated trainers change the answer."""
+def _say_folding(job: _Job, outcome: Outcome) -> None:
+    """Note what was folded, and by how much half as many simulated trainers change the answer."""
     folding = job.folding
     facts: dict[str, object] = {
         "trainers": folding.trainers,
         "simulated": folding.simulated,
         "exact": folding.exact,
     }
-    if folding.exact:
-        return facts
+    outcome.facts["folding"] = facts
+    if folding.exact or outcome.speed is None:
+        return
+    said = (
+        f"{folding.simulated} of {folding.trainers:,} trainers are simulated, each of which stands "
+        "for several"
+    )
     half = folding_of(job.plan, job.cluster, most=folding.simulated // 2)
     if half.simulated < folding.simulated:
         other = _Job(job.plan, job.cluster, half, job.counts, job.replay).run(None).speed
-        here = outcome.speed
-        rates = [s.examples_per_second for s in (here, other) if s is not None]
-        if len(rates) == 2 and rates[0] and rates[1]:
-            facts["half"] = {"simulated": half.simulated, "examples_per_second": rates[1]}
-            facts["error"] = abs(rates[1] / rates[0] - 1.0)
-    return facts
+        rate = outcome.speed.examples_per_second
+        if other is not None and other.examples_per_second is not None and rate:
+            error = abs(other.examples_per_second / rate - 1.0)
+            facts["half"] = {
+                "simulated": half.simulated,
+                "examples_per_second": other.examples_per_second,
+            }
+            facts["error"] = error
+            said += f"; {half.simulated} instead change the examples/s by {error:.1%}"
+    notes = outcome.facts.setdefault("warnings", [])
+    assert isinstance(notes, list)
+    notes.append(f"{said}.")

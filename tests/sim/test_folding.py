@@ -1,0 +1,162 @@
+"""Trainers that stand for others: exact where they are equal, close where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.experiment import Table
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.folding import Folding, Lateness, folding_of
+from recsim_train.sim.run import simulate
+from recsim_train.trace.record import Outcome
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+
+EQUAL: dict[str, tuple[str, dict[str, Any]]] = {
+    "downpour": ("flat_ps", {}),
+    "easgd": ("flat_ps", {"mode": "easgd", "every": 3}),
+    "allreduce": ("allreduce", {}),
+    "s-easgd": ("shadowsync", {}),
+    "s-ma": ("shadowsync", {"algorithm": "ma"}),
+    "fr-bmuf": ("shadowsync", {"algorithm": "bmuf", "sync": "foreground"}),
+    "hierarchical": ("hierarchical", {"hosts": 2, "tags": "top.0=1", "outer": "easgd"}),
+    "dct": ("allreduce", {"compression": {"kind": "dct", "mode": "both"}}),
+}
+VARIED: dict[str, tuple[str, dict[str, Any]]] = {
+    "rows": ("flat_ps", {"pooling": "worker"}),
+    "allreduce": ("allreduce", {}),
+    "s-easgd": ("shadowsync", {}),
+    "des": ("des", {"partition": "hash"}),
+    "cache": ("scalefreectr", {"cache_share": 1.0}),
+}
+TABLES = tuple(Table(rows=rows) for rows in (900, 300, 70, 20))
+
+
+def predicted(
+    plans: Plans,
+    cluster: Cluster,
+    chosen: tuple[str, dict[str, Any]],
+    trainers: int,
+    fold_above: int,
+    steps: int = 12,
+) -> Outcome:
+    plan = plans(
+        chosen[0],
+        chosen[1],
+        model={"tables": TABLES},
+        training={"batch_size": 16, "steps": steps, "warmup_steps": 2},
+        roles={"trainers": trainers, "embedding_servers": 2, "dense_servers": 1},
+        data={"eval_rows": 0},
+        simulation={"fold_above": fold_above},
+    )
+    return simulate(plan, cluster)
+
+
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("nic", ["200 Mbit/s", "25 Gbit/s"])
+def test_equal_trainers_are_folded_exactly(
+    name: str, nic: str, plans: Plans, clusters: Clusters
+) -> None:
+    cluster = clusters(jitter=0.0, nic=nic)
+    every = predicted(plans, cluster, EQUAL[name], 20, fold_above=0)
+    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=128)
+    assert "folding" not in every.facts
+    facts = folded.facts["folding"]
+    assert isinstance(facts, dict)
+    assert facts["exact"]
+    assert facts["simulated"] < 20
+    assert folded.totals.keys() == every.totals.keys()
+    for key, total in every.totals.items():
+        assert folded.totals[key].count == total.count, key
+        assert folded.totals[key].bytes == total.bytes, key
+        assert folded.totals[key].seconds == pytest.approx(total.seconds, rel=1e-9), key
+    assert {(i.loop, i.iteration) for i in folded.iterations} == {
+        (i.loop, i.iteration) for i in every.iterations
+    }
+    assert folded.speed is not None
+    assert every.speed is not None
+    assert folded.speed.examples_per_second == pytest.approx(
+        every.speed.examples_per_second, rel=1e-9
+    )
+    assert folded.bound_eps == pytest.approx(every.bound_eps, rel=1e-9)
+    assert folded.bottleneck is not None
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters: Clusters) -> None:
+    cluster = clusters(jitter=0.2, nic="2 Gbit/s")
+    every = predicted(plans, cluster, VARIED[name], 64, fold_above=0, steps=20)
+    folded = predicted(plans, cluster, VARIED[name], 64, fold_above=32, steps=20)
+    assert every.speed is not None
+    assert folded.speed is not None
+    facts = folded.facts["folding"]
+    assert isinstance(facts, dict)
+    assert not facts["exact"]
+    assert facts["simulated"] == 32
+    assert facts["error"] >= 0.0
+    assert any("stand" in note for note in folded.facts["warnings"])  # type: ignore[attr-defined]
+    assert folded.speed.examples_per_second == pytest.approx(
+        every.speed.examples_per_second, rel=0.04
+    )
+
+
+def test_those_who_wait_meet_all_stragglers(
+    plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = clusters(jitter=0.5, nic="25 Gbit/s")
+    chosen = ("allreduce", {})
+    rates = [predicted(plans, cluster, chosen, 96, fold_above=f, steps=30).speed for f in (0, 12)]
+    monkeypatch.setattr(Lateness, "latest", lambda self: 0.0)
+    rates.append(predicted(plans, cluster, chosen, 96, fold_above=12, steps=30).speed)
+    every, folded, careless = (r.examples_per_second for r in rates if r is not None)
+    assert every
+    assert folded
+    assert careless
+    assert folded == pytest.approx(every, rel=0.03)
+    assert careless > 1.05 * every  # the slowest of 12 is not as slow as the slowest of 96
+
+
+def test_lateness_is_that_of_the_slowest() -> None:
+    def draw(trainers: int, pieces: int) -> np.ndarray:
+        return np.arange(1.0, trainers + 1)[:, None] * np.ones(pieces)
+
+    lateness = Lateness(draw, others=3)
+    assert lateness.latest() == 0.0
+    lateness.add(1.0, 1.5)
+    lateness.add(2.0, 2.0)
+    assert lateness.latest() == pytest.approx(3 * (1.0 + 2.0) - 3.5)
+    assert lateness.latest() == 0.0  # begun anew
+    lateness.add(1.0, 10.0)
+    assert lateness.latest() == 0.0  # nobody is later than the loop itself
+
+
+def test_every_trainer_has_a_stand_in() -> None:
+    folding = Folding(10, 4)
+    assert [folding.standing(t) for t in range(4)] == [3, 3, 2, 2]
+    assert sorted(t for s in range(4) for t in folding.like(s)) == list(range(10))
+    assert {folding.stand_in(t) for t in folding.like(1)} == {1}
+
+
+def test_trainers_that_hold_shards_are_not_folded(plans: Plans, clusters: Clusters) -> None:
+    plan = plans("flat_ps", roles={"trainers": 40}, training={"batch_size": 8, "steps": 2})
+    folding = folding_of(plan, clusters(jitter=0.0))
+    assert folding.simulated == folding.trainers == 40
+
+
+def test_hosts_of_one_net_stay_together(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(
+        "hierarchical",
+        {"hosts": 6, "outer": "ma"},
+        roles={"trainers": 120, "embedding_servers": 1},
+        training={"batch_size": 8, "steps": 2},
+        simulation={"fold_above": 32},
+    )
+    folding = folding_of(plan, clusters(jitter=0.1))
+    assert folding.simulated == 30
+    assert not folding.exact
