@@ -1,0 +1,229 @@
+"""How the time and memory of `recsim-train simulate` grow with trainers, servers and steps.
+
+    python benchmarks/scale.py [--trainers 10,100,1000,10000] [--strategies flat_ps,des] [--json]
+    python benchmarks/scale.py --servers growing
+    python benchmarks/scale.py --fold 0 --trainers 10,100,1000     (every trainer simulated)
+    python benchmarks/scale.py --steps 50,100,200,400 --trainers 20
+    python benchmarks/scale.py --markdown FILE --figure FILE       (also write a table, a picture)
+
+Each point is a simulation in a process of its own, with the settings that an experiment has by
+default (100 steps after 10, precision 0.5 %), of a cluster whose hosts' work varies by 10 %. Wall
+and CPU time begin before the experiment is read and end with the outcome; loading the compiled
+solver is part of them, compiling it is not. The growth exponent is the slope of a straight line
+through the logarithms; with few trainers most of the time is start-up, so that of the larger half
+of the points is given, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+STRATEGIES: dict[str, Any] = {
+    "flat_ps": "flat_ps",
+    "flat_ps rows": {"kind": "flat_ps", "pooling": "worker"},
+    "allreduce": "allreduce",
+    "dct": {"kind": "allreduce", "compression": {"kind": "dct", "refresh": 50}},
+    "s-easgd": {"kind": "shadowsync", "algorithm": "easgd"},
+    "s-ma": {"kind": "shadowsync", "algorithm": "ma"},
+    "fr-easgd": {"kind": "shadowsync", "algorithm": "easgd", "sync": "foreground", "every": 5},
+    "fr-bmuf": {"kind": "shadowsync", "algorithm": "bmuf", "sync": "foreground", "every": 5},
+    "des": {"kind": "des", "partition": "hash"},
+    "hierarchical": {"kind": "hierarchical", "hosts": 5, "outer": "ma"},
+    "scalefreectr": {"kind": "scalefreectr", "cache_rows": 200_000},
+}
+PER_SERVER = 200
+"""Trainers for each embedding server where servers grow along; dense servers: half as many."""
+
+
+def experiment(point: dict[str, Any]) -> dict[str, Any]:
+    trainers = point["trainers"]
+    grow = point["servers"] == "growing"
+    servers = max(1, math.ceil(trainers / PER_SERVER)) if grow else 4
+    simulation: dict[str, Any] = {} if point["fold"] is None else {"fold_above": point["fold"]}
+    if point["steps"] != 100:
+        simulation["precision"] = "0 %"
+    return {
+        "name": "scale",
+        "model": {"preset": "criteo-kaggle", "max_rows": 100_000},
+        "data": {"eval_rows": 0},
+        "roles": {
+            "trainers": trainers,
+            "embedding_servers": servers,
+            "dense_servers": max(1, servers // 2),
+        },
+        "training": {"batch_size": 256, "steps": point["steps"], "warmup_steps": 10},
+        "strategy": STRATEGIES[point["strategy"]],
+        "simulation": simulation,
+        "cluster": "paper-20core-25gbit",
+    }
+
+
+def measure(point: dict[str, Any]) -> dict[str, Any]:
+    """Simulate one point in this process."""
+    start = time.perf_counter()
+    from recsim_train.cli import common
+    from recsim_train.sim.run import simulate
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "experiment.yaml"
+        path.write_text(yaml.safe_dump(experiment(point)), encoding="utf-8")
+        loaded = common.load(path, None, None)
+        (plan,) = common.plans(loaded)
+        outcome = simulate(plan, common.profile(loaded, None))
+    speed = outcome.speed
+    folding = outcome.facts.get("folding") or {}
+    assert isinstance(folding, dict)
+    return {
+        **point,
+        "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time(),
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "counted_steps": outcome.steps,
+        "simulated_trainers": folding.get("simulated", point["trainers"]),
+        "folding_error": folding.get("error"),
+        "examples_per_second": None if speed is None else speed.examples_per_second,
+        "activities": outcome.facts["activities"],
+    }
+
+
+def child(point: dict[str, Any], limit: float) -> dict[str, Any] | None:
+    """`measure` in a process of its own; None where it takes longer than ``limit`` seconds."""
+    command = [sys.executable, __file__, "--point", json.dumps(point)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        raise SystemExit(f"{point}: {done.stderr.strip()}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Slope of the logarithms."""
+    if len(sizes) < 2:
+        return math.nan
+    return statistics.linear_regression(
+        [math.log(size) for size in sizes], [math.log(s) for s in seconds]
+    ).slope
+
+
+def table(points: list[dict[str, Any]], along: str) -> str:
+    """Markdown: one row for each strategy, and its growth."""
+    sizes = sorted({p[along] for p in points})
+    head = [f"{along} {size:,}" for size in sizes]
+    lines = [
+        f"| strategy | {' | '.join(head)} | growth | upper half | folding error |",
+        f"|---|{'---:|' * (len(sizes) + 3)}",
+    ]
+    for name in dict.fromkeys(p["strategy"] for p in points):
+        mine = {p[along]: p for p in points if p["strategy"] == name}
+        cells = [
+            f"{mine[s]['cpu_seconds']:.1f} s, {mine[s]['peak_rss_mib']:.0f} MiB"
+            if s in mine
+            else "-"
+            for s in sizes
+        ]
+        done = [s for s in sizes if s in mine]
+        times = [mine[s]["cpu_seconds"] for s in done]
+        upper = len(done) // 2
+        errors = [p["folding_error"] for p in mine.values() if p["folding_error"] is not None]
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {exponent(done, times):.2f} | "
+            f"{exponent(done[upper:], times[upper:]):.2f} | "
+            f"{f'{max(errors):.1%}' if errors else '-'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def draw(points: list[dict[str, Any]], along: str, path: Path) -> None:
+    """CPU time and memory against trainers (or steps)."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "recsim-train"
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, name in enumerate(dict.fromkeys(p["strategy"] for p in points)):
+        mine = sorted((p for p in points if p["strategy"] == name), key=lambda p: p[along])
+        x = [p[along] for p in mine]
+        style = {"marker": "os^dvP*X<>h"[number % 11], "ms": 5, "lw": 1.2, "label": name}
+        left.plot(x, [p["cpu_seconds"] for p in mine], **style)
+        right.plot(x, [p["peak_rss_mib"] for p in mine], **style)
+    for axes, what in ((left, "CPU time (s)"), (right, "peak memory (MiB)")):
+        axes.set(xscale="log", yscale="log", xlabel=along, ylabel=what)
+        axes.grid(alpha=0.3)
+    sizes = sorted({p[along] for p in points})
+    first = min(p["cpu_seconds"] for p in points if p[along] == sizes[0])
+    left.plot(sizes, [first * s / sizes[0] for s in sizes], "k:", lw=1, label="linear")
+    left.set_ylim(top=4 * max(p["cpu_seconds"] for p in points))
+    left.legend(fontsize=7, ncols=2)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--trainers", default="10,100,1000,10000")
+    parser.add_argument("--steps", default="100")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--servers", choices=("fixed", "growing"), default="fixed")
+    parser.add_argument("--fold", type=int, help="simulation.fold_above; 0: none is folded")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one point")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.point:
+        print(json.dumps(measure(json.loads(given.point))))
+        return
+    trainers = [int(n) for n in given.trainers.split(",")]
+    steps = [int(n) for n in given.steps.split(",")]
+    along = "steps" if len(steps) > 1 else "trainers"
+    found = []
+    for name in given.strategies.split(","):
+        for count in trainers:
+            for number in steps:
+                point = {
+                    "strategy": name,
+                    "trainers": count,
+                    "steps": number,
+                    "servers": given.servers,
+                    "fold": given.fold,
+                }
+                done = child(point, given.limit)
+                if done is None:
+                    said = f"{name}, {count:,} trainers: not done in {given.limit:g} s"
+                    print(said, file=sys.stderr)
+                    continue
+                found.append(done)
+                print(
+                    f"{name:14s} {count:6,d} trainers {number:4d} steps: "
+                    f"{done['cpu_seconds']:6.1f} s CPU, {done['wall_seconds']:6.1f} s wall, "
+                    f"{done['peak_rss_mib']:5.0f} MiB; load {os.getloadavg()[0]:.1f}",
+                    file=sys.stderr,
+                )
+    text = table(found, along)
+    if given.markdown:
+        given.markdown.write_text(text, encoding="utf-8")
+    if given.figure:
+        draw(found, along, given.figure)
+    print(json.dumps(found, indent=1) if given.json else text)
+
+
+if __name__ == "__main__":
+    main()
