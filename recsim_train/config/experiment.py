@@ -150,7 +150,21 @@ class Simulation(Section):
     minimum_steps: Positive = 200
     """Counted iterations per worker thread before an early stop is considered."""
     stragglers: bool = True
-    """Whether compute times vary as the profile's ``jitter`` says."""
+    """Whether the profile's ``jitter`` and ``stragglers`` count."""
+
+
+class Recovery(Section):
+    """What the job does when a host of the profile fails. The simulator only: a real run ends when
+    one of its processes dies."""
+
+    policy: Literal["abort", "restart_all_from_checkpoint", "continue_without"] = "abort"
+    """abort: the run ends; restart_all_from_checkpoint: all stop until the host is back, and what
+    was done since the last checkpoint is lost; continue_without: the others go on as far as they
+    do not need the host."""
+    checkpoint_every: Duration | None = None
+    """Time of training between two checkpoints; none: there are none."""
+    checkpoint_write: Duration = 0.0
+    """How long all stop while a checkpoint is written."""
 
 
 class Execution(Section):
@@ -179,6 +193,7 @@ class Experiment(Section):
     seed: Count = 1
     """Seed of initial weights and of everything random."""
     simulation: Simulation = Simulation()
+    recovery: Recovery = Recovery()
     execution: Execution = Execution()
     claim: Claim | None = None
     """A published claim that this experiment checks: `simulate` runs its variants."""
@@ -200,6 +215,7 @@ __all__ = [
     "Experiment",
     "Model",
     "Placement",
+    "Recovery",
     "Roles",
     "Section",
     "Simulation",

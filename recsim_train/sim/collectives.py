@@ -165,7 +165,7 @@ class GroupRuntime:
             )
             for me in range(self.size)
         ]
-        yield self.world.machines.exchange(self._processes, moved)
+        yield self.world.machines.exchange(self._processes, moved, sent)
         return [tuple(sent[other][me] for other in range(self.size)) for me in range(self.size)]
 
     def _vote(self, votes: list[bool]) -> Steps:

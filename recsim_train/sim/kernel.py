@@ -69,9 +69,12 @@ class Kernel:
         """Start a process; its event fires with the generator's return value."""
         return self._env.process(steps)
 
-    def activity(self, kind: Kind, work: float) -> Event:
-        """Start ``work`` now; fires when it is done. No work is done at once."""
+    def activity(self, kind: Kind, work: float, delay: float = 0.0) -> Event:
+        """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
         event = Event(self._env)
+        if delay > 0.0 and work > 0.0:
+            self.later(delay, lambda: self.fluid.start(kind, work, event))
+            return event
         if work <= 0.0:
             return event.succeed()
         self.fluid.start(kind, work, event)

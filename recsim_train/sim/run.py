@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.explain import Window, explain, iterations_within
+from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.memory import check_memory
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
+from recsim_train.sim.surroundings import surroundings
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import documents
 
 _ALONE_STEPS = 20
 """Iterations from which the speed without sharing is taken."""
 _ALONE_WARMUP = 2
+_SETTLED = "estimate settled"
 
 Progress = Callable[[int, int], None]
 
@@ -53,7 +57,10 @@ def simulate(
             progress(done, total * len(plan.training))
 
     def on_step(completed: int) -> None:
-        if completed < total and steady.reached(completed - warmup, runtime.ledger.iterations):
+        # an early stop would not see what happens rarely
+        if completed == total or runtime.machines.changing:
+            return
+        if steady.reached(completed - warmup, runtime.ledger.iterations):
             runtime.stop()
 
     runtime = Runtime(
@@ -65,8 +72,14 @@ def simulate(
         on_step=on_step,
         replay=replay,
     )
-    runtime.run()
+    aborted = ""
+    try:
+        runtime.run()
+    except HostFailed as failure:
+        aborted = str(failure)
     steps = max(0, runtime.settled() - warmup)
+    if aborted and steps == 0:
+        raise RunFailed(f"{aborted}, before all loops had done a counted iteration")
     iterations = [i for i in runtime.ledger.iterations if i.iteration < warmup + steps]
     totals = runtime.ledger.totals(warmup, warmup + steps)
     speed = steady.estimate(steps, iterations)
@@ -82,11 +95,12 @@ def simulate(
             "activities": runtime.kernel.fluid.added,
             "solves": runtime.kernel.fluid.solves,
             "simulated_seconds": runtime.kernel.now,
-            "stopped": "every step done" if steps == training.steps else "estimate settled",
+            "stopped": aborted or ("every step done" if steps == training.steps else _SETTLED),
             "header_bytes": runtime.machines.header_bytes,
             "id_counts": counts.source,
             "memory": {use.name: use.document() for use in memory},
-            "cores": {i.name: cluster.host(i.role).cores for i in plan.instances},
+            "cores": {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances},
+            **surroundings(runtime, steps, speed),
         },
     )
     if compressed := documents(loop.tallies for loop in runtime.loops):
@@ -94,7 +108,8 @@ def simulate(
     if replay is not None:
         outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
         if said := replay.warnings(steps):
-            outcome.facts["warnings"] = said
+            known = outcome.facts.get("warnings")
+            outcome.facts["warnings"] = [*(known if isinstance(known, list) else ()), *said]
     if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
         return outcome
     start, before = runtime.opening
@@ -103,6 +118,7 @@ def simulate(
         start,
         end,
         [last - first for first, last in zip(before, after, strict=True)],
+        [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
         iterations_within(runtime.ledger.iterations, start, end),
     )
     found = explain(
@@ -128,6 +144,8 @@ def _alone(
     count = min(_ALONE_STEPS, steps)
     runtime = Runtime(plan, cluster, counts, iterations=warmup + count, ideal=True, replay=replay)
     runtime.run()
-    chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
-    seconds = sum(i.end - i.start for i in chosen) / len(chosen)
-    return len(runtime.training) * plan.experiment.training.batch_size / seconds
+    spent: dict[str, float] = {}
+    for i in runtime.ledger.iterations:
+        if i.iteration >= warmup:
+            spent[i.loop] = spent.get(i.loop, 0.0) + i.end - i.start
+    return sum(plan.experiment.training.batch_size * count / s for s in spent.values())

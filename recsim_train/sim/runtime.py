@@ -73,8 +73,9 @@ class Runtime:
         self.plan = plan
         self.iterations = iterations
         self.kernel = Kernel(ideal=ideal)
-        deviation = cluster.jitter if experiment.simulation.stragglers and not ideal else 0.0
-        self.machines = Machines(plan, cluster, self.kernel, Jitter(experiment.seed, deviation))
+        varies = experiment.simulation.stragglers and not ideal
+        chance = (cluster.jitter, cluster.stragglers) if varies else ()
+        self.machines = Machines(plan, cluster, self.kernel, Jitter(experiment.seed, *chance))
         self.ledger = Ledger(experiment.execution.max_spans)
         self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
