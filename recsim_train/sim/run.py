@@ -100,7 +100,7 @@ def simulate(
             "id_counts": counts.source,
             "memory": {use.name: use.document() for use in memory},
             "cores": {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances},
-            **surroundings(runtime, steps, speed),
+            **surroundings(runtime, steps, speed, aborted),
         },
     )
     if compressed := documents(loop.tallies for loop in runtime.loops):

@@ -21,8 +21,13 @@ _APART = 1.05
 """How much faster training is while all loops train, for a warning."""
 
 
-def surroundings(runtime: Runtime, steps: int, speed: Throughput) -> dict[str, object]:
-    """Facts about racks, slow hosts, failures, and trainers that differ; empty without them."""
+def surroundings(
+    runtime: Runtime, steps: int, speed: Throughput, aborted: str = ""
+) -> dict[str, object]:
+    """Facts about racks, slow hosts, failures, and trainers that differ; empty without them.
+
+    ``aborted``: which failure has ended the run.
+    """
     plan, cluster = runtime.plan, runtime.machines.cluster
     places = places_of(plan, cluster)
     found: dict[str, object] = {}
@@ -32,7 +37,7 @@ def surroundings(runtime: Runtime, steps: int, speed: Throughput) -> dict[str, o
         found["slow_hosts"] = slow
     chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
-    said = []
+    said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
     if faults is not None and faults.any:
         eps = speed.examples_per_second
         found["reliability"] = faults.document(chosen, batch=batch, examples_per_second=eps)

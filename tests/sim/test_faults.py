@@ -256,6 +256,8 @@ def test_abort_ends_the_run(
     outcome = outcome_of(plans(), cluster)
     assert outcome.steps == 7
     assert str(outcome.facts["stopped"]).startswith("trainer[0] failed after ")
+    (warning,) = outcome.facts["warnings"]  # type: ignore[misc]
+    assert warning == f"{outcome.facts['stopped']}: recovery.policy is abort, so the run ends there"
     assert facts(outcome)["goodput"] == pytest.approx(0.0, abs=1e-9)  # nothing was kept
     kept = outcome_of(plans(recovery=recovery("abort", 5 * length)), cluster)
     # the last checkpoint was two of them after the start
