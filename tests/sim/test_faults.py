@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
@@ -15,7 +18,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Kernel, Steps
 from recsim_train.sim.machines import Machines
-from recsim_train.trace.record import Outcome
+from recsim_train.trace.record import Iteration, Outcome
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -168,6 +171,48 @@ def test_frequent_checkpoints_lose_less_and_cost_more(
     whole = outcome_of(none, free)
     assert "reliability" not in whole.facts
     assert speeds[0] < speeds[1]
+
+
+times = st.sampled_from([1.0, 2.5, 4.0, 10.0]) | st.floats(0.0, 40.0)
+
+
+@given(
+    st.lists(times, max_size=6),
+    st.floats(0.1, 5.0),
+    st.sampled_from([1.0, 2.5]) | st.floats(0.5, 20.0),
+    st.sampled_from([0.0, 0.5]) | st.floats(0.0, 3.0),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_standstills_and_losses_add_up(
+    plans: Plans, clusters: Clusters, at: list[float], restart: float, every: float, write: float
+) -> None:
+    plan = plans(recovery=restart_all(every, write))
+    schedule = failures(*((t, "trainer[0]") for t in at), restart=restart, mtbf="1000 h")
+    cluster = clusters(failures=schedule)
+    kernel = Kernel()
+    machines = Machines(plan, cluster, kernel, Jitter(1))
+    work = 30.0
+    end: list[float] = []
+
+    def train() -> Steps:
+        yield machines.compute(machines.processes[plan.instances[0]], (work, 0.0), "work")
+        end.append(kernel.now)
+
+    kernel.process(train())
+    kernel.run()
+    faults = machines.faults
+    assert faults is not None
+    # all work is done between the standstills, whatever overlaps
+    still = sum(b - a for a, b in faults.standstills)
+    assert end[0] == pytest.approx(work + still, rel=1e-9)
+    assert all(a <= b for a, b in faults.standstills)
+    assert all(b <= c for (_, b), (c, _) in itertools.pairwise(faults.standstills))
+    # no failure loses more than what a checkpoint has not saved yet, nor anything twice
+    single = [Iteration("worker", 0, 0.0, end[0])]
+    lost = faults.lost_examples(single, 1) * work
+    assert 0.0 <= lost <= work * (1 + 1e-9)
+    assert lost <= len(faults.failures) * every * (1 + 1e-9)
+    assert len(faults.failures) <= len(at)
 
 
 # ------------------------------------------------------------------ continue without

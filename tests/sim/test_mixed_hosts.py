@@ -110,7 +110,7 @@ def test_free_trainers_go_at_their_own_speed_and_lock_step_at_the_slowest(
 
 
 def test_cores_and_nic_of_a_host_bind(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, eps: Eps
 ) -> None:
     plan = plans(roles={"trainers": 4, "embedding_servers": 2})
     slow_rows = {"gather_row": "20 us"}
@@ -125,6 +125,17 @@ def test_cores_and_nic_of_a_host_bind(
     bounds = outcome.facts["bounds"]
     assert isinstance(bounds, dict)
     assert min(bounds, key=bounds.__getitem__).startswith("embedding_server[0].nic")
+    # all wait for the one server that is worse than the others
+    quick = eps(plan, clusters())
+    assert eps(plan, clusters(mixed=narrow)) < 0.5 * quick
+    wider = mixed(embedding_server=[{"count": 1, "nic": "40 Mbit/s"}, {}])
+    ratio = eps(plan, clusters(mixed=wider)) / eps(plan, clusters(mixed=narrow))
+    assert ratio == pytest.approx(2.0, rel=0.1)
+    two_cores = mixed(embedding_server=[{"count": 1}, {"cores": 2}])
+    slow_speed, two_speed = (
+        eps(plan, clusters(prices=slow_rows, mixed=m)) for m in (one_core, two_cores)
+    )
+    assert two_speed == pytest.approx(2 * slow_speed, rel=0.1)
 
 
 def test_a_slow_reader_binds(

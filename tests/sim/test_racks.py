@@ -16,6 +16,7 @@ from recsim_train.sim.hosts import racks_of
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.machines import HEADER_BYTES, Machines, Process
+from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -226,6 +227,24 @@ def test_where_the_uplink_binds_doubling_it_doubles_speed(
     assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.1)
     assert eps(plan, fast) == pytest.approx(2 * eps(plan, slow), rel=0.1)
     assert eps(plan, racked("100 Gbit/s")) == pytest.approx(eps(plan, clusters()), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce", "des"])
+def test_what_leaves_racks_arrives_in_racks(
+    plans: Plans, clusters: Clusters, fake_counts: Any, kind: str
+) -> None:
+    plan = plans(kind, roles=MANY)
+    cluster = clusters(topology=topology(racks=3, uplink="100 Mbit/s"))
+    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+    runtime.run()
+    names = [r.name for r in runtime.kernel.fluid.resources]
+    used = dict(zip(names, runtime.kernel.used(), strict=True))
+    up, down, sent = (
+        sum(u for name, u in used.items() if name.endswith(way)) for way in (".up", ".down", ".tx")
+    )
+    assert up > 0.0
+    assert up == pytest.approx(down, rel=1e-9)
+    assert up <= sent * (1 + 1e-9)
 
 
 def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
