@@ -10,9 +10,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from recsim_train.config.cluster import Cluster, Costs, Host, Network
+from recsim_train.config.hazards import (
+    Episodes,
+    Failures,
+    Hiccups,
+    ScheduledFailure,
+    SlowHosts,
+    Stragglers,
+    Tail,
+)
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
+from recsim_train.config.topology import MixedHosts, Topology, Traffic
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
@@ -21,6 +33,24 @@ COMMANDS = (
     "simulate", "run", "report", "calibrate", "data generate", "data profile",
     "show strategies", "show presets", "show settings", "show schema",
 )  # fmt: skip
+
+PROFILE: dict[str, type[BaseModel]] = {
+    "cluster": Cluster,
+    "host": Host,
+    "mixed.ROLE[]": MixedHosts,
+    "network": Network,
+    "topology": Topology,
+    "background[]": Traffic,
+    "stragglers": Stragglers,
+    "stragglers.slow[]": SlowHosts,
+    "stragglers.episodes[]": Episodes,
+    "stragglers.hiccups": Hiccups,
+    "stragglers.tail": Tail,
+    "failures": Failures,
+    "failures.schedule[]": ScheduledFailure,
+    "costs": Costs,
+}
+"""Sections of a cluster profile by key."""
 
 HEAD = """\
 # Reference
@@ -84,8 +114,8 @@ def build() -> str:
     parts.append("## Model presets\n\n```")
     parts += list(describe_presets())
     parts.append("```\n\n## Cluster profile\n")
-    for section in (Cluster, Host, Network, Costs):
-        parts.append(f"### {section.__name__.lower()}\n\n| field | meaning |\n|---|---|")
+    for key, section in PROFILE.items():
+        parts.append(f"### {key}\n\n| field | meaning |\n|---|---|")
         for name, field in section.model_fields.items():
             if field.description:
                 parts.append(f"| `{name}` | {cell(field.description)} |")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from recsim_train.config.claim import Claim, claim_problems
-from recsim_train.config.cluster import Cluster
-from recsim_train.config.experiment import Data, Model
-from recsim_train.config.problems import Findings
+from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.experiment import Data, Model, Recovery
+from recsim_train.config.hazard_checks import check_surroundings
+from recsim_train.config.problems import Findings, KeyPath
+from recsim_train.config.topology import MixedHosts
 
 CRITEO_FEATURES = 13
 CRITEO_CATEGORIES = 26
@@ -73,13 +75,34 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
     """Hosts that can hold and move something."""
     if "default" not in cluster.hosts:
         findings.add(("hosts",), "missing host type 'default', which roles without their own use")
-    for name, host in cluster.hosts.items():
-        if host.memory <= 0:
-            findings.add(("hosts", name, "memory"), "expected a size above 0")
-        if host.nic <= 0:
-            findings.add(("hosts", name, "nic"), "expected a data rate above 0")
+    hosts: list[tuple[KeyPath, Host | MixedHosts]]
+    hosts = [(("hosts", name), host) for name, host in cluster.hosts.items()]
+    for role, entries in (cluster.mixed or {}).items():
+        hosts += [(("mixed", role, n), entry) for n, entry in enumerate(entries)]
+        for n, entry in enumerate(entries[:-1]):
+            if entry.count is None:
+                message = "missing; only the last entry may leave out how many hosts it describes"
+                findings.add(("mixed", role, n, "count"), message)
+    for path, host in hosts:
+        if host.memory is not None and host.memory <= 0:
+            findings.add((*path, "memory"), "expected a size above 0")
+        if host.nic is not None and host.nic <= 0:
+            findings.add((*path, "nic"), "expected a data rate above 0")
     if cluster.network.connection_cap is not None and cluster.network.connection_cap <= 0:
         findings.add(("network", "connection_cap"), "expected a data rate above 0")
+    check_surroundings(cluster, findings)
+
+
+def check_recovery(recovery: Recovery, findings: Findings) -> None:
+    """Checkpoints where they are needed."""
+    every = recovery.checkpoint_every
+    path = ("recovery", "checkpoint_every")
+    if every is not None and every <= 0:
+        findings.add(path, "expected a duration above 0")
+    if every is None and recovery.policy == "restart_all_from_checkpoint":
+        findings.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
+    if every is None and recovery.checkpoint_write > 0:
+        findings.add(path, "missing; checkpoint_write says how long checkpoints take")
 
 
 def check_claim(claim: Claim, findings: Findings) -> None:

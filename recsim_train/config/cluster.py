@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Positive, Section
+from recsim_train.config.hazards import Failures, Stragglers
+from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
 from recsim_train.config.units import Duration, Rate, Share, Size
-
-RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
 
 
 class Host(Section):
@@ -22,6 +23,9 @@ class Host(Section):
     nic: Rate
     """NIC rate in bytes per second and direction; on a shared machine, what one process can
     send or receive over loopback."""
+    speed: Speed = 1.0
+    """Speed of a core, relative to one that has the profile's prices: at 0.8 every computation
+    takes 1 / 0.8 times as long."""
 
 
 class Network(Section):
@@ -122,11 +126,22 @@ class Cluster(Section):
     """Whether all roles are processes of one machine (of the type ``hosts.default``)."""
     hosts: dict[Literal["default"] | RoleName, Host]
     """Host types: "default", and others for roles that have their own."""
+    mixed: dict[RoleName, tuple[MixedHosts, ...]] | None = None
+    """Roles whose hosts differ: the first ``count`` instances, the next ones ..., by what each
+    entry has otherwise than the role's host type."""
     network: Network
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
-    """Relative standard deviation of a computation's time."""
+    """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
+    topology: Topology | None = None
+    """Racks; none: all hosts reach each other at the rate of their NICs."""
+    stragglers: Stragglers | None = None
+    """Slow hosts and computations."""
+    background: tuple[Traffic, ...] | None = None
+    """Traffic of others on NICs and uplinks."""
+    failures: Failures | None = None
+    """Hosts that go down and come back."""
     costs: Costs
     calibration: Calibration | None = None
 
@@ -135,3 +150,21 @@ class Cluster(Section):
         if self.colocate or role not in self.hosts:
             return self.hosts["default"]
         return self.hosts[role]
+
+    def host_of(self, role: RoleName, index: int) -> Host:
+        """The host of one instance. Raises UserError where ``mixed`` describes fewer hosts."""
+        host, first = self.host(role), 0
+        entries = (self.mixed or {}).get(role, ())
+        for entry in entries:
+            if entry.count is None or index < first + entry.count:
+                own = {
+                    k: v for k in Host.model_fields if (v := getattr(entry, k, None)) is not None
+                }
+                return host.model_copy(update=own)
+            first += entry.count
+        if entries:
+            raise UserError(
+                f"cluster profile {self.name}: mixed.{role} describes {first} hosts, too few for "
+                f"{role}[{index}]; leave out the last entry's count for all further ones"
+            )
+        return host

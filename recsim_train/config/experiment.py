@@ -153,12 +153,27 @@ class Simulation(Section):
     """With many loops fewer iterations of each will do before an early stop is considered: as many
     as make this many of all together, but at least 16."""
     stragglers: bool = True
-    """Whether compute times vary as the profile's ``jitter`` says."""
+    """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count = 128
     """More trainers than this are not simulated one by one: about so many are, each of which stands
     for several others, and what that changes is estimated and said. 0: never. Trainers that nothing
     distinguishes (no stragglers, sizes that do not depend on the ids) are always folded when there
-    are more than 16: that is exact."""
+    are more than 16: that is exact. Where hosts differ, are in racks, fail or share their network
+    with others, each trainer is simulated."""
+
+
+class Recovery(Section):
+    """What the job does when a host of the profile fails. The simulator only: a real run ends when
+    one of its processes dies."""
+
+    policy: Literal["abort", "restart_all_from_checkpoint", "continue_without"] = "abort"
+    """abort: the run ends; restart_all_from_checkpoint: all stop until the host is back, and what
+    was done since the last checkpoint is lost; continue_without: the others go on as far as they
+    do not need the host."""
+    checkpoint_every: Duration | None = None
+    """Time of training between two checkpoints; none: there are none."""
+    checkpoint_write: Duration = 0.0
+    """How long all stop while a checkpoint is written."""
 
 
 class Execution(Section):
@@ -187,6 +202,7 @@ class Experiment(Section):
     seed: Count = 1
     """Seed of initial weights and of everything random."""
     simulation: Simulation = Simulation()
+    recovery: Recovery = Recovery()
     execution: Execution = Execution()
     claim: Claim | None = None
     """A published claim that this experiment checks: `simulate` runs its variants."""
@@ -208,6 +224,7 @@ __all__ = [
     "Experiment",
     "Model",
     "Placement",
+    "Recovery",
     "Roles",
     "Section",
     "Simulation",

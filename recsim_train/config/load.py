@@ -15,6 +15,7 @@ from recsim_train.config.checks import (
     check_criteo,
     check_data,
     check_model,
+    check_recovery,
 )
 from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
@@ -93,6 +94,7 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
             findings.add(("name",), "expected a name, got empty text")
         if experiment.execution.timeout <= 0:
             findings.add(("execution", "timeout"), "expected a duration above 0")
+        check_recovery(experiment.recovery, findings)
         if experiment.claim is not None:
             check_claim(experiment.claim, findings)
     findings.raise_any()

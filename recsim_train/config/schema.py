@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
-from recsim_train.config.cluster import Cluster, RoleName
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
+from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.config.units import DURATION, SHARE
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -49,7 +50,7 @@ def cluster_schema() -> dict[str, Any]:
         "anyOf": [DURATION.json_schema(), {k: v for k, v in price.items() if k != "description"}],
     }
     _default_texts(definitions)
-    schema["properties"]["hosts"]["propertyNames"] = {"enum": ["default", *get_args(RoleName)]}
+    schema["properties"]["hosts"]["propertyNames"] = {"enum": ["default", *ROLE_NAMES]}
     return {"$schema": DRAFT, **schema, "title": "recsim-train cluster profile"}
 
 

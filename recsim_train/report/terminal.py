@@ -35,6 +35,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "strategy": [escape(title(str(d["strategy"]), d)) for d in documents],
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
+        "goodput": [_goodput(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
         "time": [text.seconds(d["seconds"]) for d in documents],
         "payload/step": [_payload(d) for d in documents],
@@ -74,6 +75,12 @@ def _rate(document: Mapping[str, Any]) -> str:
         return text.NONE
     half = f" ± {text.percent((ci95[1] - ci95[0]) / 2 / eps)}" if ci95 and eps else ""
     return text.rate(eps) + half
+
+
+def _goodput(document: Mapping[str, Any]) -> str:
+    """Examples per second without work that failures undid; only where hosts may fail."""
+    found = (document.get("facts") or {}).get("reliability") or {}
+    return text.rate(found.get("goodput"))
 
 
 def _payload(document: Mapping[str, Any]) -> str:

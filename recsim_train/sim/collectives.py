@@ -172,7 +172,7 @@ class GroupRuntime:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
-        yield self.world.machines.exchange(self._processes, moved)
+        yield self.world.machines.exchange(self._processes, moved, sent)
         return received
 
     def _vote(self, votes: list[bool]) -> Steps:

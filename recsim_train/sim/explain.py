@@ -17,11 +17,13 @@ DOMINANT = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The counted window: its ends, and what was consumed of each resource in it."""
+    """The counted window: its ends, and of each resource what was there and what was consumed."""
 
     start: float
     end: float
     used: list[float]
+    capacities: list[float]
+    """Mean capacity of each resource."""
     iterations: float
     """Iterations of all loops done in it, parts included."""
 
@@ -67,11 +69,11 @@ def explain(
     examples = window.iterations * plan.experiment.training.batch_size
     utilisation, bounds = [], {}
     aside = _aside(plan, totals)
-    for resource, used in zip(resources, window.used, strict=True):
-        busy = used / (resource.capacity * seconds) if seconds > 0 else 0.0
+    for resource, used, capacity in zip(resources, window.used, window.capacities, strict=True):
+        busy = used / (capacity * seconds) if seconds > 0 and capacity > 0 else 0.0
         utilisation.append(Utilisation(resource.name, min(1.0, busy)))
         if used > 0 and resource.name.partition(".")[0] not in aside:
-            bounds[resource.name] = resource.capacity * examples / used
+            bounds[resource.name] = capacity * examples / used
     if alone is not None:
         # An estimate from the first iterations: what was observed is possible in any case.
         bounds["loops"] = max(alone, predicted)
@@ -106,6 +108,8 @@ def name_of(resource: str) -> str:
         "nic.tx": f"NIC send of {owner}",
         "nic.rx": f"NIC receive of {owner}",
         "thread": f"parsing thread of {owner}",
+        "up": f"uplink out of {owner}",
+        "down": f"uplink into {owner}",
     }
     return words[part]
 

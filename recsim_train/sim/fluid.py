@@ -8,6 +8,10 @@ each), the highest rate it can use (its cap) and its weight. Rates are max-min f
 ``rate / weight``: all activities are raised together; one stops when it reaches its cap or when a
 resource it uses is full (progressive filling, Bertsekas and Gallager, section 6.5.2).
 
+Capacities may change at any time, down to 0: then those that use the resource stand still. A
+resource may also have a *pace*, as a host whose clock is slow: a kind with a paced cap runs at most
+at that cap times the lowest pace of what it uses.
+
 What keeps a change cheap and the result exact:
 
 - Activities of one kind always have one rate, so the kind carries one clock of work done, and an
@@ -50,6 +54,7 @@ class Fluid:
     """
 
     def __init__(self, *, ideal: bool = False) -> None:
+        self.ideal = ideal
         self.now = 0.0
         self.due = inf
         """When the next activity is finished, if nothing changes; -inf: rates are not known yet.
@@ -73,27 +78,42 @@ class Fluid:
         self._groups: list[int] = []
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing runs, stands still or waits to start."""
+        return not self._tags
+
+    @property
     def solves(self) -> int:
         """How often rates were worked out."""
         return self.block.ints[lay.SOLVES]
 
     # ------------------------------------------------------------------ building
 
-    def resource(self, name: str, capacity: float) -> Resource:
-        """A new resource. Raises ValueError unless the capacity is positive and finite."""
+    def resource(self, name: str, capacity: float, pace: float = inf) -> Resource:
+        """A new resource with the highest capacity that it ever has.
+
+        Raises ValueError unless the capacity is positive and finite, and the pace positive.
+        """
         if not (capacity > 0.0 and isfinite(capacity)):
             raise ValueError(f"capacity of {name} must be positive and finite, not {capacity!r}")
-        address = self.block.resource(capacity)
-        made = Resource(name, capacity, len(self.resources), address)
+        if not pace > 0.0:
+            raise ValueError(f"pace of {name} must be positive, not {pace!r}")
+        address = self.block.resource(capacity, pace)
+        made = Resource(name, capacity, len(self.resources), address, pace)
         self.resources.append(made)
         return made
 
     def kind(
-        self, uses: Iterable[tuple[Resource, float]], cap: float | None = None, weight: float = 1.0
+        self,
+        uses: Iterable[tuple[Resource, float]],
+        cap: float | None = None,
+        weight: float = 1.0,
+        paced: float = inf,
     ) -> Kind:
         """The kind with these uses; coefficients of a resource named twice add up, zeros drop.
 
-        Raises ValueError where neither cap nor resource limits the rate, or a figure is negative.
+        ``paced``: a cap, too, in units of the lowest pace of what it uses. Raises ValueError where
+        neither cap nor resource limits the rate, or a figure is negative.
         """
         total: dict[Resource, float] = {}
         for resource, coefficient in uses:
@@ -103,24 +123,30 @@ class Fluid:
                 total[resource] = total.get(resource, 0.0) + coefficient
                 if resource.alias is not None:
                     resource.alias[0].part(resource)
-        return self.plain_kind(total, cap, weight)
+        return self.plain_kind(total, cap, weight, paced)
 
-    def plain_kind(self, total: dict[Resource, float], cap: float | None, weight: float) -> Kind:
+    def plain_kind(
+        self,
+        total: dict[Resource, float],
+        cap: float | None,
+        weight: float,
+        paced: float = inf,
+    ) -> Kind:
         """`kind`, but a resource that stands for several equal ones goes on doing so."""
         alone = inf if cap is None else cap
         for resource, coefficient in total.items():
             alone = min(alone, resource.capacity / coefficient)
-        if not (0.0 < alone < inf and 0.0 < weight < inf):
+        if not (0.0 < alone < inf and 0.0 < weight < inf and paced > 0.0):
             raise ValueError("a kind needs a positive, finite cap or resource, and such a weight")
-        key = (*total.items(), alone, weight)
+        key = (*total.items(), alone, weight, paced)
         known = self._kinds.get(key)
         if known is None:
             if len(self._kinds) >= _REMEMBERED:
                 self._kinds.clear()
-            known = self._kinds[key] = self._make(tuple(total.items()), alone, weight)
+            known = self._kinds[key] = self._make(tuple(total.items()), alone, paced, weight)
         return known
 
-    def _make(self, uses: Uses, cap: float, weight: float) -> Kind:
+    def _make(self, uses: Uses, cap: float, paced: float, weight: float) -> Kind:
         for resource, _ in uses:
             resource.known = True
             resource.users += 1
@@ -128,8 +154,8 @@ class Fluid:
                 resource.room = max(4, 2 * resource.room)
                 self.block.users(resource.address, resource.room)
         pool = self._kind_pools.setdefault(len(uses), [])
-        address = self.block.kind([(r.address, c) for r, c in uses], cap, weight, pool)
-        return Kind(address, uses, cap, weight, pool)
+        address = self.block.kind([(r.address, c) for r, c in uses], cap, paced, weight, pool)
+        return Kind(address, uses, cap, paced, weight, pool)
 
     def fan(self, items: Sequence[tuple[Kind, float]], flows: int | None = None) -> Fan:
         """Activities (kind, work) that will start and be awaited together.
@@ -228,6 +254,40 @@ class Fluid:
         block = self._room()
         core.resume(block.f, block.i, self.now, kind.address, work, group)
         self.due = -inf
+
+    def set_capacity(self, resource: Resource, capacity: float) -> None:
+        """From now on a resource has another capacity; 0: its users stand still.
+
+        Raises ValueError unless it lies between 0 and the capacity that the resource was made with.
+        """
+        if not 0.0 <= capacity <= resource.capacity:
+            raise ValueError(
+                f"capacity of {resource.name} must lie between 0 and {resource.capacity!r}, "
+                f"not {capacity!r}"
+            )
+        if capacity == (resource.history[-1][1] if resource.history else resource.capacity):
+            return
+        self._single(resource)
+        resource.history.append((self.now, capacity))
+        core.limit(self.block.f, self.block.i, resource.address, capacity)
+        self.due = -inf
+
+    def set_pace(self, resource: Resource, pace: float) -> None:
+        """From now on a resource has another pace. Raises ValueError unless it is positive."""
+        if not pace > 0.0:
+            raise ValueError(f"pace of {resource.name} must be positive, not {pace!r}")
+        if pace == resource.pace:
+            return
+        self._single(resource)
+        resource.pace = pace
+        core.pace(self.block.f, self.block.i, resource.address, pace)
+        self.due = -inf
+
+    def _single(self, resource: Resource) -> None:
+        """A resource that changes on its own is equal to no other."""
+        resource.known = True
+        if resource.alias is not None:
+            resource.alias[0].part(resource)
 
     def copy_used(self, source: Resource, target: Resource) -> None:
         """Of the target as much has been consumed as of the source."""

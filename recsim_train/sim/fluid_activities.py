@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from recsim_train.sim.fluid_fill import leave, sync, touch
 from recsim_train.sim.fluid_heaps import merge, pop
 from recsim_train.sim.fluid_layout import (
@@ -19,21 +21,27 @@ from recsim_train.sim.fluid_layout import (
     FREE_ACTIVITY,
     G_LEFT,
     G_NEXT,
+    K_CAP,
     K_CLOCK,
     K_COUNT,
     K_HOT,
     K_LEVEL,
+    K_PACED,
+    K_PLAIN,
     K_RATE,
     K_ROOT,
     K_SINCE,
     K_STARTS,
     K_USES,
     K_WEIGHT,
+    PACED,
     R_CAP_LOW,
+    R_CAPACITY,
     R_COUNT,
     R_DEMAND,
     R_DIRTY,
     R_NEXT_DIRTY,
+    R_PACE,
     R_PEAK,
     R_TOTAL,
     R_TOUCHES,
@@ -63,10 +71,62 @@ def _sum(f: Floats, i: Ints, resource: int) -> None:
 
 
 @compiled
+def _dirty(i: Ints, resource: int) -> None:
+    """A resource takes part in the next solve."""
+    if i[resource + R_DIRTY] == 0:
+        i[resource + R_DIRTY] = 1
+        i[resource + R_NEXT_DIRTY] = i[DIRTY_RESOURCES]
+        i[DIRTY_RESOURCES] = resource
+
+
+@compiled
+def _keep_pace(f: Floats, i: Ints, kind: int) -> None:
+    """Bring a kind's cap up to date with the pace of what it uses."""
+    pace = inf
+    first = kind + K_HOT
+    for use in range(first, first + 2 * i[kind + K_USES], 2):
+        pace = min(pace, f[i[use] + R_PACE])
+    f[kind + K_CAP] = min(f[kind + K_PLAIN], f[kind + K_PACED] * pace)
+    f[kind + K_LEVEL] = f[kind + K_CAP] / f[kind + K_WEIGHT]
+
+
+@compiled
+def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
+    """The pace of a resource changes, and with it the caps of those that use it."""
+    i[PACED] = 1
+    f[resource + R_PACE] = pace
+    users = i[resource + R_USERS]
+    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+        kind = i[at]
+        before = f[kind + K_LEVEL]
+        _keep_pace(f, i, kind)
+        level = f[kind + K_LEVEL]
+        if level != before:
+            first = kind + K_HOT
+            for use in range(first, first + 2 * i[kind + K_USES], 2):
+                used = i[use]
+                f[used + R_DEMAND] += f[use + 1] * (level - before)
+                f[used + R_CAP_LOW] = min(f[used + R_CAP_LOW], level)
+                _dirty(i, used)
+            touch(i, kind)
+
+
+@compiled
+def set_capacity(f: Floats, i: Ints, resource: int, capacity: float) -> None:
+    """The capacity of a resource changes."""
+    f[resource + R_CAPACITY] = capacity
+    if i[resource + R_COUNT]:
+        _dirty(i, resource)
+        touch(i, i[i[resource + R_USERS]])  # one is enough: its cell is solved as a whole
+
+
+@compiled
 def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
     """The number of a kind's activities changes."""
     before = i[kind + K_COUNT]
     count = before + by
+    if before == 0 and i[PACED]:
+        _keep_pace(f, i, kind)
     i[kind + K_COUNT] = count
     weight, level = f[kind + K_WEIGHT], f[kind + K_LEVEL]
     uses = i[kind + K_USES]
@@ -97,10 +157,7 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
             or f[resource + R_TOTAL] < f[resource + R_PEAK] * DIGITS
         ):
             _sum(f, i, resource)
-        if i[resource + R_DIRTY] == 0:
-            i[resource + R_DIRTY] = 1
-            i[resource + R_NEXT_DIRTY] = i[DIRTY_RESOURCES]
-            i[DIRTY_RESOURCES] = resource
+        _dirty(i, resource)
         use += 2
         rest += 2
     if count == 0:

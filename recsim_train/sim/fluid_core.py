@@ -20,7 +20,7 @@ from recsim_train.sim import (
     fluid_heaps,
     fluid_layout,
 )
-from recsim_train.sim.fluid_activities import change, end, start
+from recsim_train.sim.fluid_activities import change, end, set_capacity, set_pace, start
 from recsim_train.sim.fluid_cells import solve
 from recsim_train.sim.fluid_fill import sync
 from recsim_train.sim.fluid_heaps import drop, heapify, merge, pop, set_due
@@ -247,7 +247,19 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
         _ = stamp
         start(f, i, now, kind, work, group)
 
-    return apply, run, cancel, used, peek, resume
+    @entry
+    def limit(f: Floats, i: Ints, resource: int, capacity: float) -> None:
+        """Give a resource another capacity."""
+        _ = stamp
+        set_capacity(f, i, resource, capacity)
+
+    @entry
+    def pace(f: Floats, i: Ints, resource: int, value: float) -> None:
+        """Give a resource another pace."""
+        _ = stamp
+        set_pace(f, i, resource, value)
+
+    return apply, run, cancel, used, peek, resume, limit, pace
 
 
 def _stamp() -> str:
@@ -259,4 +271,4 @@ def _stamp() -> str:
     return " ".join(found)
 
 
-apply, run, cancel, used, peek, resume = _compile(_stamp())
+apply, run, cancel, used, peek, resume, limit, pace = _compile(_stamp())

@@ -284,7 +284,8 @@ def solve_cell(f: Floats, i: Ints, cell: int, now: float) -> None:
             if i[U(resource + R_STALE)]:
                 _first(f, i, resource)
             left = f[U(resource + R_FIRST_KEY)] - f[U(resource + R_CLOCK)]
-            due = max(now, now + left / f[U(resource + R_LEVEL)])
+            level = f[U(resource + R_LEVEL)]  # 0 where there is no capacity: never, as it is now
+            due = max(now, now + left / level) if level > 0.0 else inf
             f[U(resource + R_DUE)] = due
             earliest = min(earliest, due)
         else:

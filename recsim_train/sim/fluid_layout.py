@@ -61,7 +61,8 @@ LIST = 13  # words for a list of resources
 DONE = 14  # groups finished by the last call, first and last
 DONE_LAST = 15
 PENDING = 16  # (kind or -fan, work, group) triples that are to start
-HEAD_WORDS = 17
+PACED = 17  # 1: the pace of some resource has changed
+HEAD_WORDS = 18
 
 # An entry of the heap of what is due: a kind that runs at its cap, or a cell.
 E_DUE = 0
@@ -104,7 +105,8 @@ R_NEXT = 23
 R_MARK = 24
 R_DIRTY = 25
 R_NEXT_DIRTY = 26
-R_WORDS = 27
+R_PACE = 27  # limits the paced cap of whoever uses it
+R_WORDS = 28
 
 # Kind. From its address on: what filling uses, then (resource, pull) for each use, then
 # (coefficient, place among the resource's users) for each use. Before its address: the rest.
@@ -126,7 +128,9 @@ K_KEY = -10  # when the first of them is done, by the resource's clock
 K_MARK = -11
 K_NEXT_DIRTY = -12
 K_ENTRY = -15
-K_BEFORE = 16  # a kind's address is the start of a cache line
+K_PLAIN = -16  # the cap that no pace changes
+K_PACED = -17  # the cap where the pace is 1
+K_BEFORE = 24  # a kind's address is the start of a cache line
 
 A_FINISH = 0  # reading of the kind's clock
 A_WORK = 1

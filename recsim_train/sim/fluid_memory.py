@@ -61,12 +61,13 @@ class Block:
             self.ints[lay.SCRATCH] = self.take(2 * self._holds)
             self.ints[lay.LIST] = self.take(self._holds)
 
-    def resource(self, capacity: float) -> int:
+    def resource(self, capacity: float, pace: float) -> int:
         """A new resource, and a cell in case that it needs one."""
         self.align()
         address = self.take(lay.R_WORDS)
         floats = self.floats
         floats[address + lay.R_CAPACITY] = capacity
+        floats[address + lay.R_PACE] = pace
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
         cell = self.take(lay.C_WORDS)
@@ -84,9 +85,17 @@ class Block:
         self.ints[resource + lay.R_USERS] = new
 
     def kind(
-        self, uses: list[tuple[int, float]], cap: float, weight: float, pool: list[int]
+        self,
+        uses: list[tuple[int, float]],
+        plain: float,
+        paced: float,
+        weight: float,
+        pool: list[int],
     ) -> int:
-        """A kind with (resource, coefficient) uses; ``pool``: records of this size to use again."""
+        """A kind with (resource, coefficient) uses; ``pool``: records of this size to use again.
+
+        Its cap is ``plain``, or ``paced`` times the lowest pace of what it uses if that is less.
+        """
         # a record that went out of use in this instant is still among the changes
         if pool and not self.ints[pool[-1] + lay.K_DIRTY]:
             address = pool.pop()
@@ -96,6 +105,10 @@ class Block:
             self.kinds += 1
             self._fit()
         floats, ints = self.floats, self.ints
+        pace = min(floats[resource + lay.R_PACE] for resource, _ in uses) if uses else inf
+        cap = min(plain, paced * pace)
+        floats[address + lay.K_PLAIN] = plain
+        floats[address + lay.K_PACED] = paced
         floats[address + lay.K_CAP] = cap
         floats[address + lay.K_WEIGHT] = weight
         floats[address + lay.K_LEVEL] = cap / weight

@@ -15,11 +15,19 @@ class Parting(Protocol):
 class Resource:
     """Something of limited capacity, in units per second."""
 
-    __slots__ = ("address", "alias", "capacity", "index", "known", "name", "room", "users")
+    __slots__ = (
+        "address", "alias", "capacity", "history", "index", "known", "name", "pace", "room",
+        "users",
+    )  # fmt: skip
 
-    def __init__(self, name: str, capacity: float, index: int, address: int) -> None:
+    def __init__(self, name: str, capacity: float, index: int, address: int, pace: float) -> None:
         self.name = name
         self.capacity = capacity
+        """The highest that it ever has."""
+        self.history: list[tuple[float, float]] = []
+        """(since when, capacity), where it has changed; before that the highest."""
+        self.pace = pace
+        """Limits the paced cap of whoever uses it."""
         self.index = index
         self.address = address
         self.users = 0
@@ -31,6 +39,18 @@ class Resource:
         self.alias: tuple[Parting, Resource] | None = None
         """(who knows that it is one of several equal ones, the one that stands for all)"""
 
+    def mean_capacity(self, start: float, end: float) -> float:
+        """Mean capacity between two times, of which the second is later."""
+        if not self.history:
+            return self.capacity
+        total, since, capacity = 0.0, start, self.capacity
+        for time, value in self.history:
+            until = min(max(time, start), end)
+            total += capacity * (until - since)
+            since, capacity = until, value
+        total += capacity * (end - since)
+        return total / (end - start)
+
     def __repr__(self) -> str:
         return f"Resource({self.name!r}, {self.capacity:g})"
 
@@ -41,14 +61,16 @@ Uses = tuple[tuple[Resource, float], ...]
 class Kind:
     """Activities that are alike: same uses, same cap, same weight, hence always the same rate."""
 
-    __slots__ = ("_pool", "address", "cap", "uses", "weight")
+    __slots__ = ("_pool", "address", "cap", "paced", "uses", "weight")
 
     def __init__(
-        self, address: int, uses: Uses, cap: float, weight: float, pool: list[int]
+        self, address: int, uses: Uses, cap: float, paced: float, weight: float, pool: list[int]
     ) -> None:
         self.address = address
         self.uses = uses
         self.cap = cap
+        self.paced = paced
+        """Times the lowest pace of what it uses: another cap."""
         self.weight = weight
         self._pool = pool
 

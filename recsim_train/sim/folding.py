@@ -57,14 +57,14 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     settings = plan.experiment.simulation
     if most is None:
         most = settings.fold_above
-    if not _foldable(plan) or not most:
+    if not most or not _foldable(plan) or not _alike(cluster):
         return every
     # places in a group differ where the net is cut
     hosts = max([1, *(group.size for group in plan.topology.groups)])
     if isinstance(plan.net, TaggedNet):
         hosts = max(hosts, plan.net.hosts)
     blocks = trainers // hosts
-    varies = settings.stragglers and cluster.jitter > 0.0
+    varies = settings.stragglers and (cluster.jitter > 0.0 or cluster.stragglers is not None)
     own = plan.embedding is not None and plan.embedding.service.access == "own"
     readers = len(plan.of_role("reader"))
     equal = not varies and not own and not readers and not depends_on_data(plan)
@@ -89,6 +89,14 @@ def _foldable(plan: Plan) -> bool:
     if plan.embedding is not None and not own:
         asked += [shard.host for shard in plan.embedding.shards]
     return all(host.role != "trainer" for host in asked)
+
+
+def _alike(cluster: Cluster) -> bool:
+    """Whether all trainers' hosts and surroundings are the same, and stay so."""
+    stragglers = cluster.stragglers
+    differ = stragglers is not None and (stragglers.slow or stragglers.episodes)
+    others = cluster.topology or cluster.background or cluster.failures
+    return not (cluster.colocate or cluster.mixed or differ or others)
 
 
 class Lateness:

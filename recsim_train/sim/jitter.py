@@ -1,13 +1,16 @@
-"""Stragglers: seeded factors on computation times, the same for every strategy."""
+"""Stragglers among computations: seeded factors on their times, the same for every strategy."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import islice, repeat
 from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from recsim_train.config.hazards import Stragglers, Tail
 
 _BLOCK = 256
 
@@ -15,43 +18,99 @@ Draw = Callable[[int, int], NDArray[np.float64]]
 """Factors of so many trainers for so many pieces of work, [trainers, pieces]."""
 
 
-class Jitter:
-    """Lognormal factors with mean 1, one stream for each (instance, purpose).
+def stream(seed: int, instance: str, purpose: str) -> np.random.Generator:
+    """Random numbers that depend on these three only, whatever else a run draws."""
+    digest = hashlib.sha256(f"{seed}/{instance}/{purpose}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
-    A stream depends on the seed and the two names only: another strategy that does the same things
-    meets the same stragglers, whatever else it does.
+
+class Jitter:
+    """Factors on computation times, one stream for each (instance, purpose).
+
+    The factor of the k-th computation with a purpose depends on the seed, the two names and k only:
+    another strategy that does the same things meets the same stragglers, whatever else it does.
+    The jitter of relative standard deviation ``deviation`` and the heavy tail have mean 1, hiccups
+    have mean 1 + probability (factor - 1); each has streams of its own.
     """
 
-    def __init__(self, seed: int, deviation: float) -> None:
+    def __init__(
+        self, seed: int, deviation: float = 0.0, stragglers: Stragglers | None = None
+    ) -> None:
         self._seed = seed
-        self._sigma = sqrt(log(1.0 + deviation * deviation))
+        self._deviation = deviation
+        self._hiccups = stragglers.hiccups if stragglers is not None else None
+        self._tail = stragglers.tail if stragglers is not None else None
+        self._still = not (deviation or self._hiccups or self._tail)
         self._streams: dict[tuple[str, str], Iterator[float]] = {}
 
     def factor(self, instance: str, purpose: str) -> float:
         """The next factor of a stream; 1 where nothing varies."""
-        if self._sigma == 0.0:
+        if self._still:
             return 1.0
         key = (instance, purpose)
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = self._draw(f"{self._seed}/{instance}/{purpose}")
-        return next(stream)
+        factors = self._streams.get(key)
+        if factors is None:
+            factors = self._streams[key] = self._draw(instance, purpose)
+        return next(factors)
 
-    def draws(self, name: str) -> Draw | None:
-        """Factors that are drawn many at once, from a stream of their own; None: nothing varies."""
-        if self._sigma == 0.0:
+    def draws(self, instance: str, purpose: str) -> Draw | None:
+        """Factors that are drawn many at once, from streams of their own; None: nothing varies."""
+        if self._still:
             return None
-        generator = _generator(f"{self._seed}/{name}")
-        mean, sigma = -0.5 * self._sigma * self._sigma, self._sigma
-        return lambda trainers, pieces: generator.lognormal(mean, sigma, (trainers, pieces))
+        factors = self._draw(instance, purpose)
 
-    def _draw(self, name: str) -> Iterator[float]:
-        generator = _generator(name)
-        mean = -0.5 * self._sigma * self._sigma
-        while True:
-            yield from generator.lognormal(mean, self._sigma, _BLOCK).tolist()
+        def draw(trainers: int, pieces: int) -> NDArray[np.float64]:
+            drawn = np.fromiter(islice(factors, trainers * pieces), np.float64)
+            return drawn.reshape(trainers, pieces)
+
+        return draw
+
+    def _draw(self, instance: str, purpose: str) -> Iterator[float]:
+        role = instance.partition("[")[0]
+        parts = []
+        if self._deviation:
+            parts.append(_lognormal(stream(self._seed, instance, purpose), self._deviation))
+        tail, hiccups = self._tail, self._hiccups
+        if tail is not None and tail.role in (None, role):
+            parts.append(_tail(stream(self._seed, instance, f"{purpose}/tail"), tail))
+        if hiccups is not None and hiccups.role in (None, role):
+            own = stream(self._seed, instance, f"{purpose}/hiccups")
+            parts.append(_hiccups(own, hiccups.probability, hiccups.factor))
+        if not parts:
+            return repeat(1.0)
+        return parts[0] if len(parts) == 1 else _product(parts)
 
 
-def _generator(name: str) -> np.random.Generator:
-    digest = hashlib.sha256(name.encode()).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+def _product(parts: list[Iterator[float]]) -> Iterator[float]:
+    for factors in zip(*parts, strict=True):
+        result = 1.0
+        for factor in factors:
+            result *= factor
+        yield result
+
+
+def _lognormal(generator: np.random.Generator, deviation: float) -> Iterator[float]:
+    """Mean 1 and this standard deviation."""
+    sigma = sqrt(log(1.0 + deviation * deviation))
+    while True:
+        yield from generator.lognormal(-0.5 * sigma * sigma, sigma, _BLOCK).tolist()
+
+
+def _pareto(generator: np.random.Generator, index: float) -> Iterator[float]:
+    """Mean 1: P(factor > x) = (smallest / x) ** index."""
+    smallest = (index - 1.0) / index
+    while True:
+        yield from ((1.0 + generator.pareto(index, _BLOCK)) * smallest).tolist()
+
+
+def _tail(generator: np.random.Generator, tail: Tail) -> Iterator[float]:
+    if tail.distribution == "pareto":
+        assert tail.index is not None
+        return _pareto(generator, tail.index)
+    assert tail.deviation is not None
+    return _lognormal(generator, tail.deviation)
+
+
+def _hiccups(generator: np.random.Generator, probability: float, factor: float) -> Iterator[float]:
+    while True:
+        yield from np.where(generator.random(_BLOCK) < probability, factor, 1.0).tolist()

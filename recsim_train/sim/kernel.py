@@ -7,6 +7,7 @@ of one instant are solved once, after everything else of that instant has happen
 from __future__ import annotations
 
 import gc
+import heapq
 from collections import deque
 from collections.abc import Callable, Generator
 from math import inf
@@ -35,6 +36,9 @@ class Kernel:
         self.fluid = Fluid(ideal=ideal)
         self.events = 0
         self._stopped = False
+        self._outside: list[tuple[float, int, Callable[[], None]]] = []
+        """Heap of (time, number, action) of `meanwhile`."""
+        self._numbers = 0
 
     @property
     def now(self) -> float:
@@ -55,13 +59,22 @@ class Kernel:
         """Run ``action`` after ``delay`` seconds."""
         Timeout(self._env, delay).callbacks.append(lambda _: action())
 
+    def meanwhile(self, delay: float, action: Callable[[], None]) -> None:
+        """Run ``action`` after ``delay`` seconds, before all else of that instant, if anything is
+        still going on by then: what comes from outside keeps no run alive."""
+        heapq.heappush(self._outside, (self.now + delay, self._numbers, action))
+        self._numbers += 1
+
     def process(self, steps: Steps) -> Event:
         """Start a process; its event fires with the generator's return value."""
         return self._env.process(steps)
 
-    def activity(self, kind: Kind, work: float) -> Event:
-        """Start ``work`` now; fires when it is done. No work is done at once."""
+    def activity(self, kind: Kind, work: float, delay: float = 0.0) -> Event:
+        """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
         event = Event(self._env)
+        if delay > 0.0 and work > 0.0:
+            self.later(delay, lambda: self.fluid.start(kind, work, event))
+            return event
         if work <= 0.0:
             return event.succeed()
         self.fluid.start(kind, work, event)
@@ -95,10 +108,14 @@ class Kernel:
         collecting = gc.isenabled()
         gc.disable()  # events are many, short-lived and freed by their reference counts
         env, fluid = self._env, self.fluid
-        queue, step = env._queue, env.step
+        queue, step, outside = env._queue, env.step, self._outside
         try:
             while not self._stopped:
                 coming = queue[0][0] if queue else inf
+                if outside and outside[0][0] <= coming:
+                    if not queue and fluid.idle:
+                        return
+                    coming = outside[0][0]
                 if coming > env._now:
                     if fluid.changed or fluid.due <= coming * _ROUNDING:
                         done = fluid.run(coming)
@@ -110,6 +127,10 @@ class Kernel:
                                 self.events += 1
                             continue
                     fluid.now = coming
+                if outside and outside[0][0] <= coming:
+                    env._now = coming
+                    heapq.heappop(outside)[2]()
+                    continue
                 step()
                 self.events += 1
         except EmptySchedule:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import inf
+
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.sim.conditions import (
+    HostCondition,
+    LinkCondition,
+    constant_share,
+    start_bursts,
+    start_episodes,
+)
+from recsim_train.sim.faults import Faults
 from recsim_train.sim.fluid import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
+from recsim_train.sim.hosts import Place, places_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.pricing import Seconds
@@ -16,19 +29,47 @@ HEADER_BYTES = 64
 """Bytes of a message's fixed header; on the wire, but not payload."""
 
 
+class Rack:
+    """A rack's uplink, by direction: out of the rack, into it."""
+
+    __slots__ = ("down", "up")
+
+    def __init__(self, up: Resource, down: Resource) -> None:
+        self.up = up
+        self.down = down
+
+
 class Process:
     """One process of the job and what it can run short of."""
 
-    __slots__ = ("cores", "interpreter", "kinds", "name", "receive", "send", "standing", "thread")
+    __slots__ = (
+        "cores",
+        "interpreter",
+        "kinds",
+        "name",
+        "rack",
+        "receive",
+        "send",
+        "standing",
+        "thread",
+    )
 
     def __init__(
-        self, name: str, cores: Resource, interpreter: Resource, send: Resource, receive: Resource
+        self,
+        name: str,
+        cores: Resource,
+        interpreter: Resource,
+        send: Resource,
+        receive: Resource,
+        rack: Rack | None = None,
     ) -> None:
         self.name = name
         self.cores = cores
         self.interpreter = interpreter
         self.send = send
         self.receive = receive
+        self.rack = rack
+        """None: there are no racks."""
         self.kinds: dict[tuple[float, float, bool], Kind] = {}
         """Computations by lock-held share, copies, and whether in the thread of its own."""
         self.standing = 1.0
@@ -43,57 +84,88 @@ class Machines:
     Trainers that others stand for (`recsim_train.sim.folding`) are left out.
 
     Computations run on one core of the process's machine and hold its interpreter lock for a share
-    of their time. Transfers use both ends' NIC and some of both ends' cores; each has the fair
-    share of one thread, and can not use more than one core at an end.
+    of their time. Transfers use both ends' NIC and some of both ends' cores, and between racks both
+    racks' uplinks; each has the fair share of one thread, and can not use more than one core at an
+    end. On a host of speed s everything that its cores do takes 1 / s times as long.
     """
 
     def __init__(
-        self, plan: Plan, cluster: Cluster, kernel: Kernel, jitter: Jitter, folding: Folding
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        kernel: Kernel,
+        jitter: Jitter,
+        folding: Folding | None = None,
     ) -> None:
         self.kernel = kernel
-        self._folding = folding
+        trainers = plan.experiment.roles.trainers
+        self._folding = folding = folding or Folding(trainers, trainers)
         self.cluster = cluster
         self.latency = cluster.network.latency
+        self._between_racks = cluster.topology.latency if cluster.topology is not None else 0.0
         self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
-        shared = self._cores("machine", plan.instances[0]) if cluster.colocate else None
+        places = places_of(plan, cluster)
+        self.racks = self._racks(places)
+        shared = None
+        if cluster.colocate:
+            shared = self._cores("machine", places[plan.instances[0]])
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
         for instance in plan.instances:
             if instance.role == "trainer" and instance.index >= folding.simulated:
                 continue
-            process = self.processes[instance] = self._process(instance, shared)
+            process = self._process(instance, places[instance], shared)
+            self.processes[instance] = process
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
             elif instance.role == "reader" and working:
                 process.standing = readers / working
-        cap = cluster.network.connection_cap
-        if self._wire > 0.0:
-            cap = 1.0 / self._wire if cap is None else min(cap, 1.0 / self._wire)
-        self._cap = cap
+        self._cap = cluster.network.connection_cap
+        self._paced = 1.0 / self._wire if self._wire > 0.0 else inf
         self._weight = 1.0 / self._wire if self._wire > 0.0 else 1.0
+        self.faults: Faults | None = None
+        """Failures and checkpoints; an ideal world has none."""
+        if not kernel.fluid.ideal:
+            self.faults = self._surround(plan)
 
-    def _cores(self, name: str, instance: Instance) -> Resource:
-        cores = self.cluster.host(instance.role).cores
-        speed = self.cluster.contention if cores > 1 else 1.0
-        return self.kernel.fluid.resource(f"{name}.cores", cores * speed)
+    def _cores(self, name: str, place: Place) -> Resource:
+        cores, speed = place.host.cores, place.speed
+        busy = self.cluster.contention if cores > 1 else 1.0
+        return self.kernel.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
 
-    def _process(self, instance: Instance, shared: Resource | None) -> Process:
+    def _racks(self, places: Mapping[Instance, Place]) -> dict[int, Rack]:
+        topology = self.cluster.topology
+        if topology is None:
+            return {}
+        make = self.kernel.fluid.resource
+        left = 1.0 - constant_share(self._traffic("uplink"))
+        found = {}
+        for rack in sorted({p.rack for p in places.values() if p.rack is not None}):
+            hosts = [p.host for p in places.values() if p.rack == rack]
+            rate = uplink_rate(topology, self.cluster, hosts) * self.cluster.network.efficiency
+            up, down = (make(f"rack[{rack}].{way}", rate * left) for way in ("up", "down"))
+            found[rack] = Rack(up, down)
+        return found
+
+    def _process(self, instance: Instance, place: Place, shared: Resource | None) -> Process:
         make = self.kernel.fluid.resource
         name = instance.name
-        rate = self.cluster.host(instance.role).nic * self.cluster.network.efficiency
+        rate = place.host.nic * self.cluster.network.efficiency
+        rate *= 1.0 - constant_share(self._traffic("nic", instance))
         process = Process(
             name,
-            cores=self._cores(name, instance) if shared is None else shared,
-            interpreter=make(f"{name}.interpreter", 1.0),
+            cores=self._cores(name, place) if shared is None else shared,
+            interpreter=make(f"{name}.interpreter", place.speed),
             send=make(f"{name}.nic.tx", rate),
             receive=make(f"{name}.nic.rx", rate),
+            rack=None if place.rack is None else self.racks[place.rack],
         )
         if instance.role == "reader":
-            process.thread = make(f"{name}.thread", 1.0)
+            process.thread = make(f"{name}.thread", place.speed)
         return process
 
     def process_of(self, instance: Instance) -> Process:
@@ -101,6 +173,38 @@ class Machines:
         if instance.role == "trainer":
             instance = Instance("trainer", self._folding.stand_in(instance.index))
         return self.processes[instance]
+
+    def _traffic(self, link: str, instance: Instance | None = None) -> list[Traffic]:
+        """Traffic of others on links of this kind, or on this instance's NIC."""
+        roles = (None,) if instance is None else (None, instance.role)
+        background = self.cluster.background or ()
+        return [t for t in background if t.link == link and t.role in roles]
+
+    def _surround(self, plan: Plan) -> Faults:
+        """Start what happens to hosts and links while the run goes on."""
+        kernel, fluid, seed = self.kernel, self.kernel.fluid, plan.experiment.seed
+        stragglers = self.cluster.stragglers if plan.experiment.simulation.stragglers else None
+        hosts = {}
+        for instance, p in self.processes.items():
+            nic = LinkCondition(fluid, (p.send, p.receive))
+            others = [p.interpreter] if p.thread is None else [p.interpreter, p.thread]
+            hosts[instance] = HostCondition(fluid, p.cores, others, nic)
+            traffic = self._traffic("nic", instance)
+            start_bursts(kernel, seed, p.name, nic, traffic)
+            if stragglers is not None:
+                start_episodes(kernel, seed, p.name, hosts[instance], stragglers.episodes)
+        for number, rack in self.racks.items():
+            link = LinkCondition(fluid, (rack.up, rack.down))
+            start_bursts(kernel, seed, f"rack[{number}]", link, self._traffic("uplink"))
+        return Faults(kernel, plan, self.cluster, hosts)
+
+    @property
+    def changing(self) -> bool:
+        """Whether anything about hosts and links changes while the run goes on."""
+        traffic = any(t.burst is not None for t in self.cluster.background or ())
+        stragglers = self.cluster.stragglers
+        slow = stragglers is not None and bool(stragglers.episodes)
+        return traffic or slow or (self.faults is not None and self.faults.any)
 
     # ------------------------------------------------------------------ activities
 
@@ -132,7 +236,7 @@ class Machines:
                 uses.append((process.thread, copies))
             if len(process.kinds) >= _REMEMBERED:
                 process.kinds.clear()
-            kind = process.kinds[key] = self.kernel.fluid.kind(uses, cap=1.0)
+            kind = process.kinds[key] = self.kernel.fluid.kind(uses, paced=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
         if lateness is not None:
             lateness.add(total, taken)
@@ -149,39 +253,71 @@ class Machines:
         if kind is None:
             flows = max(source.standing, target.standing)
             out, into = flows / source.standing, flows / target.standing
-            kind = self._flows[key] = self.kernel.fluid.kind(
-                [
-                    (source.send, out),
-                    (target.receive, into),
-                    (source.cores, self._wire * out),
-                    (target.cores, self._wire * into),
-                ],
-                cap=self._cap,
-                weight=self._weight,
-            )
-        return self.kernel.activity(kind, payload + (HEADER_BYTES if header else 0))
+            uses = [
+                (source.send, out),
+                (target.receive, into),
+                (source.cores, self._wire * out),
+                (target.cores, self._wire * into),
+            ]
+            kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
+        work = payload + (HEADER_BYTES if header else 0)
+        return self.kernel.activity(kind, work, self._farther([source, target]))
 
-    def exchange(self, members: list[Process], moved: list[tuple[int, int]]) -> Event:
-        """Every member sends and receives its own (sent, received) bytes; all end together."""
+    def exchange(
+        self,
+        members: list[Process],
+        moved: list[tuple[int, int]],
+        sent: Mapping[int, Sequence[int]] | None = None,
+    ) -> Event:
+        """Every member sends and receives its own (sent, received) bytes; all end together.
+
+        ``sent``: bytes from each member to each, which tells what crosses between racks.
+        """
         most = max(max(pair) for pair in moved)
         if most <= 0:
             return self.kernel.event().succeed()
         uses = []
-        for member, (sent, received) in zip(members, moved, strict=True):
-            out, into = sent / most, received / most
+        for member, (away, received) in zip(members, moved, strict=True):
+            out, into = away / most, received / most
             parts = [
                 (member.send, out),
                 (member.receive, into),
                 (member.cores, (out + into) * self._wire),
             ]
             uses += [(resource, share) for resource, share in parts if share > 0.0]
-        kind = self.kernel.fluid.kind(uses, cap=self._cap, weight=self._weight)
-        return self.kernel.activity(kind, most)
+        if self.racks:
+            assert sent is not None, "racks need to know who sends how much to whom"
+            for me, sizes in sorted(sent.items()):
+                for other, size in enumerate(sizes):
+                    uses += _between(members[me], members[other], size / most)
+        return self.kernel.activity(self._wired(uses), most, 2 * self._farther(members))
 
     def ring(self, members: list[Process], bytes_each: float) -> Event:
-        """``bytes_each`` sent and received by every member of a ring, all at one rate."""
+        """``bytes_each`` sent and received by every member of a ring, all at one rate.
+
+        Each sends to the next one, the last to the first.
+        """
         uses = []
         for member in members:
             uses += [(member.send, 1.0), (member.receive, 1.0), (member.cores, 2 * self._wire)]
-        kind = self.kernel.fluid.kind(uses, cap=self._cap, weight=self._weight)
-        return self.kernel.activity(kind, bytes_each)
+        for member, following in zip(members, [*members[1:], members[0]], strict=True):
+            uses += _between(member, following, 1.0)
+        steps = 2 * (len(members) - 1)
+        return self.kernel.activity(self._wired(uses), bytes_each, steps * self._farther(members))
+
+    def _wired(self, uses: list[tuple[Resource, float]]) -> Kind:
+        """Bytes that a thread at each end handles."""
+        return self.kernel.fluid.kind(uses, self._cap, self._weight, self._paced)
+
+    def _farther(self, processes: Sequence[Process]) -> float:
+        """What one message takes longer because its ends are in different racks, seconds."""
+        if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
+            return 0.0
+        return self._between_racks
+
+
+def _between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:
+    """What a flow uses of the network between racks."""
+    if source.rack is target.rack or source.rack is None or target.rack is None or share <= 0.0:
+        return []
+    return [(source.rack.up, share), (target.rack.down, share)]

@@ -10,6 +10,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, Role
+from recsim_train.sim.hosts import places_of
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
 
@@ -123,11 +124,12 @@ def _activation_bytes(plan: Plan) -> float:
 def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """Memory of every process, in rank order.
 
-    Raises UserError, in one sentence with the role and the figures, where something does not fit.
+    Raises UserError, in one sentence with the role and the figures, where something does not fit,
+    or where the profile has not the hosts that the plan needs.
     """
     if cluster.colocate:
         return check_machine(plan, cluster.hosts["default"])
-    uses = [memory_of(plan, i, cluster.host(i.role).memory) for i in plan.instances]
+    uses = [memory_of(plan, i, p.host.memory) for i, p in places_of(plan, cluster).items()]
     for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
         if use.needed > use.available:
             raise UserError(
@@ -189,10 +191,10 @@ def _fits(plan: Plan, cluster: Cluster, servers: int) -> bool:
     experiment = plan.experiment.model_copy(update={"roles": roles})
     try:
         other = build_plan(experiment, plan.strategy)
+        places = places_of(other, cluster)
     except UserError:
         return False
     uses: Sequence[MemoryUse] = [
-        memory_of(other, instance, cluster.host(instance.role).memory)
-        for instance in other.instances
+        memory_of(other, instance, place.host.memory) for instance, place in places.items()
     ]
     return all(use.needed <= use.available for use in uses if use.tables)

@@ -85,8 +85,9 @@ class Runtime:
         self.plan = plan
         self.iterations = iterations
         self.kernel = Kernel(ideal=ideal)
-        deviation = cluster.jitter if experiment.simulation.stragglers and not ideal else 0.0
-        jitter = Jitter(experiment.seed, deviation)
+        varies = experiment.simulation.stragglers and not ideal
+        chance = (cluster.jitter, cluster.stragglers) if varies else ()
+        jitter = Jitter(experiment.seed, *chance)
         self.machines = Machines(plan, cluster, self.kernel, jitter, folding)
         self.ledger = Ledger(experiment.execution.max_spans)
         self.pricing = Pricing(experiment, cluster, plan.examples)
@@ -155,11 +156,12 @@ class Runtime:
         meeting = {member.name for group in plan.groups for member in group.members}
         if plan.embedding is not None and plan.embedding.service.apply == "together":
             meeting |= {loop.name for loop in plan.training}
+        jitter = self.machines.jitter
         for state in loops:
             others = self.folding.standing(state.loop.trainer) - 1
-            draw = self.machines.jitter.draws(f"{state.name}/others") if others else None
-            if draw is not None and state.name in meeting:
-                state.lateness = Lateness(draw, others)
+            if others and state.name in meeting:
+                draw = jitter.draws(state.process.name, f"{state.label}/others")
+                state.lateness = None if draw is None else Lateness(draw, others)
             for service in (self.embedding, self.dense):
                 if service is not None and not service.own:
                     for index, host in enumerate(service.hosts):

@@ -6,6 +6,7 @@ iterations only and are exact; spans are kept for the timeline and are capped.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -146,3 +147,10 @@ class Outcome:
     """Every round that a background loop ended. Totals of such a loop cover all of them."""
     facts: dict[str, object] = field(default_factory=dict)
     """Further JSON figures of that world (malformed rows, epochs, stop reason, memory ...)."""
+
+    def warn(self, sentences: Iterable[object]) -> None:
+        """Add to what a reader must know of this run, one sentence each."""
+        known = self.facts.get("warnings")
+        said = [*(known if isinstance(known, list) else ()), *map(str, sentences)]
+        if said:
+            self.facts["warnings"] = said

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
@@ -26,6 +27,18 @@ class Flow:
     weight: float
     work: float
     start: float
+    paced: float = inf
+    """A cap in units of the lowest pace of the resources."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A resource's capacity or pace from some time on."""
+
+    time: float
+    resource: int
+    what: str
+    value: float
 
 
 def fair_rates(capacities: list[float], flows: list[Flow]) -> list[float]:
@@ -52,16 +65,30 @@ def fair_rates(capacities: list[float], flows: list[Flow]) -> list[float]:
     return [level[n] * flow.weight for n, flow in enumerate(flows)]
 
 
-def completions(capacities: list[float], flows: list[Flow]) -> list[float]:
+def paced_flow(flow: Flow, paces: list[float]) -> Flow:
+    """The flow with the cap that its resources' paces leave it."""
+    return replace(flow, cap=min(flow.cap, flow.paced * min(paces[r] for r, _ in flow.uses)))
+
+
+def completions(
+    capacities: list[float], flows: list[Flow], changes: Sequence[Change] = ()
+) -> list[float]:
     """When each flow is done."""
+    state = {"capacity": list(capacities), "pace": [1.0] * len(capacities)}
     left = {n: flow.work for n, flow in enumerate(flows)}
+    to_come = sorted(changes, key=lambda c: c.time)
     ends = [0.0] * len(flows)
     now = 0.0
     while left:
+        while to_come and to_come[0].time <= now:
+            change = to_come.pop(0)
+            state[change.what][change.resource] = change.value
         running = [n for n in left if flows[n].start <= now]
-        rates = dict(zip(running, fair_rates(capacities, [flows[n] for n in running]), strict=True))
-        dues = {n: now + left[n] / rates[n] for n in running}
+        paced = [paced_flow(flows[n], state["pace"]) for n in running]
+        rates = dict(zip(running, fair_rates(state["capacity"], paced), strict=True))
+        dues = {n: now + left[n] / rates[n] if rates[n] else inf for n in running}
         coming = [flows[n].start for n in left if flows[n].start > now]
+        coming += [c.time for c in to_come]
         then = min([*dues.values(), *coming])
         for n in running:
             left[n] -= rates[n] * (then - now)
@@ -119,11 +146,11 @@ def begin(case: Case) -> tuple[Fluid, list[Resource]]:
 
 def start(fluid: Fluid, resources: list[Resource], flow: Flow, tag: int) -> None:
     cap = None if flow.cap == inf else flow.cap
-    kind = fluid.kind([(resources[r], c) for r, c in flow.uses], cap, flow.weight)
+    kind = fluid.kind([(resources[r], c) for r, c in flow.uses], cap, flow.weight, flow.paced)
     fluid.add(kind, flow.work, tag)
 
 
-def ends_of(case: Case) -> tuple[list[float], Fluid]:
+def ends_of(case: Case, changes: Sequence[Change] = ()) -> tuple[list[float], Fluid]:
     """When each flow is done, by the compiled solver."""
     fluid, resources = begin(case)
     ends = [0.0] * len(case.flows)
@@ -137,10 +164,17 @@ def ends_of(case: Case) -> tuple[list[float], Fluid]:
         while (due := fluid.next_completion()) is not None and due <= time:
             advance(due)
 
-    for n in sorted(range(len(ends)), key=lambda n: case.flows[n].start):
-        until(case.flows[n].start)
-        advance(max(fluid.now, case.flows[n].start))
-        start(fluid, resources, case.flows[n], n)
+    steps: list[tuple[float, int | Change]] = [(c.time, c) for c in changes]
+    steps += [(flow.start, n) for n, flow in enumerate(case.flows)]
+    for time, step in sorted(steps, key=lambda s: s[0]):
+        until(time)
+        advance(max(fluid.now, time))
+        if isinstance(step, int):
+            start(fluid, resources, case.flows[step], step)
+        elif step.what == "capacity":
+            fluid.set_capacity(resources[step.resource], step.value)
+        else:
+            fluid.set_pace(resources[step.resource], step.value)
     until(inf)
     return ends, fluid
 
@@ -157,6 +191,42 @@ def test_completions_are_those_of_the_reference(case: Case) -> None:
         work = sum(c * flow.work for flow in case.flows for q, c in flow.uses if q == r)
         assert used == pytest.approx(work, rel=1e-9)
         assert used <= case.capacities[r] * fluid.now * (1 + 1e-9)
+
+
+@st.composite
+def changing(draw: st.DrawFn) -> tuple[Case, list[Change]]:
+    """Capacities go down, to 0 as well, and up again; so do paces, up to twice the first one."""
+    case = draw(racks())
+    flows = [replace(f, paced=draw(st.sampled_from([inf, 0.5, 1.0]))) for f in case.flows]
+    changes = []
+    for _ in range(draw(st.integers(0, 8))):
+        resource = draw(st.integers(0, len(case.capacities) - 1))
+        time = draw(st.sampled_from([0.0, 0.5, 1.0, 2.0]) | st.floats(0.0, 20.0))
+        if draw(st.booleans()):
+            share = draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))
+            changes.append(Change(time, resource, "capacity", share * case.capacities[resource]))
+        else:
+            changes.append(Change(time, resource, "pace", draw(st.sampled_from([0.2, 0.5, 2.0]))))
+    changes.sort(key=lambda c: c.time)
+    back = [Change(21.0, r, "capacity", c) for r, c in enumerate(case.capacities)]
+    return Case(case.capacities, flows), changes + back
+
+
+@given(changing())
+@settings(max_examples=300, deadline=None)
+def test_changing_capacities_and_paces_as_the_reference(
+    found: tuple[Case, list[Change]],
+) -> None:
+    case, changes = found
+    # pace 1 is what the reference starts from
+    ones = [Change(0.0, r, "pace", 1.0) for r in range(len(case.capacities))]
+    ends, fluid = ends_of(case, [*ones, *changes])
+    assert ends == pytest.approx(completions(case.capacities, case.flows, changes), rel=1e-9)
+    for r, used in enumerate(fluid.used()):
+        work = sum(c * flow.work for flow in case.flows for q, c in flow.uses if q == r)
+        assert used == pytest.approx(work, rel=1e-9)
+        offered = fluid.resources[r].mean_capacity(0.0, fluid.now) * fluid.now
+        assert used <= offered * (1 + 1e-9)
 
 
 @given(racks())
@@ -325,6 +395,65 @@ def test_equal_ends_count_as_one_until_they_part() -> None:
         Ends(fluid, [((near, 1.0),), ((near, 1.0),)])
     with pytest.raises(ValueError, match="as many works"):
         ends.flows([(near, 1.0)], [1.0])
+
+
+def test_no_capacity_no_progress_until_it_is_back() -> None:
+    fluid = Fluid()
+    link, core = fluid.resource("link", 2.0), fluid.resource("core", 4.0, pace=1.0)
+    fluid.add(fluid.kind([(link, 1.0)]), 6.0, "flow")
+    fluid.add(fluid.kind([(core, 1.0)], paced=1.0), 3.0, "work")
+    fluid.advance(1.0)
+    fluid.set_capacity(link, 0.0)
+    fluid.set_pace(core, 0.25)
+    assert fluid.next_completion() == pytest.approx(9.0)  # 2 of 3 are left, at a quarter
+    assert fluid.advance(9.0) == ["work"]
+    assert fluid.next_completion() is None
+    assert not fluid.idle
+    fluid.advance(11.0)
+    fluid.set_capacity(link, 1.0)
+    assert fluid.next_completion() == pytest.approx(15.0)
+    assert fluid.advance(15.0) == ["flow"]
+    assert fluid.idle
+    assert link.mean_capacity(0.0, 15.0) == pytest.approx((2.0 + 4.0) / 15)
+    assert link.mean_capacity(5.0, 12.0) == pytest.approx(1 / 7)
+    with pytest.raises(ValueError, match="must lie between 0 and 2"):
+        fluid.set_capacity(link, 2.5)
+    with pytest.raises(ValueError, match="pace of core must be positive"):
+        fluid.set_pace(core, 0.0)
+
+
+def test_an_end_that_changes_is_equal_to_no_other() -> None:
+    fluid = Fluid()
+    fars = [fluid.resource(f"far{n}", 1.0) for n in range(3)]
+    ends = Ends(fluid, [((far, 1.0),) for far in fars])
+    near = fluid.resource("near", 9.0)
+    fluid.start_fan(ends.flows([(near, 1.0)], [2.0] * 3).fan(), "all")
+    fluid.advance(1.0)
+    fluid.set_capacity(fars[1], 0.5)
+    assert fluid.next_completion() == pytest.approx(2.0)
+    assert fluid.advance(2.5) == []
+    assert fluid.used() == pytest.approx([2.0, 1.75, 2.0, 5.75])
+    assert fluid.advance(3.0) == ["all"]
+
+
+def test_what_comes_from_outside_keeps_no_run_alive() -> None:
+    kernel = Kernel()
+    link = kernel.fluid.resource("link", 1.0)
+    ends: list[float] = []
+
+    def outside() -> None:
+        kernel.fluid.set_capacity(link, 1.0 - link.mean_capacity(kernel.now, kernel.now + 1.0))
+        kernel.meanwhile(1.0, outside)
+
+    def send() -> Steps:
+        yield kernel.activity(kernel.fluid.kind([(link, 1.0)]), 2.5)
+        ends.append(kernel.now)
+
+    kernel.meanwhile(1.0, outside)
+    kernel.process(send())
+    kernel.run()
+    assert ends == [pytest.approx(4.5)]  # it stands still from 1 to 2 and from 3 to 4
+    assert kernel.now == pytest.approx(4.5)
 
 
 # ---------------------------------------------------------------- theory

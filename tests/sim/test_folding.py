@@ -111,9 +111,9 @@ def test_those_who_wait_meet_all_stragglers(
 ) -> None:
     cluster = clusters(jitter=0.5, nic="25 Gbit/s")
     chosen = ("allreduce", {})
-    rates = [predicted(plans, cluster, chosen, 96, fold_above=f, steps=30).speed for f in (0, 12)]
+    rates = [predicted(plans, cluster, chosen, 96, fold_above=f, steps=150).speed for f in (0, 12)]
     monkeypatch.setattr(Lateness, "latest", lambda self: 0.0)
-    rates.append(predicted(plans, cluster, chosen, 96, fold_above=12, steps=30).speed)
+    rates.append(predicted(plans, cluster, chosen, 96, fold_above=12, steps=150).speed)
     every, folded, careless = (r.examples_per_second for r in rates if r is not None)
     assert every
     assert folded

@@ -1,0 +1,90 @@
+"""Of a cluster profile: racks and their uplinks, hosts that differ within a role, other traffic."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from recsim_train.config.section import Section
+from recsim_train.config.units import Duration, Rate, Share, Size
+
+RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
+ROLE_NAMES: tuple[RoleName, ...] = ("trainer", "embedding_server", "dense_server", "reader")
+
+_Positive = Annotated[int, Field(ge=1)]
+Speed = Annotated[float, Field(gt=0.0, le=100.0)]
+_HOST = re.compile(r"(\w+)\[(\d+)\]\Z")
+
+
+def _host_name(text: str) -> str:
+    match = _HOST.match(text)
+    if match is None or match[1] not in ROLE_NAMES:
+        raise ValueError(
+            f"expected a host such as 'trainer[2]' (roles: {', '.join(ROLE_NAMES)}), got {text!r}"
+        )
+    return text
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]
+"""One host, by the instance that it runs: trainer[2]."""
+
+
+def host_of_name(name: str) -> tuple[str, int]:
+    """(role, index) of a checked host name."""
+    match = _HOST.match(name)
+    assert match is not None
+    return match[1], int(match[2])
+
+
+class MixedHosts(Section):
+    """Hosts of one role that are alike: what is left out is that of the role's host type."""
+
+    count: _Positive | None = None
+    """How many; only the last entry may leave it out: all further ones."""
+    cores: _Positive | None = None
+    """Cores of each of these hosts."""
+    memory: Size | None = None
+    """Memory of each of these hosts in bytes."""
+    nic: Rate | None = None
+    """NIC rate of each of these hosts in bytes per second and direction."""
+    speed: Speed | None = None
+    """Speed of a core of these hosts, relative to one that has the profile's prices."""
+
+
+class Topology(Section):
+    """Racks: hosts of different racks reach each other over both racks' uplinks."""
+
+    racks: _Positive
+    """Number of racks. Between their uplinks the network has no limit."""
+    hosts_per_rack: _Positive | None = None
+    """Hosts that fit into one rack; none: as many as are needed."""
+    uplink: Rate | None = None
+    """Rate of one rack's uplink in bytes per second, each way. Instead of ``oversubscription``."""
+    oversubscription: Annotated[float, Field(gt=0.0)] | None = None
+    """NIC rates of a rack's hosts together, divided by its uplink's rate. The hosts are
+    ``hosts_per_rack`` ones of type ``hosts.default``; without that, those that the run puts
+    there."""
+    arrange: Literal["spread", "fill"] = "spread"
+    """spread: instance i of each role stands in rack i mod ``racks``, or the next one with room;
+    fill: one rack after the other, in the order trainers, embedding servers, dense servers,
+    readers."""
+    latency: Duration = 0.0
+    """One way, in addition to ``network.latency``, between hosts of different racks."""
+
+
+class Traffic(Section):
+    """Traffic of others, which has priority: training gets what it leaves."""
+
+    link: Literal["nic", "uplink"]
+    """Which links it takes a share of, in both directions."""
+    share: Share
+    """Share of the link's rate that it takes."""
+    role: RoleName | None = None
+    """NICs of this role's hosts only; none: of all hosts."""
+    burst: Duration | None = None
+    """It comes in bursts of this mean length (exponential, seeded, each link on its own); none:
+    it is always there."""
+    pause: Duration | None = None
+    """Mean length of the pauses between bursts (exponential)."""

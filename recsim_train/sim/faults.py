@@ -1,0 +1,219 @@
+"""Hosts fail and come back, and what the job does then: the experiment's recovery.
+
+A host that is down has no cores and no NIC: what it was doing stands still and goes on when it is
+back. The times of failures depend on the seed and the host only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed
+from recsim_train.config.topology import host_of_name
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.sim.conditions import HostCondition
+from recsim_train.sim.jitter import stream
+from recsim_train.sim.kernel import Kernel
+from recsim_train.trace.record import Iteration
+
+_LISTED = 20
+"""Failures that are listed one by one in a run's facts."""
+
+
+class HostFailed(RunFailed):
+    """A host has failed, and the recovery policy is to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure."""
+
+    host: str
+    at: float
+    """Seconds of simulated time."""
+    back: float
+    """When the host works again."""
+
+
+class Faults:
+    """Failures and checkpoints of one run.
+
+    Work is *at risk* from the last checkpoint on, or since all were last put back to one. Raises
+    HostFailed, out of the kernel, where the policy is to abort.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        plan: Plan,
+        cluster: Cluster,
+        hosts: dict[Instance, HostCondition],
+    ) -> None:
+        self._kernel = kernel
+        self._hosts = hosts
+        self._recovery = plan.experiment.recovery
+        self._failures = cluster.failures
+        self.failures: list[Failure] = []
+        self.checkpoints = 0
+        """Written to the end."""
+        self.standstills: list[tuple[float, float]] = []
+        """(start, end) of each time in which all stood still."""
+        self.lost: list[tuple[float, float]] = []
+        """(start, end) of each time whose work was lost."""
+        self._at_risk = 0.0
+        self._holds = 0
+        self._held_since = 0.0
+        self._round = 0
+        """Counts what makes a checkpoint under way, or planned, void."""
+        if self._failures is not None:
+            for failure in self._failures.schedule:
+                role, index = host_of_name(failure.host)
+                for instance in hosts:
+                    if (instance.role, instance.index) == (role, index):
+                        kernel.meanwhile(failure.at, partial(self._fail, instance))
+            if self._failures.mtbf is not None:
+                for instance in hosts:
+                    if self._failures.role in (None, instance.role):
+                        own = stream(plan.experiment.seed, instance.name, "failures")
+                        self._next(instance, own, 0.0)
+        self._plan_checkpoint()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything may happen."""
+        return self._failures is not None or self._recovery.checkpoint_every is not None
+
+    # ------------------------------------------------------------------ failures
+
+    def _next(self, instance: Instance, own: np.random.Generator, down: float) -> None:
+        """Plan a host's next failure, after ``down`` seconds and an exponential up-time."""
+        assert self._failures is not None
+        restart, mtbf = self._failures.restart, self._failures.mtbf
+        assert mtbf is not None
+
+        def happen() -> None:
+            self._fail(instance)
+            self._next(instance, own, restart)
+
+        self._kernel.meanwhile(down + own.exponential(mtbf), happen)
+
+    def _fail(self, instance: Instance) -> None:
+        assert self._failures is not None
+        now, restart = self._kernel.now, self._failures.restart
+        self.failures.append(Failure(instance.name, now, now + restart))
+        policy = self._recovery.policy
+        if policy == "abort":
+            self.lost.append((self._at_risk, now))
+            raise HostFailed(f"{instance.name} failed after {now:.6g} s of simulated time")
+        if policy == "continue_without":
+            host = self._hosts[instance]
+            host.hold()
+            self._kernel.meanwhile(restart, host.release)
+            return
+        self.lost.append((self._at_risk, now))
+        self._at_risk = now
+        self._round += 1
+        self._hold_all()
+        self._kernel.meanwhile(restart, partial(self._go_on, self._round))
+
+    def _go_on(self, number: int) -> None:
+        """The host is back, with the state of the last checkpoint everywhere."""
+        self._release_all()
+        if number == self._round:
+            self._plan_checkpoint()
+
+    def _hold_all(self) -> None:
+        if self._holds == 0:
+            self._held_since = self._kernel.now
+        self._holds += 1
+        for host in self._hosts.values():
+            host.hold()
+
+    def _release_all(self) -> None:
+        self._holds -= 1
+        for host in self._hosts.values():
+            host.release()
+        if self._holds == 0:
+            self.standstills.append((self._held_since, self._kernel.now))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _plan_checkpoint(self) -> None:
+        every = self._recovery.checkpoint_every
+        if every is not None:
+            self._kernel.meanwhile(every, partial(self._begin_checkpoint, self._round))
+
+    def _begin_checkpoint(self, number: int) -> None:
+        if number == self._round:
+            self._hold_all()
+            end = partial(self._end_checkpoint, number, self._kernel.now)
+            self._kernel.meanwhile(self._recovery.checkpoint_write, end)
+
+    def _end_checkpoint(self, number: int, begun: float) -> None:
+        self._release_all()
+        if number == self._round:
+            self.checkpoints += 1
+            self._at_risk = begun
+            self._plan_checkpoint()
+
+    # ------------------------------------------------------------------ what it comes to
+
+    def lost_examples(self, iterations: Sequence[Iteration], batch: int) -> float:
+        """Examples of these iterations whose work was lost.
+
+        An iteration of which a part was lost counts for that part of the time that it worked.
+        """
+        if not iterations or not self.lost:
+            return 0.0
+        starts = self._working([i.start for i in iterations])
+        ends = self._working([i.end for i in iterations])
+        spans = ends - starts
+        total = 0.0
+        for start, end in zip(
+            self._working([a for a, _ in self.lost]),
+            self._working([b for _, b in self.lost]),
+            strict=True,
+        ):
+            inside = np.minimum(ends, end) - np.maximum(starts, start)
+            parts = np.where(spans > 0.0, inside / np.where(spans > 0.0, spans, 1.0), 0.0)
+            total += float(np.clip(parts, 0.0, 1.0).sum())
+        return total * batch
+
+    def _working(self, times: Iterable[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Times without those in which all stood still."""
+        found = np.array(list(times), dtype=np.float64)
+        still = np.zeros_like(found)
+        for start, end in self.standstills:
+            still += np.clip(found, start, end) - start
+        if self._holds:
+            still += np.maximum(found - self._held_since, 0.0)
+        return found - still
+
+    def document(
+        self, counted: Sequence[Iteration], *, batch: int, examples_per_second: float | None
+    ) -> dict[str, object]:
+        """What failures and checkpoints did to the counted iterations, as JSON."""
+        lost = self.lost_examples(counted, batch)
+        start = min((i.start for i in counted), default=0.0)
+        end = max((i.end for i in counted), default=0.0)
+        still = sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.standstills)
+        share = 1.0 - lost / (len(counted) * batch) if counted else None
+        goodput = None
+        if examples_per_second is not None and share is not None:
+            goodput = examples_per_second * share
+        return {
+            "policy": self._recovery.policy,
+            "failures": len(self.failures),
+            "first_failures": [
+                {"host": f.host, "at": f.at, "back": f.back} for f in self.failures[:_LISTED]
+            ],
+            "checkpoints": self.checkpoints,
+            "standstill_seconds": still,
+            "lost_examples": lost,
+            "goodput": goodput,
+        }

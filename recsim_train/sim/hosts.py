@@ -1,0 +1,126 @@
+"""Which host each instance has: its type, its rack, and whether it is a slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.errors import UserError
+from recsim_train.config.topology import Topology, host_of_name
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.sim.jitter import stream
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The host of one instance."""
+
+    host: Host
+    rack: int | None
+    """None: there are no racks."""
+    slow: float
+    """All its computations take this many times as long; 1: it is no slow one."""
+
+    @property
+    def speed(self) -> float:
+        """Of one core, relative to one that has the profile's prices."""
+        return self.host.speed / self.slow
+
+
+def places_of(plan: Plan, cluster: Cluster) -> dict[Instance, Place]:
+    """The host of every instance; the same racks and slow hosts for every strategy that has them.
+
+    Raises UserError where the profile describes too few hosts, or names one that does not exist.
+    """
+    check_names(plan, cluster)
+    racks = racks_of(plan.instances, cluster)
+    slow = slow_hosts(plan, cluster)
+    return {
+        i: Place(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
+        for i in plan.instances
+    }
+
+
+def check_names(plan: Plan, cluster: Cluster) -> None:
+    """Raises UserError where the profile names a host that the experiment does not have."""
+    for key, name in _named(cluster):
+        role, index = host_of_name(name)
+        count: int = getattr(plan.experiment.roles, f"{role}s")
+        if index >= count:
+            raise UserError(
+                f"cluster profile {cluster.name}: {key}: there is no {name}: roles.{role}s is "
+                f"{count}"
+            )
+
+
+def _named(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """(key, host name) of every host that the profile names."""
+    if cluster.stragglers is not None:
+        for n, slow in enumerate(cluster.stragglers.slow):
+            for m, name in enumerate(slow.hosts):
+                yield f"stragglers.slow[{n}].hosts[{m}]", name
+    if cluster.failures is not None:
+        for n, failure in enumerate(cluster.failures.schedule):
+            yield f"failures.schedule[{n}].host", failure.host
+
+
+def slow_hosts(plan: Plan, cluster: Cluster) -> dict[str, float]:
+    """Factors of the hosts that are slow all the time, by instance name.
+
+    A share of a role are those with the smallest numbers drawn from streams of their own, so a
+    host stays slow when others are added.
+    """
+    if cluster.stragglers is None or not plan.experiment.simulation.stragglers:
+        return {}
+    found: dict[str, float] = {}
+    for n, slow in enumerate(cluster.stragglers.slow):
+        names: Sequence[str] = slow.hosts
+        if slow.share is not None:
+            role = [i.name for i in plan.of_role(slow.role)]
+            seed = plan.experiment.seed
+            drawn = {name: stream(seed, name, f"slow/{n}").random() for name in role}
+            count = max(1, int(slow.share * len(role) + 0.5))
+            names = sorted(role, key=drawn.__getitem__)[:count]
+        for name in names:
+            found[name] = found.get(name, 1.0) * slow.factor
+    return found
+
+
+def racks_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, int]:
+    """The rack of every host; empty where there are none.
+
+    Raises UserError where the racks have no room for all.
+    """
+    topology = cluster.topology
+    if topology is None:
+        return {}
+    room = topology.hosts_per_rack or len(instances)
+    if room * topology.racks < len(instances):
+        raise UserError(
+            f"cluster profile {cluster.name}: {topology.racks} racks of {room} hosts are too few "
+            f"for the experiment's {len(instances)} hosts; raise topology.racks or hosts_per_rack"
+        )
+    if topology.arrange == "fill":
+        room = topology.hosts_per_rack or ceil(len(instances) / topology.racks)
+        return {instance: place // room for place, instance in enumerate(instances)}
+    held = [0] * topology.racks
+    found = {}
+    for instance in instances:
+        turns = ((instance.index + turn) % topology.racks for turn in range(topology.racks))
+        rack = next(rack for rack in turns if held[rack] < room)
+        held[rack] += 1
+        found[instance] = rack
+    return found
+
+
+def uplink_rate(topology: Topology, cluster: Cluster, hosts: Sequence[Host]) -> float:
+    """Bytes per second of the uplink of a rack with these hosts, each way."""
+    if topology.uplink is not None:
+        return topology.uplink
+    assert topology.oversubscription is not None
+    whole = sum(host.nic for host in hosts)
+    if topology.hosts_per_rack is not None:
+        whole = topology.hosts_per_rack * cluster.hosts["default"].nic
+    return whole / topology.oversubscription

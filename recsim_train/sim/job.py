@@ -1,0 +1,187 @@
+"""One simulation of a plan: run it until every step is done or the estimate has settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed
+from recsim_train.data.counts import IdCounts, counts_for
+from recsim_train.data.replay import Replay
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.explain import Window, explain, iterations_within
+from recsim_train.sim.faults import HostFailed
+from recsim_train.sim.folding import Folding, folding_of, unfold
+from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.steady import Steady
+from recsim_train.sim.surroundings import surroundings
+from recsim_train.trace.record import Outcome
+from recsim_train.workload.compression import documents
+
+_ALONE_STEPS = 20
+"""Iterations from which the speed without sharing is taken."""
+_ALONE_WARMUP = 2
+_ALONE_TRAINERS = 8
+"""Trainers that are enough for it, where they can be folded."""
+
+Progress = Callable[[int, int], None]
+
+
+class Job:
+    """A plan on a cluster, folded or not.
+
+    ``counts``, ``replay``: of the plan's data; none: made here. Raises as `open_stream` does where
+    the data can not be read.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        folding: Folding,
+        counts: IdCounts | None,
+        replay: Replay | None = None,
+    ) -> None:
+        self.plan, self.cluster, self.folding = plan, cluster, folding
+        folded = folding.simulated < folding.trainers
+        loops = len(plan.feeding) // folding.trainers * folding.simulated
+        if counts is None:
+            counts = counts_for(plan, loops if folded and not plan.shares_batches else None)
+        self.counts = counts
+        if replay is None and plan.topology.cache is not None:
+            replay = Replay(plan, simulated=folding.simulated if folded else None)
+        self.replay = replay
+        self.warmup = plan.experiment.training.warmup_steps
+        self.total = self.warmup + plan.experiment.training.steps
+
+    def run(self, progress: Progress | None) -> Outcome:
+        """Raises RunFailed where the strategy fails, or a host before there is a figure."""
+        warmup, total = self.warmup, self.total
+        done = 0
+
+        def on_iteration() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total * len(runtime.training))
+
+        def on_step(completed: int) -> None:
+            # an early stop would not see what happens rarely
+            if completed == total or runtime.machines.changing:
+                return
+            if steady.reached(completed - warmup, runtime.ledger.iterations):
+                runtime.stop()
+
+        self.runtime = runtime = Runtime(
+            self.plan,
+            self.cluster,
+            self.counts,
+            iterations=total,
+            on_iteration=on_iteration,
+            on_step=on_step,
+            replay=self.replay,
+            folding=self.folding,
+        )
+        steady = Steady(self.plan, self.folding)
+        aborted = ""
+        try:
+            runtime.run()
+        except HostFailed as failure:
+            aborted = str(failure)
+        steps = max(0, runtime.settled() - warmup)
+        if aborted and steps == 0:
+            raise RunFailed(f"{aborted}, before all loops had done a counted iteration")
+        outcome = self._outcome(steps)
+        everything = outcome.iterations
+        outcome.iterations = [i for i in everything if i.iteration < warmup + steps]
+        if aborted or steps == total - warmup:
+            outcome.facts["stopped"] = aborted or "every step done"
+            outcome.speed = steady.overall(steps, outcome.iterations)
+        else:
+            outcome.facts["stopped"] = "estimate settled"
+            outcome.speed = steady.estimate(steps, everything)
+        found = surroundings(runtime, steps, outcome.speed, aborted)
+        said = found.pop("warnings", ())
+        outcome.warn(said if isinstance(said, list) else ())
+        outcome.facts |= found
+        return outcome
+
+    def _outcome(self, steps: int) -> Outcome:
+        runtime, warmup, replay = self.runtime, self.warmup, self.replay
+        outcome = Outcome(
+            iterations=runtime.ledger.iterations,
+            totals=runtime.ledger.totals(warmup, warmup + steps),
+            spans=runtime.ledger.spans,
+            dropped_spans=runtime.ledger.dropped_spans,
+            steps=steps,
+            rounds=runtime.ledger.rounds,
+            facts={
+                "events": runtime.kernel.events,
+                "activities": runtime.kernel.fluid.added,
+                "solves": runtime.kernel.fluid.solves,
+                "simulated_seconds": runtime.kernel.now,
+                "header_bytes": runtime.machines.header_bytes,
+                "id_counts": self.counts.source,
+            },
+        )
+        if compressed := documents(loop.tallies for loop in runtime.loops):
+            outcome.facts["compression"] = compressed
+        if replay is not None:
+            outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
+            outcome.warn(replay.warnings(steps))
+        unfold(outcome, self.folding)
+        return outcome
+
+    def explain(self, outcome: Outcome) -> None:
+        """Add why the prediction is what it is."""
+        runtime = self.runtime
+        predicted = None if outcome.speed is None else outcome.speed.examples_per_second
+        if outcome.steps == 0 or runtime.opening is None or predicted is None:
+            return
+        start, before = runtime.opening
+        end, after = runtime.closings[self.warmup + outcome.steps]
+        window = Window(
+            start,
+            end,
+            [last - first for first, last in zip(before, after, strict=True)],
+            [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
+            iterations_within(outcome.iterations, start, end),
+        )
+        found = explain(
+            self.plan,
+            runtime.kernel.fluid.resources,
+            window,
+            outcome.totals,
+            predicted=predicted,
+            alone=self._alone(outcome.steps),
+        )
+        outcome.utilisation = found.utilisation
+        outcome.bottleneck = found.bottleneck
+        outcome.bound_eps = found.bound_eps
+        outcome.facts["bounds"] = found.bounds
+
+    def _alone(self, steps: int) -> float:
+        """Examples per second of the same loops when everything runs as fast as it would alone.
+
+        Trainers that share nothing need not be many: few of them stand for all.
+        """
+        warmup = min(_ALONE_WARMUP, self.warmup)
+        count = min(_ALONE_STEPS, steps)
+        few = folding_of(self.plan, self.cluster, most=_ALONE_TRAINERS)
+        runtime = Runtime(
+            self.plan,
+            self.cluster,
+            self.counts,
+            iterations=warmup + count,
+            ideal=True,
+            replay=self.replay,
+            folding=few if few.simulated < self.folding.simulated else self.folding,
+        )
+        runtime.run()
+        spent: dict[str, float] = {}
+        for i in runtime.ledger.iterations:
+            if i.iteration >= warmup:
+                spent[i.loop] = spent.get(i.loop, 0.0) + i.end - i.start
+        batch = self.plan.experiment.training.batch_size
+        stand_for = len(self.plan.training) / len(spent)
+        return stand_for * sum(batch * count / s for s in spent.values())

@@ -1,0 +1,81 @@
+"""What a run's hosts, racks and failures come to: figures and warnings beside its throughput."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import counted
+from recsim_train.sim.explain import iterations_within
+from recsim_train.sim.hosts import places_of
+from recsim_train.trace.record import Throughput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recsim_train.sim.runtime import Runtime
+    from recsim_train.trace.record import Iteration
+
+_FEW = 5
+"""Below so many random failures their effect is one of chance."""
+_APART = 1.05
+"""How much faster training is while all loops train, for a warning."""
+
+
+def surroundings(
+    runtime: Runtime, steps: int, speed: Throughput, aborted: str = ""
+) -> dict[str, object]:
+    """Facts about racks, slow hosts, failures, and trainers that differ; empty without them.
+
+    ``aborted``: which failure has ended the run.
+    """
+    plan, cluster = runtime.plan, runtime.machines.cluster
+    places = places_of(plan, cluster)
+    found: dict[str, object] = {}
+    if cluster.topology is not None:
+        found["racks"] = {i.name: place.rack for i, place in places.items()}
+    if slow := {i.name: place.slow for i, place in places.items() if place.slow > 1.0}:
+        found["slow_hosts"] = slow
+    chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
+    faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
+    said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
+    if faults is not None and faults.any:
+        eps = speed.examples_per_second
+        found["reliability"] = faults.document(chosen, batch=batch, examples_per_second=eps)
+        random = cluster.failures is not None and cluster.failures.mtbf is not None
+        if random and len(faults.failures) < _FEW:
+            said.append(
+                f"hosts failed {len(faults.failures)} times in {runtime.kernel.now:.3g} s of "
+                "simulated time, too few for a mean; raise training.steps"
+            )
+    if cluster.mixed or cluster.stragglers or cluster.failures:
+        together = while_all_train(plan, runtime.ledger.iterations, chosen)
+        found["eps_while_all_train"] = together
+        eps = speed.examples_per_second
+        if together is not None and eps is not None and together > _APART * eps:
+            said.append(
+                f"trainers end at different times: while all of them train it is {together:,.0f} "
+                f"examples/s; {eps:,.0f} counts until the slowest has done its steps"
+            )
+    if said:
+        found["warnings"] = said
+    return found
+
+
+def while_all_train(
+    plan: Plan, iterations: Sequence[Iteration], chosen: Sequence[Iteration]
+) -> float | None:
+    """Examples per second until the first training loop has done its counted iterations.
+
+    ``chosen``: the counted ones of all ``iterations``. None where there are none.
+    """
+    ends: dict[str, float] = {}
+    for i in chosen:
+        ends[i.loop] = max(ends.get(i.loop, 0.0), i.end)
+    if not ends:
+        return None
+    start, end = min(i.start for i in chosen), min(ends.values())
+    if end <= start:
+        return None
+    done = iterations_within(iterations, start, end)
+    return done * plan.experiment.training.batch_size / (end - start)

@@ -1,0 +1,222 @@
+"""Racks, mixed hosts, stragglers, other traffic and failures: what a profile may say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.dump import dump_cluster, dump_yaml
+from recsim_train.config.errors import UserError
+from recsim_train.config.load import ConfigErrors, load_cluster, load_experiment
+from recsim_train.config.schema import cluster_schema
+from recsim_train.strategy.registry import schemas
+
+FULL: dict[str, Any] = {
+    "mixed": {"trainer": [{"count": 2}, {"cores": 8, "nic": "10 Gbit/s", "speed": 0.8}]},
+    "topology": {"racks": 4, "hosts_per_rack": 8, "oversubscription": 4, "latency": "5 us"},
+    "stragglers": {
+        "slow": [{"hosts": ["trainer[2]"], "factor": 2}, {"share": "10 %", "factor": 1.5}],
+        "episodes": [{"every": "60 s", "duration": "5 s", "factor": 3, "role": "trainer"}],
+        "hiccups": {"probability": "1 %", "factor": 10},
+        "tail": {"distribution": "pareto", "index": 2.5},
+    },
+    "background": [
+        {"link": "nic", "share": "20 %"},
+        {"link": "uplink", "share": "50 %", "burst": "1 s", "pause": "4 s"},
+    ],
+    "failures": {
+        "mtbf": "10 h", "restart": "90 s", "schedule": [{"at": "30 s", "host": "reader[1]"}],
+    },
+}  # fmt: skip
+
+
+def profile(**changes: object) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "name": "test",
+        "hosts": {"default": {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}},
+        "network": {"latency": "50 us"},
+        "costs": {name: {"value": "3 ns", "uncertainty": "1 %"} for name in Costs.model_fields},
+    }
+    return data | changes
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "p.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def read(folder: Path, **changes: object) -> Cluster:
+    return load_cluster(write(folder, dump_yaml(profile(**changes))))
+
+
+def test_reads_and_writes_all_of_it(tmp_path: Path) -> None:
+    cluster = read(tmp_path, **FULL)
+    assert cluster.topology is not None
+    assert cluster.topology.arrange == "spread"
+    assert cluster.stragglers is not None
+    assert [slow.factor for slow in cluster.stragglers.slow] == [2.0, 1.5]
+    assert cluster.failures is not None
+    assert cluster.failures.schedule[0].host == "reader[1]"
+    assert load_cluster(write(tmp_path, dump_cluster(cluster))) == cluster
+
+
+def test_the_hosts_of_a_role(tmp_path: Path) -> None:
+    cluster = read(tmp_path, mixed=FULL["mixed"])
+    default = cluster.hosts["default"]
+    assert [cluster.host_of("trainer", n) for n in (0, 1)] == [default] * 2
+    for n in (2, 3, 17):
+        host = cluster.host_of("trainer", n)
+        assert (host.cores, host.nic, host.speed, host.memory) == (8, 10e9 / 8, 0.8, default.memory)
+    assert cluster.host_of("reader", 5) == default
+    few = read(tmp_path, mixed={"trainer": [{"count": 2}, {"count": 1, "speed": 0.5}]})
+    assert few.host_of("trainer", 2).speed == 0.5
+    with pytest.raises(UserError, match=r"describes 3 hosts, too few for trainer\[3\]"):
+        few.host_of("trainer", 3)
+
+
+def test_settings_reach_into_lists(tmp_path: Path) -> None:
+    path = write(tmp_path, dump_yaml(profile(**FULL)))
+    sets = ["cluster.mixed.trainer.1.speed=0.5", "cluster.failures.mtbf=5 h"]
+    cluster = load_cluster(path, sets=sets)
+    assert cluster.host_of("trainer", 2).speed == 0.5
+    assert cluster.failures is not None
+    assert cluster.failures.mtbf == 18_000
+
+
+def test_the_schema_knows_it() -> None:
+    schema = cluster_schema()
+    jsonschema.validate(profile(**FULL), schema)
+    for wrong in (
+        {"mixed": {"trainers": [{"count": 1}]}},
+        {"topology": {"racks": 2, "uplink": 5}},
+        {"failures": {"mtbf": "1 h"}},
+        {"background": [{"link": "disk", "share": "5 %"}]},
+    ):
+        assert not jsonschema.Draft202012Validator(schema).is_valid(profile(**wrong))
+
+
+RACKS = {"racks": 2, "uplink": "10 Gbit/s"}
+RESTART = {"restart": "5 s"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragment"),
+    [
+        ({"topology": {"racks": 2}}, "topology: expected either uplink (such as '100 Gbit/s') or"),
+        ({"topology": RACKS | {"oversubscription": 4}}, "topology: expected either uplink"),
+        ({"topology": RACKS | {"uplink": "0 Gbit/s"}}, "uplink: expected a data rate above 0"),
+        ({"topology": RACKS | {"racks": 0}}, "topology.racks: expected an integer of at least 1"),
+        ({"topology": RACKS | {"arrange": "fil"}}, "'spread', 'fill', got 'fil'; did you mean"),
+        ({"topology": RACKS | {"uplinks": 3}}, "unknown key in topology; did you mean 'uplink'?"),
+        ({"topology": RACKS, "colocate": True}, "topology: with colocate: true all roles are"),
+        ({"mixed": FULL["mixed"], "colocate": True}, "mixed: with colocate: true all roles are"),
+        (
+            {"failures": RESTART | {"mtbf": "1 h"}, "colocate": True},
+            "failures: with colocate: true all roles are",
+        ),
+        (
+            {"stragglers": {"slow": [{"share": "5 %", "factor": 2}]}, "colocate": True},
+            "stragglers.slow: with colocate: true",
+        ),
+        (
+            {"mixed": {"trainer": [{"cores": 2}, {"cores": 4}]}},
+            "mixed.trainer[0].count: missing; only the last entry may leave out",
+        ),
+        ({"mixed": {"trainers": [{"cores": 2}]}}, "unknown key in mixed; did you mean 'trainer'?"),
+        ({"mixed": {"trainer": [{"nic": "0 B/s"}]}}, "mixed.trainer[0].nic: expected a data rate"),
+        ({"mixed": {"trainer": [{"speed": 0}]}}, "trainer[0].speed: expected a number above 0"),
+        ({"stragglers": {"slow": [{"factor": 2}]}}, "stragglers.slow[0]: expected either hosts"),
+        (
+            {"stragglers": {"slow": [{"hosts": ["trainers[1]"], "factor": 2}]}},
+            "stragglers.slow[0].hosts[0]: expected a host such as 'trainer[2]' (roles: trainer,",
+        ),
+        (
+            {"stragglers": {"slow": [{"share": "5 %", "factor": 0.5}]}},
+            "stragglers.slow[0].factor: expected a number of at least 1, got 0.5",
+        ),
+        (
+            {"stragglers": {"episodes": [{"every": "0 s", "duration": "1 s", "factor": 2}]}},
+            "stragglers.episodes[0].every: expected a duration above 0",
+        ),
+        (
+            {"stragglers": {"tail": {"distribution": "pareto", "deviation": 0.5}}},
+            "stragglers.tail.index: missing; a pareto tail needs it",
+        ),
+        (
+            {"stragglers": {"tail": {"distribution": "pareto", "index": 1.0}}},
+            "stragglers.tail.index: expected a number above 1 or null, got 1",
+        ),
+        (
+            {"stragglers": {"hiccups": {"probability": "101 %", "factor": 2}}},
+            "stragglers.hiccups.probability: expected at most 100 %",
+        ),
+        ({"background": [{"link": "uplink", "share": "5 %"}]}, "background[0].link: there are no"),
+        (
+            {"background": [{"link": "nic", "share": "60 %"}, {"link": "nic", "share": "40 %"}]},
+            "background[1].share: the shares of all traffic on a nic must stay below 100 %",
+        ),
+        (
+            {"background": [{"link": "nic", "share": "60 %", "burst": "1 s"}]},
+            "background[0]: expected burst and pause, or neither",
+        ),
+        ({"failures": RESTART}, "failures: expected mtbf, schedule or both: nothing ever fails"),
+        ({"failures": {"mtbf": "1 h"}}, "failures.restart: missing; expected a duration such as"),
+        ({"failures": {"mtbf": "1 h", "restart": 5}}, "failures.restart: expected a duration with"),
+        (
+            {"failures": RESTART | {"schedule": [{"at": "3 s", "host": "gpu[0]"}]}},
+            "failures.schedule[0].host: expected a host such as 'trainer[2]'",
+        ),
+    ],
+)
+def test_bad_surroundings_are_explained(
+    tmp_path: Path, changes: dict[str, object], fragment: str
+) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        read(tmp_path, **changes)
+    message = str(caught.value)
+    assert fragment in message
+    assert f"{tmp_path}/p.yaml:" in message
+    assert "Input should" not in message
+
+
+RECOVERY = """\
+name: e
+model: tiny
+strategy: flat_ps
+recovery: {policy: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("recovery", "fragment"),
+    [
+        ("restart", "recovery.policy: expected one of 'abort', 'restart_all_from_checkpoint'"),
+        (
+            "restart_all_from_checkpoint",
+            "recovery.checkpoint_every: missing; restart_all_from_checkpoint needs checkpoints",
+        ),
+        (
+            "continue_without, checkpoint_write: 3 s",
+            "recovery.checkpoint_every: missing; checkpoint_write says how long checkpoints take",
+        ),
+        ("abort, checkpoint_every: 0 s", "recovery.checkpoint_every: expected a duration above 0"),
+    ],
+)
+def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: str) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(RECOVERY % recovery, encoding="utf-8")
+    with pytest.raises(ConfigErrors) as caught:
+        load_experiment(path, [], schemas())
+    assert fragment in str(caught.value)
+
+
+def test_a_host_without_quotes_inside_braces_is_explained(tmp_path: Path) -> None:
+    text = dump_yaml(profile()) + "failures: {restart: 5 s, schedule: [{at: 3 s, host: a[2]}]}\n"
+    with pytest.raises(ConfigErrors) as caught:
+        load_cluster(write(tmp_path, text))
+    assert "p.yaml:" in str(caught.value)

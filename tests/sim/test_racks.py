@@ -1,0 +1,320 @@
+"""Racks: where hosts stand, what crosses uplinks, and what traffic of others leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Table
+from recsim_train.config.topology import Topology, Traffic
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.hosts import racks_of
+from recsim_train.sim.jitter import Jitter
+from recsim_train.sim.kernel import Event, Kernel
+from recsim_train.sim.machines import HEADER_BYTES, Machines, Process
+from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.record import Outcome
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+Eps = Callable[[Plan, Cluster], float]
+
+NIC, UPLINK = 10e9 / 8, 1e9 / 8
+MANY = {"trainers": 4, "embedding_servers": 2, "dense_servers": 1, "readers": 1}
+MANY_IDS = {"tables": tuple(Table(rows=1000, ids=40) for _ in range(6))}
+"""Most bytes go from trainers to servers."""
+FREE = {"wire_byte": "0 ps"}
+
+
+def topology(**changes: Any) -> Topology:
+    settings: dict[str, Any] = {"racks": 2, "uplink": "1 Gbit/s"}
+    return Topology.model_validate(settings | changes)
+
+
+class World:
+    """Machines, and how long things take on them."""
+
+    def __init__(self, plan: Plan, cluster: Cluster) -> None:
+        self.kernel = Kernel()
+        self.machines = Machines(plan, cluster, self.kernel, Jitter(1))
+        self.of = {i.name: p for i, p in self.machines.processes.items()}
+        self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
+
+    def seconds(self, *events: Event) -> list[float]:
+        """When each event happens."""
+        ends = [0.0] * len(events)
+
+        def note(n: int) -> Callable[[object], None]:
+            def happened(_: object) -> None:
+                ends[n] = self.kernel.now
+
+            return happened
+
+        for n, event in enumerate(events):
+            event.callbacks.append(note(n))
+        self.kernel.run()
+        return ends
+
+    def used(self) -> dict[str, float]:
+        names = [r.name for r in self.kernel.fluid.resources]
+        return dict(zip(names, self.kernel.used(), strict=True))
+
+
+@pytest.fixture
+def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
+    def make(roles: dict[str, int] | None = None, **changes: Any) -> World:
+        settings = {"prices": FREE, "topology": topology()} | changes
+        return World(plans(roles=roles or {"trainers": 4}), clusters(**settings))
+
+    return make
+
+
+def move(world: World, source: Process, target: Process, size: float) -> Event:
+    return world.machines.transfer(source, target, size, header=False)
+
+
+# ------------------------------------------------------------------ where hosts stand
+
+
+def test_round_robin_by_role(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=MANY)
+    found = racks_of(plan.instances, clusters(topology=topology(racks=3)))
+    assert {i.name: rack for i, rack in found.items()} == {
+        "trainer[0]": 0, "trainer[1]": 1, "trainer[2]": 2, "trainer[3]": 0,
+        "embedding_server[0]": 0, "embedding_server[1]": 1, "dense_server[0]": 0, "reader[0]": 0,
+    }  # fmt: skip
+    # with room for three hosts in each, those that find their rack full go to the next
+    found = racks_of(plan.instances, clusters(topology=topology(racks=3, hosts_per_rack=3)))
+    assert list(found.values()) == [0, 1, 2, 0, 0, 1, 1, 2]
+
+
+def test_one_rack_after_the_other(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=MANY)
+    even = racks_of(plan.instances, clusters(topology=topology(racks=3, arrange="fill")))
+    assert list(even.values()) == [0, 0, 0, 1, 1, 1, 2, 2]
+    fitting = topology(racks=3, arrange="fill", hosts_per_rack=5)
+    assert list(racks_of(plan.instances, clusters(topology=fitting)).values()) == [0] * 5 + [1] * 3
+    small = clusters(topology=topology(racks=2, hosts_per_rack=3))
+    with pytest.raises(UserError, match="2 racks of 3 hosts are too few for the experiment's 8"):
+        racks_of(plan.instances, small)
+
+
+# ------------------------------------------------------------------ by hand
+
+
+def test_a_transfer_between_racks_is_limited_by_the_uplink(worlds: Callable[..., World]) -> None:
+    world = worlds()
+    zero, one, two, three = world.trainers  # racks 0, 1, 0, 1
+    assert world.seconds(move(world, zero, two, NIC)) == [pytest.approx(1.0)]
+    world = worlds()
+    zero, one, two, three = world.trainers
+    ends = world.seconds(
+        *(move(world, a, b, UPLINK) for a, b in ((zero, one), (two, three), (one, zero)))
+    )
+    # two share the way out of rack 0, the third has the other direction for itself
+    assert ends == pytest.approx([2.0, 2.0, 1.0])
+    used = world.used()
+    assert used["rack[0].up"] == used["rack[1].down"] == pytest.approx(2 * UPLINK)
+    assert used["rack[1].up"] == used["rack[0].down"] == pytest.approx(UPLINK)
+
+
+@pytest.mark.parametrize(("arrange", "crossings"), [("spread", 2), ("fill", 1)])
+def test_a_ring_crosses_uplinks_as_its_order_says(
+    worlds: Callable[..., World], arrange: str, crossings: int
+) -> None:
+    world = worlds(topology=topology(arrange=arrange))
+    ends = world.seconds(world.machines.ring(world.trainers, UPLINK))
+    assert ends == [pytest.approx(crossings)]
+    assert world.used()["rack[1].up"] == pytest.approx(crossings * UPLINK)
+
+
+def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> None:
+    world = worlds(topology=topology(arrange="fill"))
+    part = UPLINK / 10
+    sent = {me: [(1 + me + other) * part for other in range(4)] for me in range(4)}
+    moved = [
+        (
+            sum(sent[me][o] for o in range(4) if o != me),
+            sum(sent[o][me] for o in range(4) if o != me),
+        )
+        for me in range(4)
+    ]
+    ends = world.seconds(world.machines.exchange(world.trainers, moved, sent))
+    out = sum(sent[a][b] for a in (0, 1) for b in (2, 3))
+    into = sum(sent[a][b] for a in (2, 3) for b in (0, 1))
+    assert out == into == pytest.approx(16 * part)
+    assert ends == [pytest.approx(out / UPLINK)]
+    used = world.used()
+    assert used["rack[0].up"] == pytest.approx(out)
+    assert used["rack[0].down"] == pytest.approx(into)
+
+
+def test_latency_between_racks(worlds: Callable[..., World]) -> None:
+    size = 1000.0
+    sent = {me: [size] * 4 for me in range(4)}
+    moved = [(int(3 * size),) * 2] * 4
+
+    def act(world: World, what: str) -> Event:
+        zero, one, two, _ = trainers = world.trainers
+        if what == "ring":
+            return world.machines.ring(trainers, size)
+        if what == "exchange":
+            return world.machines.exchange(trainers, moved, sent)
+        return move(world, zero, two if what == "near" else one, size)
+
+    def spent(**changes: Any) -> list[float]:
+        found = []
+        for what in ("near", "far", "ring", "exchange"):
+            world = worlds(topology=topology(**changes))
+            found += world.seconds(act(world, what))
+        return found
+
+    added = [b - a for a, b in zip(spent(), spent(latency="10 ms"), strict=True)]
+    # a ring of four has six steps, an exchange two
+    assert added == pytest.approx([0.0, 0.01, 0.06, 0.02])
+
+
+def test_oversubscription(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles={"trainers": 3})
+
+    def uplinks(**changes: Any) -> dict[str, float]:
+        cluster = clusters(topology=Topology.model_validate({"racks": 2, **changes}))
+        world = World(plan, cluster)
+        return {r.name: r.capacity for r in world.kernel.fluid.resources if "rack" in r.name}
+
+    two, one = 2 * NIC / 4, NIC / 4
+    expected = {"rack[0].up": two, "rack[0].down": two, "rack[1].up": one, "rack[1].down": one}
+    assert uplinks(oversubscription=4) == pytest.approx(expected)
+    whole = 16 * NIC / 4
+    found = uplinks(oversubscription=4, hosts_per_rack=16)
+    assert found == pytest.approx(dict.fromkeys(expected, whole))
+
+
+# ------------------------------------------------------------------ whole runs
+
+
+def test_one_rack_is_no_rack(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    for kind in ("flat_ps", "allreduce"):
+        plan = plans(kind, roles=MANY)
+        flat = outcome_of(plan, clusters())
+        racked = outcome_of(plan, clusters(topology=topology(racks=1)))
+        assert racked.iterations == flat.iterations
+        assert racked.totals == flat.totals
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_where_the_uplink_binds_doubling_it_doubles_speed(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, kind: str
+) -> None:
+    # trainers stand in one rack, what they ask in the other
+    roles = {"trainers": 4, "embedding_servers": 4}
+    plan = plans(kind, roles=roles, model=MANY_IDS, training={"threads": 4})
+
+    def racked(uplink: str) -> Cluster:
+        return clusters(topology=topology(uplink=uplink, arrange="fill"))
+
+    slow, fast = racked("40 Mbit/s"), racked("80 Mbit/s")
+    outcome = outcome_of(plan, slow)
+    assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert outcome.bound_eps == min(bounds["rack[0].up"], bounds["rack[1].down"])
+    assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.1)
+    assert eps(plan, fast) == pytest.approx(2 * eps(plan, slow), rel=0.1)
+    assert eps(plan, racked("100 Gbit/s")) == pytest.approx(eps(plan, clusters()), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce", "des"])
+def test_what_leaves_racks_arrives_in_racks(
+    plans: Plans, clusters: Clusters, fake_counts: Any, kind: str
+) -> None:
+    plan = plans(kind, roles=MANY)
+    cluster = clusters(topology=topology(racks=3, uplink="100 Mbit/s"))
+    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+    runtime.run()
+    names = [r.name for r in runtime.kernel.fluid.resources]
+    used = dict(zip(names, runtime.kernel.used(), strict=True))
+    up, down, sent = (
+        sum(u for name, u in used.items() if name.endswith(way)) for way in (".up", ".down", ".tx")
+    )
+    assert up > 0.0
+    assert up == pytest.approx(down, rel=1e-9)
+    assert up <= sent * (1 + 1e-9)
+
+
+def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    roles = {"trainers": 1, "embedding_servers": 1}
+    plan = plans(roles=roles, model=MANY_IDS, training={"steps": 20, "threads": 8})
+    outcome = outcome_of(plan, clusters(topology=topology(uplink="10 Mbit/s")))
+    assert outcome.facts["racks"] == {"trainer[0]": 0, "embedding_server[0]": 0}
+    apart = clusters(topology=topology(uplink="10 Mbit/s", arrange="fill"))
+    outcome = outcome_of(plan, apart)
+    assert outcome.facts["racks"] == {"trainer[0]": 0, "embedding_server[0]": 1}
+    batch, ids, vectors = 64, 64 * 6 * 40, 64 * 6
+    # a lookup's ids, an update's gradients
+    bytes_out = HEADER_BYTES * 2 + 8 * ids + vectors * 8 * 4
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    # of bytes on their way when the window opens and closes the bound knows a part only
+    assert bounds["rack[0].up"] == pytest.approx(batch / (bytes_out / (10e6 / 8)), rel=0.1)
+    assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
+    busy = {u.resource: u.busy for u in outcome.utilisation}
+    assert busy["rack[1].down"] == busy["rack[0].up"] > 0.9
+
+
+# ------------------------------------------------------------------ traffic of others
+
+
+def traffic(link: str = "nic", share: str = "40 %", **changes: Any) -> tuple[Traffic, ...]:
+    return (Traffic.model_validate({"link": link, "share": share, **changes}),)
+
+
+def test_traffic_that_is_always_there_leaves_the_rest(worlds: Callable[..., World]) -> None:
+    world = worlds(background=traffic() + traffic(role="reader", share="30 %"))
+    zero, one, two, _ = world.trainers
+    assert world.seconds(move(world, zero, two, NIC)) == [pytest.approx(1 / 0.6)]
+    world = worlds(background=traffic("uplink", "75 %"))
+    zero, one, *_ = world.trainers
+    assert world.seconds(move(world, zero, one, UPLINK)) == [pytest.approx(4.0)]
+
+
+def test_bursts_take_their_share_of_the_time(worlds: Callable[..., World]) -> None:
+    noise = traffic(share="50 %", burst="100 ms", pause="300 ms") + traffic(share="20 %")
+    world = worlds(background=noise)
+    zero, _, two, _ = world.trainers
+    # 80 % for three quarters of the time, 30 % for the last; two ends that come and go apart
+    one_end = 0.75 * 0.8 + 0.25 * 0.3
+    both = 0.75 * 0.75 * 0.8 + (1 - 0.75 * 0.75) * 0.3
+    seconds = world.seconds(move(world, zero, two, 400 * NIC))[0]
+    assert 400 / seconds == pytest.approx(both, rel=0.05)
+    assert zero.send.mean_capacity(0.0, seconds) / NIC == pytest.approx(one_end, rel=0.05)
+    low = min(capacity for _, capacity in zero.send.history)
+    assert low == pytest.approx(0.3 * NIC)
+    # seeded: nothing but the seed and the link decide
+    again = worlds(roles={"trainers": 6}, background=noise)
+    again.seconds(move(again, again.trainers[0], again.trainers[5], NIC))
+    met = len(again.trainers[0].send.history)
+    assert met > 1
+    assert again.trainers[0].send.history == zero.send.history[:met]
+
+
+@pytest.mark.parametrize("link", ["nic", "uplink"])
+def test_traffic_slows_what_it_shares_a_link_with(
+    plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, link: str
+) -> None:
+    roles = {"trainers": 2, "embedding_servers": 1}
+    plan = plans(roles=roles, model=MANY_IDS, training={"threads": 4})
+    narrow: dict[str, Any] = {"nic": "40 Mbit/s"}
+    if link == "uplink":
+        narrow = {"topology": topology(uplink="40 Mbit/s", arrange="fill")}
+    quiet, busy = clusters(**narrow), clusters(**narrow, background=traffic(link, "50 %"))
+    bursts = clusters(**narrow, background=traffic(link, "50 %", burst="10 ms", pause="10 ms"))
+    assert eps(plan, busy) == pytest.approx(0.5 * eps(plan, quiet), rel=0.05)
+    assert eps(plan, busy) < eps(plan, bursts) < eps(plan, quiet)
+    # what binds is named by what is left of it
+    assert outcome_of(plan, busy).bottleneck == outcome_of(plan, quiet).bottleneck
