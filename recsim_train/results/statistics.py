@@ -67,26 +67,15 @@ def throughput(
     return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
 
 
-def steady_throughput(
-    iterations: Iterable[Iteration], *, warmup: int, steps: int, batch_size: int
+def throughput_within(
+    iterations: Iterable[Iteration], start: float, end: float, *, steps: int, batch_size: int
 ) -> Throughput:
-    """`throughput` of loops that go on: over the time in which all of them did counted iterations.
+    """`throughput` of loops that go on, over a time in which all of them were at work.
 
-    From the last first counted start to the first last end, so that loops which are ahead or behind
-    at both ends do not lower it. Iterations that lie partly inside count for that part.
+    Loops that are ahead or behind at its ends do not lower it: an iteration that lies partly inside
+    counts for that part. ``steps``: iterations of each loop in it, which say how many windows.
     """
-    chosen = list(iterations)
-    starts: dict[str, float] = {}
-    ends: dict[str, float] = {}
-    for i in chosen:
-        ends[i.loop] = max(i.end, ends.get(i.loop, i.end))
-        if i.iteration == warmup:
-            starts[i.loop] = i.start
-    start = max(starts.values(), default=0.0)
-    end = min(ends.values(), default=0.0)
-    inside = [i for i in chosen if i.end > start and i.start < end]
-    if end <= start or not inside or len(starts) < len(ends):
-        return throughput(chosen, warmup=warmup, steps=steps, batch_size=batch_size)
+    inside = [i for i in iterations if i.end > start and i.start < end]
     windows = max(1, window_count(steps))
     rates = window_rates(inside, start, end, windows, batch_size)
     rate = math.fsum(rates) / windows

@@ -22,7 +22,8 @@ from recsim_train.sim.ghosts import (
 from recsim_train.sim.kernel import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import Seconds, plus
-from recsim_train.sim.services import NOTHING, EmbeddingRuntime, World
+from recsim_train.sim.services import EmbeddingRuntime
+from recsim_train.sim.world import NOTHING, World
 from recsim_train.strategy.values import Probe
 from recsim_train.workload import shape
 
@@ -173,7 +174,7 @@ def _move(
     for _, count in local:
         yield world.serve(loop, shards_work(count), effect)
     loop.waiting = f"answers to {effect.capitalize()} from {service.name}"
-    yield answers.done
+    yield from world.wait(loop, answers)
     back = world.messages(ANSWER * len(remote))
     if fetches:
         back = plus(back, clients_work("assemble_rows"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recsim_train.sim.accounts import Chain
 from recsim_train.sim.kernel import Barrier, Countdown, Mailbox, Steps
 from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
@@ -49,6 +50,8 @@ class Request:
     barrier: Barrier | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)
+    posted: float = 0.0
+    """When its header arrived."""
     delivered: Countdown | None = None
     answered: Countdown | None = None
 
@@ -71,6 +74,7 @@ class Channel:
 
     def post(self, request: Request) -> None:
         """The header of a request has arrived."""
+        request.posted = self._machines.kernel.now
         self._inbox.put(request)
 
     def _messages(self, count: int) -> Seconds:
@@ -81,24 +85,39 @@ class Channel:
         kernel = machines.kernel
         while True:
             request: Request = yield self._inbox.get()
-            start = kernel.now
-            yield machines.transfer(client, host, request.payload)
+            start, on_its_way = kernel.now, machines.latency
+            arriving = machines.transfer(client, host, request.payload)
+            moving = on_its_way + machines.alone
+            yield arriving
             if request.delivered is not None:
-                request.delivered.arrive()
+                spent = on_its_way + kernel.now - request.posted
+                request.delivered.arrive(Chain(0.0, moving, 0.0, spent))
             receive = plus(self._messages(request_messages(request.payload)), self._request)
             send = self._messages(ANSWER) if request.answered is not None else _NOTHING
+            waited = 0.0
             if request.barrier is None:
                 work = plus(receive, request.work, send)
-                yield machines.compute(host, work, request.purpose, client=client)
+                served = machines.compute(host, work, request.purpose, client=client)
+                working = machines.alone
+                yield served
             else:
                 work = plus(receive, request.work)
-                yield machines.compute(host, work, request.purpose, client=client)
+                served = machines.compute(host, work, request.purpose, client=client)
+                working = machines.alone
+                yield served
+                met = kernel.now
                 yield request.barrier.arrive(request.contribution)
-                yield machines.compute(host, send, request.purpose, client=client)
+                waited = kernel.now - met
+                served = machines.compute(host, send, request.purpose, client=client)
+                working += machines.alone
+                yield served
             if request.answered is not None:
                 yield kernel.timeout(machines.latency)
                 size = request.answer or ACKNOWLEDGEMENT_BYTES
-                yield machines.transfer(host, client, size, header=False)
-                request.answered.arrive()
+                answering = machines.transfer(host, client, size, header=False)
+                moving += machines.latency + machines.alone
+                yield answering
+                spent = on_its_way + kernel.now - request.posted
+                request.answered.arrive(Chain(working, moving, waited, spent))
             request.series.add(request.iteration, start, kernel.now, request.answer)
             request.finished(request.iteration)

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from recsim_train.placement.plan import GroupPlan, LoopId
+from recsim_train.sim.accounts import TRANSFER, WAITING
 from recsim_train.sim.blame import StrategyError
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
-from recsim_train.sim.kernel import Barrier, Steps
+from recsim_train.sim.kernel import Barrier, Event, Steps
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import plus
-from recsim_train.sim.services import World
+from recsim_train.sim.world import World
 
 FLAG_BYTES = 8
 """What `Agree` sends: no payload."""
@@ -52,6 +54,8 @@ class GroupRuntime:
         )
         """By place: the place of the member that stands for it."""
         self.size = len(plan.members)
+        self._moving = 0.0
+        """Seconds that the present meeting's messages take where nothing else runs."""
         self._barrier = Barrier(world.kernel, len(self.simulated), self._meet)
 
     @property
@@ -136,8 +140,12 @@ class GroupRuntime:
         yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
         answer: list[Any] = []
+        arrived = world.kernel.now
         yield self._barrier.arrive((effect, move, item, answer))
-        return answer[0]
+        result, met, moving = answer
+        loop.account.now[WAITING] += met - arrived
+        loop.account.now[TRANSFER] += moving
+        return result
 
     def _meet(self, brought: list[Any]) -> Steps:
         effects = {effect for effect, *_ in brought}
@@ -146,9 +154,18 @@ class GroupRuntime:
                 f"group {self.name!r}: members meet in different effects: "
                 + ", ".join(sorted(effects))
             )
+        met = self.world.kernel.now
         result = yield from brought[0][1]([item for _, _, item, _ in brought])
         for _, _, _, answer in brought:
-            answer.append(result)
+            answer.extend((result, met, self._moving))
+
+    def _move(self, steps: int, start: Callable[[Machines], Event]) -> Steps:
+        """Some steps' latency, then all bytes."""
+        machines, latency = self.world.machines, steps * self._step()
+        yield self.world.kernel.timeout(latency)
+        moved = start(machines)
+        self._moving = latency + machines.alone
+        yield moved
 
     def _step(self) -> float:
         return self.world.machines.latency + self.world.pricing.prices["collective_step"]
@@ -159,24 +176,24 @@ class GroupRuntime:
                 f"group {self.name!r}: members reduce vectors of different sizes {sizes} (bytes)"
             )
         steps = 2 * (self.size - 1)
-        yield self.world.kernel.timeout(steps * self._step())
-        yield self.world.machines.ring(self._processes, steps / self.size * sizes[0])
+        yield from self._move(
+            steps, lambda m: m.ring(self._processes, steps / self.size * sizes[0])
+        )
 
     def _exchange(self, brought: list[tuple[int, tuple[int, ...]]]) -> Steps:
         """Sizes first, then content; returns by member what it received from each."""
         sent = dict(brought)
         members = [self._place[member.name] for member in self.simulated]
-        yield self.world.kernel.timeout(2 * self._step())
         received: dict[int, tuple[int, ...]] = {}
         for me in members:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
-        yield self.world.machines.exchange(self._processes, moved, sent)
+        yield from self._move(2, lambda m: m.exchange(self._processes, moved, sent))
         return received
 
     def _vote(self, votes: list[bool]) -> Steps:
         steps = 2 * (self.size - 1)
-        yield self.world.kernel.timeout(steps * self._step())
-        yield self.world.machines.ring(self._processes, steps / self.size * FLAG_BYTES)
+        each = steps / self.size * FLAG_BYTES
+        yield from self._move(steps, lambda m: m.ring(self._processes, each))
         return all(votes)

@@ -9,13 +9,16 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
+from recsim_train.sim import usage
+from recsim_train.sim.critical import critical_path
 from recsim_train.sim.explain import Window, explain, iterations_within
 from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, folding_of, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import surroundings
-from recsim_train.trace.record import Outcome
+from recsim_train.sim.usage import Snapshot
+from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import documents
 
 _ALONE_STEPS = 20
@@ -53,6 +56,9 @@ class Job:
         self.replay = replay
         self.warmup = plan.experiment.training.warmup_steps
         self.total = self.warmup + plan.experiment.training.steps
+        self._window: tuple[Snapshot, Snapshot] | None = None
+        """What the estimate covers."""
+        self._all: list[Iteration] = []
 
     def run(self, progress: Progress | None) -> Outcome:
         """Raises RunFailed where the strategy fails, or a host before there is a figure."""
@@ -92,19 +98,38 @@ class Job:
         if aborted and steps == 0:
             raise RunFailed(f"{aborted}, before all loops had done a counted iteration")
         outcome = self._outcome(steps)
-        everything = outcome.iterations
+        everything = self._all = outcome.iterations
         outcome.iterations = [i for i in everything if i.iteration < warmup + steps]
         if aborted or steps == total - warmup:
             outcome.facts["stopped"] = aborted or "every step done"
+            if runtime.opening is not None and steps:
+                self._window = runtime.opening, runtime.closings[warmup + steps]
             outcome.speed = steady.overall(steps, outcome.iterations)
         else:
             outcome.facts["stopped"] = "estimate settled"
-            outcome.speed = steady.estimate(steps, everything)
+            self._window = first, last = self._while_all_go_on(everything, steps)
+            outcome.speed = steady.within(first[0], last[0], steps, everything)
         found = surroundings(runtime, steps, outcome.speed, aborted)
         said = found.pop("warnings", ())
         outcome.warn(said if isinstance(said, list) else ())
         outcome.facts |= found
         return outcome
+
+    def _while_all_go_on(
+        self, iterations: list[Iteration], steps: int
+    ) -> tuple[Snapshot, Snapshot]:
+        """From when all loops had done their warm-up to the last step of all whose end every loop
+        has gone beyond, so that no iteration which goes on is missing."""
+        ends: dict[str, float] = {}
+        for i in iterations:
+            ends[i.loop] = i.end  # in order of time
+        known = min(ends.values())
+        closings, warmup = self.runtime.closings, self.warmup
+        last = warmup + steps
+        while last > warmup + 1 and closings[last][0] > known:
+            last -= 1
+        first = closings[warmup] if warmup else self.runtime.snapshots()[0]
+        return first, closings[last]
 
     def _outcome(self, steps: int) -> Outcome:
         runtime, warmup, replay = self.runtime, self.warmup, self.replay
@@ -136,16 +161,15 @@ class Job:
         """Add why the prediction is what it is."""
         runtime = self.runtime
         predicted = None if outcome.speed is None else outcome.speed.examples_per_second
-        if outcome.steps == 0 or runtime.opening is None or predicted is None:
+        if self._window is None or predicted is None:
             return
-        start, before = runtime.opening
-        end, after = runtime.closings[self.warmup + outcome.steps]
+        (start, before), (end, after) = self._window
         window = Window(
             start,
             end,
             [last - first for first, last in zip(before, after, strict=True)],
             [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
-            iterations_within(outcome.iterations, start, end),
+            iterations_within(self._all, start, end),
         )
         found = explain(
             self.plan,
@@ -159,6 +183,19 @@ class Job:
         outcome.bottleneck = found.bottleneck
         outcome.bound_eps = found.bound_eps
         outcome.facts["bounds"] = found.bounds
+        outcome.facts["class_bounds"] = usage.by_class(found.bounds)
+        outcome.facts["servers_needed"] = usage.servers_needed(self.plan, found.bounds)
+        outcome.facts["over_time"] = usage.over_time(
+            runtime.kernel.fluid.resources, runtime.snapshots()
+        )
+        outcome.facts["critical_path"] = critical_path(
+            self.plan,
+            runtime.training,
+            outcome.totals,
+            outcome.iterations,
+            self.warmup,
+            runtime.kernel.now,
+        )
 
     def _alone(self, steps: int) -> float:
         """Examples per second of the same loops when everything runs as fast as it would alone.

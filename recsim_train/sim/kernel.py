@@ -267,13 +267,17 @@ class Countdown:
 
     def __init__(self, kernel: Kernel, count: int) -> None:
         self.left = count
+        self.last: Any = None
+        """What the last one brought."""
         self.done = kernel.event()
         if count == 0:
             self.done.succeed()
 
-    def arrive(self) -> None:
+    def arrive(self, brought: Any = None) -> None:
+        """One is done; the last one's ``brought`` is kept."""
         self.left -= 1
         if self.left == 0:
+            self.last = brought
             self.done.succeed()
 
 

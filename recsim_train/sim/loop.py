@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from recsim_train.placement.plan import LoopId
+from recsim_train.sim.accounts import Account
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.kernel import Queue
@@ -25,6 +26,7 @@ class LoopState:
         process: Process,
         position: int,
         program: Coroutine[Any, Any, None],
+        account: Account,
     ) -> None:
         self.loop = loop
         self.trains = definition.trains and not definition.background
@@ -49,6 +51,8 @@ class LoopState:
         """Requests that shards have not finished, by iteration."""
         self.waiting = "its start"
         """What it waits for, as the deadlock report says it."""
+        self.account = account
+        """Where the time of its effects goes."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""
         self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}

@@ -108,6 +108,8 @@ class Machines:
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
+        self.alone = 0.0
+        """Seconds that the activity which was started last takes where nothing else runs."""
         places = places_of(plan, cluster)
         self.racks = self._racks(places)
         shared = None
@@ -127,6 +129,7 @@ class Machines:
         self._cap = cluster.network.connection_cap
         self._paced = 1.0 / self._wire if self._wire > 0.0 else inf
         self._weight = 1.0 / self._wire if self._wire > 0.0 else 1.0
+        self._alone_rate = self._paced if self._cap is None else min(self._cap, self._paced)
         self.faults: Faults | None = None
         """Failures and checkpoints; an ideal world has none."""
         if not kernel.fluid.ideal:
@@ -226,6 +229,7 @@ class Machines:
         """
         total, held = seconds
         if total <= 0.0:
+            self.alone = 0.0
             return self.kernel.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
         key = (held / total, copies, thread)
@@ -240,6 +244,7 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         if lateness is not None:
             lateness.add(total, taken)
+        self.alone = taken / process.cores.pace
         return self.kernel.activity(kind, taken)
 
     def transfer(
@@ -261,7 +266,9 @@ class Machines:
             ]
             kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
         work = payload + (HEADER_BYTES if header else 0)
-        return self.kernel.activity(kind, work, self._farther([source, target]))
+        delay = self._farther([source, target])
+        self.alone = delay + work / min(self._alone_rate, source.send.capacity)
+        return self.kernel.activity(kind, work, delay)
 
     def exchange(
         self,
@@ -275,6 +282,7 @@ class Machines:
         """
         most = max(max(pair) for pair in moved)
         if most <= 0:
+            self.alone = 0.0
             return self.kernel.event().succeed()
         uses = []
         for member, (away, received) in zip(members, moved, strict=True):
@@ -290,7 +298,7 @@ class Machines:
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += _between(members[me], members[other], size / most)
-        return self.kernel.activity(self._wired(uses), most, 2 * self._farther(members))
+        return self._together(uses, most, 2 * self._farther(members))
 
     def ring(self, members: list[Process], bytes_each: float) -> Event:
         """``bytes_each`` sent and received by every member of a ring, all at one rate.
@@ -303,7 +311,12 @@ class Machines:
         for member, following in zip(members, [*members[1:], members[0]], strict=True):
             uses += _between(member, following, 1.0)
         steps = 2 * (len(members) - 1)
-        return self.kernel.activity(self._wired(uses), bytes_each, steps * self._farther(members))
+        return self._together(uses, bytes_each, steps * self._farther(members))
+
+    def _together(self, uses: list[tuple[Resource, float]], work: float, delay: float) -> Event:
+        kind = self._wired(uses)
+        self.alone = delay + work / min(kind.cap, self._paced)
+        return self.kernel.activity(kind, work, delay)
 
     def _wired(self, uses: list[tuple[Resource, float]]) -> Kind:
         """Bytes that a thread at each end handles."""

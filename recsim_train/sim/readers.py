@@ -7,7 +7,7 @@ from recsim_train.sim.channel import request_messages
 from recsim_train.sim.kernel import Mailbox, Queue, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
-from recsim_train.sim.services import World
+from recsim_train.sim.world import World
 from recsim_train.workload import shape
 from recsim_train.workload.operations import reading
 

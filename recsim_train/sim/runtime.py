@@ -17,6 +17,7 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.segments import Segment
 from recsim_train.sim import cache, compression
+from recsim_train.sim.accounts import WAITING, Account
 from recsim_train.sim.arguments import ARGUMENTS
 from recsim_train.sim.blame import (
     DeadlockError,
@@ -43,16 +44,15 @@ from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.pricing import Pricing, plus
 from recsim_train.sim.readers import SOURCE, Readers
-from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime, World
+from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
+from recsim_train.sim.usage import Snapshot
+from recsim_train.sim.world import World
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
 from recsim_train.strategy.values import Batch, Block, Gradients
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import shape
-
-Snapshot = tuple[float, list[float]]
-"""(time, units consumed so far of each resource)."""
 
 
 class Runtime:
@@ -152,7 +152,8 @@ class Runtime:
             for loop in plan.loops(trainer):
                 program = programs[loop.loop]()
                 at = position.get(loop, -1)
-                loops.append(LoopState(loop, definitions[loop.loop], process, at, program))
+                account = Account(plan.experiment.training.warmup_steps)
+                loops.append(LoopState(loop, definitions[loop.loop], process, at, program, account))
         meeting = {member.name for group in plan.groups for member in group.members}
         if plan.embedding is not None and plan.embedding.service.apply == "together":
             meeting |= {loop.name for loop in plan.training}
@@ -226,6 +227,7 @@ class Runtime:
             except Exception as error:
                 failure = error
                 continue
+            loop.account.close(_NAMES[type(effect)], loop.iteration, self.kernel.now - start)
             if name is None:
                 continue
             series = loop.records.get((type(effect), name))
@@ -258,6 +260,11 @@ class Runtime:
             if self._on_step is not None:
                 self._on_step(loop.completed)
 
+    def snapshots(self) -> list[Snapshot]:
+        """What had been consumed at the start and whenever all loops had completed a step."""
+        at_start = (0.0, [0.0] * len(self.kernel.fluid.resources))
+        return [at_start, *(self.closings[step] for step in sorted(self.closings))]
+
     def settled(self) -> int:
         """Iterations that all training loops have completed and no server still works on."""
         return min(loop.settled() for loop in self.loops if not loop.background)
@@ -287,7 +294,7 @@ class Runtime:
             loop.iteration = self.iterations
             return None, None, 0
         loop.waiting = "a batch from its reader queue"
-        yield loop.queue.get()
+        yield from self.world.wait_for_others(loop, loop.queue.get())
         ids, unique = self.counts.batch_counts(loop.position, loop.iteration)
         size = self.plan.examples
         ghost = GhostIds(loop.position, loop.iteration, ids, unique)
@@ -439,7 +446,9 @@ class Runtime:
         queue = self._queue(loop, effect.queue)
         yield self.world.work(loop, self.world.overhead(), "put")
         loop.waiting = f"room in queue {effect.queue!r}"
+        start = self.kernel.now
         yield from queue.put(effect.item)
+        loop.account.now[WAITING] += self.kernel.now - start
         return None, effect.queue, 0
 
     def _take(self, loop: LoopState, effect: effects.Take) -> Steps:
@@ -448,7 +457,9 @@ class Runtime:
             self._begin_iteration(loop)
         yield self.world.work(loop, self.world.overhead(), "take")
         loop.waiting = f"an item of queue {effect.queue!r}"
+        start = self.kernel.now
         item = yield from queue.take()
+        loop.account.now[WAITING] += self.kernel.now - start
         if item is None and loop.paced_by == effect.queue:
             loop.iteration = self.iterations
             return None, None, 0

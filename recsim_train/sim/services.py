@@ -11,81 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from recsim_train.data.counts import IdCounts, ShardCount
+from recsim_train.data.counts import ShardCount
 from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import DensePlan, DenseShard, EmbeddingPlan, EmbeddingShard
 from recsim_train.sim.channel import ANSWER, Request, request_messages
 from recsim_train.sim.compression import GhostSparse, PooledMask, sparse_bytes
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
-from recsim_train.sim.kernel import Barrier, Countdown, Event, Steps
-from recsim_train.sim.ledger import Ledger
+from recsim_train.sim.kernel import Barrier, Countdown, Steps
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines, Process
-from recsim_train.sim.pricing import Pricing, Seconds, plus
+from recsim_train.sim.machines import Process
+from recsim_train.sim.pricing import Seconds, plus
+from recsim_train.sim.world import NOTHING, World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import layout
-
-NOTHING: Seconds = (0.0, 0.0)
-
-
-class World:
-    """What every effect needs at hand."""
-
-    def __init__(
-        self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: IdCounts
-    ) -> None:
-        self.machines = machines
-        self.kernel = machines.kernel
-        self.pricing = pricing
-        self.ledger = ledger
-        self.counts = counts
-        self.model = pricing.experiment.model
-        self.training = pricing.experiment.training
-        self.data = pricing.experiment.data
-        self._overhead = pricing.units(effect=1)
-        self._messages: dict[int, Seconds] = {}
-
-    def messages(self, count: int) -> Seconds:
-        """Handling ``count`` messages at one end."""
-        known = self._messages.get(count)
-        if known is None:
-            known = self._messages[count] = self.pricing.units(message=count) if count else NOTHING
-        return known
-
-    def overhead(self) -> Seconds:
-        """The runtime's own work for one effect."""
-        return self._overhead
-
-    def compute(
-        self,
-        process: Process,
-        seconds: Seconds,
-        purpose: str,
-        *,
-        thread: bool = False,
-        client: Process | None = None,
-    ) -> Event:
-        """An event: one thread's work is done."""
-        return self.machines.compute(process, seconds, purpose, thread=thread, client=client)
-
-    def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
-        """A loop's own work."""
-        purpose = loop.purposes.get(what)
-        if purpose is None:
-            purpose = loop.purposes[what] = f"{loop.label}.{what}"
-        return self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
-
-    def serve(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
-        """What a shard in the loop's own process does for it, in the loop's thread."""
-        purpose = f"{loop.name}.{what}"
-        return self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
-
-    def meet(self, loop: LoopState) -> Steps:
-        """Wait until the last of those that a loop stands for is where it is."""
-        if loop.lateness is not None:
-            late = loop.lateness.latest()
-            if late > 0.0:
-                yield self.kernel.timeout(late)
 
 
 class Service:
@@ -301,7 +239,7 @@ class EmbeddingRuntime(Service):
             work = plus(work, self._masked("mask", shard))
             yield world.serve(loop, work, "lookup")
         loop.waiting = f"answers to Lookup from {_shards(self.name, remote)}"
-        yield answers.done
+        yield from world.wait(loop, answers)
         answered = sum(request.answer > 0 for _, request in requests)
         back = plus(
             world.messages(ANSWER * answered),
@@ -357,12 +295,12 @@ class EmbeddingRuntime(Service):
                     work = self._masked("unpick", shard)
                     yield world.serve(loop, work, "update")
                 loop.waiting = f"all trainers' Update at {self.name}[{shard.index}]"
-                yield barrier.arrive((ids, unique))
+                yield from world.wait_for_others(loop, barrier.arrive((ids, unique)))
         if together:
             loop.waiting = f"all trainers' Update at {_shards(self.name, remote)}"
         else:
             loop.waiting = f"delivery of Update to {_shards(self.name, remote)}"
-        yield sent.done
+        yield from world.wait(loop, sent)
         if together and remote:
             loop.waiting = "a core"
             acknowledged = world.messages(ANSWER * len(remote))
@@ -468,7 +406,7 @@ class DenseRuntime(Service):
             yield world.serve(loop, work, effect)
         what = "answers to" if answers else "delivery of"
         loop.waiting = f"{what} {effect.capitalize()} at {_shards(self.name, remote)}"
-        yield awaited.done
+        yield from world.wait(loop, awaited)
         if answers and remote:
             loop.waiting = "a core"
             back = world.messages(ANSWER * len(remote))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import steady_throughput, throughput
+from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.sim.folding import Folding
 from recsim_train.trace.record import Iteration, Throughput
 
@@ -41,17 +41,17 @@ class Steady:
         if self._folded:
             return True
         self._next = max(counted + 1, int(counted * _GROWTH))
-        found = self.estimate(counted, iterations)
+        found = self.overall(counted, iterations)
         if found.ci95 is None or found.examples_per_second is None:
             return False
         low, high = found.ci95
         return (high - low) / 2 <= self._precision * found.examples_per_second
 
-    def estimate(self, counted: int, iterations: list[Iteration]) -> Throughput:
-        """Throughput while all loops were at counted iterations: none has ended yet."""
-        return steady_throughput(
-            iterations, warmup=self._warmup, steps=counted, batch_size=self._batch
-        )
+    def within(
+        self, start: float, end: float, counted: int, iterations: list[Iteration]
+    ) -> Throughput:
+        """Throughput between two times, of about ``counted`` iterations of each loop."""
+        return throughput_within(iterations, start, end, steps=counted, batch_size=self._batch)
 
     def overall(self, counted: int, iterations: list[Iteration]) -> Throughput:
         """Throughput over the first ``counted`` counted iterations of each loop."""

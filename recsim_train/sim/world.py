@@ -1,0 +1,91 @@
+"""What every effect needs at hand: time, machines, prices, records."""
+
+from __future__ import annotations
+
+from recsim_train.data.counts import IdCounts
+from recsim_train.sim.accounts import COMPUTE, WAITING
+from recsim_train.sim.kernel import Countdown, Event, Steps
+from recsim_train.sim.ledger import Ledger
+from recsim_train.sim.loop import LoopState
+from recsim_train.sim.machines import Machines, Process
+from recsim_train.sim.pricing import Pricing, Seconds
+
+NOTHING: Seconds = (0.0, 0.0)
+
+
+class World:
+    """What every effect needs at hand."""
+
+    def __init__(
+        self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: IdCounts
+    ) -> None:
+        self.machines = machines
+        self.kernel = machines.kernel
+        self.pricing = pricing
+        self.ledger = ledger
+        self.counts = counts
+        self.model = pricing.experiment.model
+        self.training = pricing.experiment.training
+        self.data = pricing.experiment.data
+        self._overhead = pricing.units(effect=1)
+        self._messages: dict[int, Seconds] = {}
+
+    def messages(self, count: int) -> Seconds:
+        """Handling ``count`` messages at one end."""
+        known = self._messages.get(count)
+        if known is None:
+            known = self._messages[count] = self.pricing.units(message=count) if count else NOTHING
+        return known
+
+    def overhead(self) -> Seconds:
+        """The runtime's own work for one effect."""
+        return self._overhead
+
+    def compute(
+        self,
+        process: Process,
+        seconds: Seconds,
+        purpose: str,
+        *,
+        thread: bool = False,
+        client: Process | None = None,
+    ) -> Event:
+        """An event: one thread's work is done."""
+        return self.machines.compute(process, seconds, purpose, thread=thread, client=client)
+
+    def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+        """A loop's own work."""
+        purpose = loop.purposes.get(what)
+        if purpose is None:
+            purpose = loop.purposes[what] = f"{loop.label}.{what}"
+        return self._on(loop, seconds, purpose)
+
+    def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
+        done = self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
+        loop.account.now[COMPUTE] += self.machines.alone
+        return done
+
+    def wait(self, loop: LoopState, done: Countdown) -> Steps:
+        """Wait for the last of some requests."""
+        start = self.kernel.now
+        yield done.done
+        loop.account.blame(self.kernel.now - start, done.last)
+
+    def wait_for_others(self, loop: LoopState, event: Event) -> Steps:
+        """Wait for what others do; returns what the event brings."""
+        start = self.kernel.now
+        brought = yield event
+        loop.account.now[WAITING] += self.kernel.now - start
+        return brought
+
+    def serve(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+        """What a shard in the loop's own process does for it, in the loop's thread."""
+        return self._on(loop, seconds, f"{loop.name}.{what}")
+
+    def meet(self, loop: LoopState) -> Steps:
+        """Wait until the last of those that a loop stands for is where it is."""
+        if loop.lateness is not None:
+            late = loop.lateness.latest()
+            if late > 0.0:
+                yield self.kernel.timeout(late)
+                loop.account.now[WAITING] += late
