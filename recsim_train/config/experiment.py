@@ -8,6 +8,7 @@ from pydantic import Field
 
 from recsim_train.config.claim import Claim
 from recsim_train.config.section import Section
+from recsim_train.config.sweep import Sweep
 from recsim_train.config.units import Duration, Share, Size
 
 Positive = Annotated[int, Field(ge=1)]
@@ -182,6 +183,8 @@ class Experiment(Section):
     execution: Execution = Execution()
     claim: Claim | None = None
     """A published claim that this experiment checks: `simulate` runs its variants."""
+    sweep: Sweep | None = None
+    """Settings that take several values, each combination a point of its own."""
 
 
 class StrategyChoice(Section):
@@ -205,6 +208,7 @@ __all__ = [
     "Simulation",
     "Size",
     "StrategyChoice",
+    "Sweep",
     "Synthetic",
     "Table",
     "Training",
