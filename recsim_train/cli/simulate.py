@@ -16,10 +16,12 @@ def simulate(
     json: common.JsonOption = False,
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
+    jobs: common.JobsOption = None,
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
     A folder: every experiment in it. A file with a claim: all of its variants, and a verdict.
+    A sweep (in the file, or a list of values given to --set): one row for each point.
     """
     settings = claims.Settings(cluster, set_ or (), seed, out, resume)
     if experiment.is_dir():
@@ -29,9 +31,24 @@ def simulate(
     if loaded.claim is not None:
         claims.simulate_files([experiment], settings, json, dry_run)
         return
+    if loaded.sweep is not None:
+        from recsim_train.cli.sweep import simulate_sweep
+
+        simulate_sweep(
+            experiment,
+            cluster=cluster,
+            sets=set_,
+            seed=seed,
+            out=out,
+            jobs=jobs,
+            json=json,
+            dry_run=dry_run,
+            resume=resume,
+        )
+        return
     plans = common.plans(loaded)
     if dry_run:
-        common.show_plans(plans, json)
+        common.show_plans(plans, json, common.known_profile(loaded, cluster))
         return
     profile = common.profile(loaded, cluster)
 

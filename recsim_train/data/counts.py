@@ -8,7 +8,7 @@ would feed. Where no size depends on the data, the shapes alone give them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -62,6 +62,19 @@ def counts_for(plan: Plan) -> IdCounts:
     Raises UserError where sizes depend on a file that does not exist.
     """
     return stream_counts(plan) if depends_on_data(plan) else shape_counts(plan)
+
+
+def counts_key(plan: Plan) -> Hashable:
+    """Plans with equal keys have equal counts."""
+    training, embedding = plan.experiment.training, plan.embedding
+    return (
+        plan.experiment.model,
+        plan.experiment.data,
+        plan.examples,
+        plan.streams,
+        training.warmup_steps + training.steps,
+        None if embedding is None else (embedding.service.pooling, embedding.shards),
+    )
 
 
 def depends_on_data(plan: Plan) -> bool:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def _console(console: Console | None) -> Console:
+def console_for(console: Console | None) -> Console:
+    """The given console, or one on standard output that is wide enough."""
     from rich.console import Console
 
     if console is not None:
@@ -90,7 +91,7 @@ def _training(document: Mapping[str, Any]) -> str:
 
 def print_runs(document: Mapping[str, Any], console: Console | None = None) -> None:
     """A table of ``{"runs": [...]}`` and where each run lies."""
-    out = _console(console)
+    out = console_for(console)
     out.print(run_table(document["runs"]))
     for run in document["runs"]:
         out.print(str(run["run_dir"]), style="dim", markup=False, soft_wrap=True)
@@ -101,7 +102,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    out, findings = _console(console), result.findings
+    out, findings = console_for(console), result.findings
     for c in findings.comparisons:
         out.print(f"[bold]{escape(c.headline)}.[/bold]", soft_wrap=True)
     if result.claims:

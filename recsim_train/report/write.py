@@ -77,15 +77,15 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for picture in pictures.values():
-            _put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
-            _put(out / "figures" / f"{picture.name}.png", picture.png)
+            put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
+            put(out / "figures" / f"{picture.name}.png", picture.png)
         traces = {
             str(number): _trace(out, number, c)
             for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
         }
         document = json.dumps(result.document, indent=2, allow_nan=False, ensure_ascii=False)
-        _put(out / "summary.json", f"{document}\n".encode())
-        _put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
+        put(out / "summary.json", f"{document}\n".encode())
+        put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
         html = page(
             findings,
             pictures=pictures,
@@ -93,7 +93,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
             commands=[shlex.join(command)],
             claims=claims,
         )
-        _put(out / "report.html", html.encode("utf-8"))
+        put(out / "report.html", html.encode("utf-8"))
     except OSError as error:
         raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
     return result
@@ -116,7 +116,7 @@ def draw(findings: Findings) -> dict[str, Picture]:
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
-def _put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Whole or not at all: a reader never meets half a file."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(content)

@@ -9,7 +9,7 @@ from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.explain import Window, explain, iterations_within
-from recsim_train.sim.memory import check_memory
+from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.trace.record import Outcome
@@ -89,12 +89,14 @@ def simulate(
             "cores": {i.name: cluster.host(i.role).cores for i in plan.instances},
         },
     )
+    said = nearly_full(memory, cluster.colocate)
     if compressed := documents(loop.tallies for loop in runtime.loops):
         outcome.facts["compression"] = compressed
     if replay is not None:
         outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
-        if said := replay.warnings(steps):
-            outcome.facts["warnings"] = said
+        said += replay.warnings(steps)
+    if said:
+        outcome.facts["warnings"] = said
     if steps == 0 or runtime.opening is None or speed.examples_per_second is None:
         return outcome
     start, before = runtime.opening
