@@ -63,6 +63,16 @@ def say_warnings(outcome: Outcome) -> None:
         say(f"note: {sentence}")
 
 
+def say_cost(outcome: Outcome) -> None:
+    """What the question "what if" has cost."""
+    asked = outcome.facts.get("what_if")
+    if isinstance(asked, dict):
+        say(
+            f"what-if: {asked['runs']} short runs with {asked['cost']:.1f} times the events of the "
+            "prediction itself (simulation.what_if_steps=0 leaves them out)"
+        )
+
+
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Turn failures into one message and an exit code: never a traceback for the user's input."""
 

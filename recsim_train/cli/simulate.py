@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsim_train.cli import claims, common
+
+if TYPE_CHECKING:
+    from recsim_train.config.load import Loaded
+
+WHAT_IF_STEPS = 5
+"""Counted iterations of the short runs where the experiment does not say."""
 
 
 def simulate(
@@ -46,6 +54,7 @@ def simulate(
             resume=resume,
         )
         return
+    loaded = _with_what_if(loaded)
     plans = common.plans(loaded)
     if dry_run:
         common.show_plans(plans, json, common.known_profile(loaded, cluster))
@@ -66,6 +75,7 @@ def simulate(
             with common.progress_bar(f"simulating {plan.strategy.kind}") as progress:
                 outcome = predict(plan, profile, progress=progress)
             common.say_warnings(outcome)
+            common.say_cost(outcome)
             record = write_run(
                 out,
                 plan=plan,
@@ -77,3 +87,12 @@ def simulate(
             )
         records.append(record)
     common.show_records(records, json)
+
+
+def _with_what_if(loaded: Loaded) -> Loaded:
+    """One experiment is asked what would change it, unless its settings say how much."""
+    simulation = loaded.experiment.simulation
+    if simulation.what_if_steps is not None:
+        return loaded
+    asked = simulation.model_copy(update={"what_if_steps": WHAT_IF_STEPS})
+    return replace(loaded, experiment=loaded.experiment.model_copy(update={"simulation": asked}))

@@ -152,6 +152,10 @@ class Simulation(Section):
     """Counted iterations per worker thread before an early stop is considered."""
     stragglers: bool = True
     """Whether compute times vary as the profile's ``jitter`` says."""
+    what_if_steps: Count | None = None
+    """Counted iterations per worker thread of each of some 25 short runs, which tell what 10 % more
+    of every resource and price would change, and how far the prices' own errors carry; 0: none.
+    Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
 
 
 class Execution(Section):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import compression, text
+from recsim_train.report import compression, text, what_if
 from recsim_train.report.claim_text import print_claims
 from recsim_train.report.write import ReportResult
 
@@ -36,6 +36,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "strategy": [escape(title(str(d["strategy"]), d)) for d in documents],
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
+        "from calibration": [what_if.calibration(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
         "time": [text.seconds(d["seconds"]) for d in documents],
         "payload/step": [_payload(d) for d in documents],
@@ -94,6 +95,11 @@ def print_runs(document: Mapping[str, Any], console: Console | None = None) -> N
     out = console_for(console)
     out.print(run_table(document["runs"]))
     for run in document["runs"]:
+        for sentence in what_if.sentences(run):
+            out.print(
+                f"{title(str(run['strategy']), run)}: {sentence}", markup=False, soft_wrap=True
+            )
+    for run in document["runs"]:
         out.print(str(run["run_dir"]), style="dim", markup=False, soft_wrap=True)
 
 
@@ -145,7 +151,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(f"why: {c.label}", style="bold", markup=False)
             for sentence in c.why.sentences:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
-        for sentence in c.compression:
+        for sentence in (*what_if.sentences(c.simulated.summary), *c.compression):
             out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:

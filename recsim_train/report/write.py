@@ -20,6 +20,7 @@ from recsim_train.report.html import page
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
+from recsim_train.report.what_if import what_if_figure
 from recsim_train.trace.perfetto import Source, write_trace
 
 MOST_DETAILED = 12
@@ -112,6 +113,7 @@ def draw(findings: Findings) -> dict[str, Picture]:
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
+        drawn.append(what_if_figure(c.simulated.summary, f"what-if-{number}", c.label))
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}
 

@@ -8,6 +8,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.explain import Window, explain, iterations_within
 from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.sim.runtime import Runtime
@@ -119,6 +120,9 @@ def simulate(
     outcome.bottleneck = found.bottleneck
     outcome.bound_eps = found.bound_eps
     outcome.facts["bounds"] = found.bounds
+    if wanted := plan.experiment.simulation.what_if_steps:
+        answers = elasticities(plan, cluster, counts, wanted, replay)
+        outcome.facts |= answers.facts(speed.examples_per_second, runtime.kernel.events)
     return outcome
 
 
