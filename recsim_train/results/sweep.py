@@ -35,6 +35,8 @@ COLUMNS: Mapping[str, str] = {
     "examples_per_second": "double",
     "eps_low": "double",
     "eps_high": "double",
+    "calibration_low": "double",
+    "calibration_high": "double",
     "bound_eps": "double",
     "bottleneck": "string",
     "bytes_per_step": "double",
@@ -62,6 +64,7 @@ COLUMNS: Mapping[str, str] = {
     "time_by_effect": "json",
     "bytes_by_effect": "json",
     "memory": "json",
+    "elasticities": "json",
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
@@ -75,6 +78,7 @@ def row_of(
     spec = plan.experiment
     facts, synchronisation = summary.get("facts", {}), summary.get("synchronisation") or {}
     ci95 = summary.get("ci95") or (None, None)
+    unsure = facts.get("calibration_ci95") or (None, None)
     memory = facts.get("memory", {})
     per_step = [v for v in summary.get("bytes_by_effect", {}).values() if v is not None]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -88,6 +92,8 @@ def row_of(
         "message": message or None,
         "eps_low": ci95[0],
         "eps_high": ci95[1],
+        "calibration_low": unsure[0],
+        "calibration_high": unsure[1],
         "bytes_per_step": sum(per_step) if per_step else None,
         "elp": synchronisation.get("elp"),
         "sync_gap": (synchronisation.get("sync_gap") or {}).get("mean"),
