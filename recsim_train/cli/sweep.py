@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
     from recsim_train.config.experiment import StrategyChoice
     from recsim_train.config.load import Loaded
+    from recsim_train.config.options import Schemas
     from recsim_train.placement.plan import Plan
     from recsim_train.results.sweep import SweepFolder, SweepRecord
 
@@ -62,7 +63,9 @@ def rows_of(points: Sequence[Loaded], profiles: Profiles) -> list[Row]:
     from recsim_train.config.errors import UserError
     from recsim_train.placement.build import build_plan
     from recsim_train.results.rundir import identity
+    from recsim_train.strategy.registry import schemas
 
+    known = schemas()
     rows: dict[str, Row] = {}
     errors: dict[str, str] = {}
     notes: dict[str, None] = {}
@@ -81,7 +84,7 @@ def rows_of(points: Sequence[Loaded], profiles: Profiles) -> list[Row]:
                 continue
             notes |= dict.fromkeys(plan.notes)
             key = identity(plan, "simulated", cluster)
-            row = Row(loaded, choice, plan, cluster, _values(loaded, choice), key)
+            row = Row(loaded, choice, plan, cluster, _values(loaded, choice, known), key)
             rows.setdefault(key, row)
     if errors:
         shown = list(errors.values())[:_MOST_ERRORS]
@@ -94,13 +97,11 @@ def rows_of(points: Sequence[Loaded], profiles: Profiles) -> list[Row]:
     return list(rows.values())
 
 
-def _values(loaded: Loaded, choice: StrategyChoice) -> dict[str, Any]:
+def _values(loaded: Loaded, choice: StrategyChoice, known: Schemas) -> dict[str, Any]:
     from recsim_train.config.sets import option_names
-    from recsim_train.strategy.registry import schemas
 
     own = {
-        f"strategy.{name}"
-        for name in option_names({"kind": choice.kind, **choice.options}, schemas())
+        f"strategy.{name}" for name in option_names({"kind": choice.kind, **choice.options}, known)
     }
     return {
         key: value if key in own or not key.startswith("strategy.") else None

@@ -103,9 +103,18 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
 def draw(findings: Findings) -> dict[str, Picture]:
     """Every figure that the runs have something to show in, by name."""
     comparisons = findings.comparisons
-    if not comparisons:
-        return {}
+    alone = {
+        number: u.record
+        for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1)
+        if u.record.world == "simulated"
+    }
     drawn = [
+        what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id)
+        for number, record in alone.items()
+    ]
+    if not comparisons:
+        return {picture.name: picture for picture in drawn if picture is not None}
+    drawn += [
         figures.throughput_figure(comparisons),
         figures.breakdown_figure(comparisons),
         figures.loss_figure(comparisons),

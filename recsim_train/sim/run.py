@@ -18,6 +18,8 @@ from recsim_train.workload.compression import documents
 
 _ALONE_STEPS = 20
 """Iterations from which the speed without sharing is taken."""
+_ALONE_LEAST = 5
+"""A short run must not spend most of its time on this."""
 _ALONE_WARMUP = 2
 
 Progress = Callable[[int, int], None]
@@ -131,7 +133,7 @@ def _alone(
 ) -> float:
     """Examples per second of the same loops when everything runs as fast as it would alone."""
     warmup = min(_ALONE_WARMUP, plan.experiment.training.warmup_steps)
-    count = min(_ALONE_STEPS, steps)
+    count = min(_ALONE_STEPS, max(_ALONE_LEAST, steps // 4), steps)
     runtime = Runtime(plan, cluster, counts, iterations=warmup + count, ideal=True, replay=replay)
     runtime.run()
     chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]

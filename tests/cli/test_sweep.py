@@ -217,6 +217,17 @@ def test_dry_run_prints_the_points(folder: Path) -> None:
     assert len(answer("simulate", "small.yaml", "--dry-run", cwd=folder)["points"]) == 12
 
 
+def test_a_folder_leaves_sweeps_out(folder: Path) -> None:
+    plain = EXPERIMENT.partition("sweep:")[0]
+    (folder / "all").mkdir()
+    (folder / "all" / "sweep.yaml").write_text(EXPERIMENT)
+    (folder / "all" / "plain.yaml").write_text(plain)
+    done = command("simulate", "all", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "left out: it is a sweep" in done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 1
+
+
 def test_bad_points_are_said_before_anything_starts(folder: Path) -> None:
     words = ["--set", "roles.trainers=[2, 3]", "--set", "strategy={kind: hierarchical, hosts: 2}"]
     done = command("simulate", "small.yaml", *words, cwd=folder)
