@@ -67,7 +67,9 @@ def simulate_files(paths: Sequence[Path], settings: Settings, json: bool, dry_ru
         common.say(f"{path} ({number} of {len(paths)})")
         try:
             loaded = common.load(path, settings.sets, settings.seed)
-            if dry_run:
+            if loaded.sweep is not None:
+                common.say("  left out: it is a sweep, which is simulated by itself")
+            elif dry_run:
                 check(loaded, settings)
             elif loaded.claim is None:
                 records += [perform(job, settings) for job in plain_jobs(loaded, settings)]

@@ -45,6 +45,10 @@ DryRunOption = Annotated[
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Keep the runs that are complete, do the others.")
 ]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Processes that simulate a sweep's points; all cores."),
+]
 
 
 def say(text: str) -> None:
@@ -57,6 +61,16 @@ def say_warnings(outcome: Outcome) -> None:
     warnings = outcome.facts.get("warnings")
     for sentence in warnings if isinstance(warnings, list) else ():
         say(f"note: {sentence}")
+
+
+def say_cost(outcome: Outcome) -> None:
+    """What the question "what if" has cost."""
+    asked = outcome.facts.get("what_if")
+    if isinstance(asked, dict):
+        say(
+            f"what-if: {asked['runs']} short runs with {asked['cost']:.1f} times the events of the "
+            "prediction itself (simulation.what_if_steps=0 leaves them out)"
+        )
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -90,14 +104,24 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def load(path: Path, sets: Sequence[str] | None, seed: int | None) -> Loaded:
-    """The checked experiment with all overrides."""
+    """The checked experiment with all overrides; of a sweep, its first point."""
     from recsim_train.config.load import load_experiment
     from recsim_train.strategy.registry import schemas
 
-    overrides = list(sets or [])
-    if seed is not None:
-        overrides.append(f"seed={seed}")
-    return load_experiment(path, overrides, schemas())
+    return load_experiment(path, overrides(sets, seed), schemas())
+
+
+def load_points(path: Path, sets: Sequence[str] | None, seed: int | None) -> list[Loaded]:
+    """Every checked point of a sweep with all overrides."""
+    from recsim_train.config.load import load_points as load_all
+    from recsim_train.strategy.registry import schemas
+
+    return load_all(path, overrides(sets, seed), schemas())
+
+
+def overrides(sets: Sequence[str] | None, seed: int | None) -> list[str]:
+    """``--set`` and ``--seed`` together."""
+    return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
 
 
 def profile(loaded: Loaded, name: str | None) -> Cluster:
@@ -112,6 +136,16 @@ def profile(loaded: Loaded, name: str | None) -> Cluster:
         say(f"no profile of this machine at {target}: measuring it now, once, about two minutes")
         calibrate_to(target)
     return load_cluster(wanted, loaded.path, loaded.profile_sets)
+
+
+def known_profile(loaded: Loaded, name: str | None) -> Cluster | None:
+    """The cluster profile of an experiment; None: this machine was not measured yet."""
+    from recsim_train.config.load import find_cluster
+
+    wanted = name or loaded.experiment.cluster
+    if wanted == "local" and find_cluster(wanted, loaded.path) is None:
+        return None
+    return profile(loaded, name)
 
 
 def plans(loaded: Loaded) -> list[Plan]:
@@ -251,15 +285,39 @@ def resume_command() -> list[str]:
     return command if "--resume" in command else [*command, "--resume"]
 
 
-def show_plans(made: Sequence[Plan], json_wanted: bool) -> None:
-    """Print what would be started."""
-    from recsim_train.placement.describe import describe, plan_document
+def shell(command: Sequence[str]) -> str:
+    """A command as a shell takes it."""
+    import shlex
 
+    return shlex.join(command)
+
+
+def show_plans(made: Sequence[Plan], json_wanted: bool, cluster: Cluster | None = None) -> None:
+    """Print what would be started, and whether it fits into the hosts of ``cluster``.
+
+    Raises UserError after that if it does not.
+    """
+    from recsim_train.config.errors import UserError
+    from recsim_train.placement.describe import describe, plan_document
+    from recsim_train.sim.fit import fit
+
+    fits = [None if cluster is None else fit(plan, cluster) for plan in made]
     if json_wanted:
-        print_json({"plans": [plan_document(plan) for plan in made]})
-        return
-    for plan in made:
-        print(describe(plan))
+        documents = [
+            plan_document(plan) | ({} if found is None else {"memory": found.document()})
+            for plan, found in zip(made, fits, strict=True)
+        ]
+        print_json({"plans": documents})
+    for plan, found in zip(made, fits, strict=True):
+        if not json_wanted:
+            print(describe(plan))
+        if found is not None and not json_wanted:
+            print(f"  memory: {found.phrase}")
+        for warning in () if found is None else found.warnings:
+            say(f"note: {warning}")
+    problems = [f.problem for f in fits if f is not None and f.problem]
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 def show_records(records: Sequence[RunRecord], json_wanted: bool) -> None:

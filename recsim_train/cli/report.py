@@ -21,7 +21,9 @@ def _percent(text: str) -> float:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="Run directories.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR", help="Run directories, or one sweep.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path(
         "report"
     ),
@@ -31,9 +33,19 @@ def report(
         typer.Option("--max-error", metavar="PCT", help="Exit 3 if the median error is above."),
     ] = None,
 ) -> None:
-    """Pair predictions with measurements: tables, figures, one HTML page."""
+    """Pair predictions with measurements: tables, figures, one HTML page.
+
+    Of a sweep: throughput over its settings, the best points, and what binds where.
+    """
     limit = _percent(max_error) if max_error is not None else None
 
+    from recsim_train.report.sweep_page import find_sweep
+
+    if (sweep := find_sweep(runs)) is not None:
+        if limit is not None:
+            raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
+        _report_sweep(sweep, out, json)
+        return
     from recsim_train.report.terminal import print_report
     from recsim_train.report.write import write_report
 
@@ -45,3 +57,15 @@ def report(
     if limit is not None and not result.within(limit):
         common.say(f"gate failed: {result.gate_sentence(limit)}")
         raise typer.Exit(common.GATE_FAILED)
+
+
+def _report_sweep(path: Path, out: Path, json: bool) -> None:
+    from recsim_train.report.sweep_page import write_sweep_report
+    from recsim_train.report.sweep_text import print_sweep
+
+    made = write_sweep_report(path, out)
+    if json:
+        common.print_json(made.document)
+        return
+    print_sweep(made.findings.record)
+    print(f"page: {made.page}")

@@ -12,6 +12,7 @@ from recsim_train.cli import common
 
 if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
+    from recsim_train.config.load import Loaded
     from recsim_train.placement.plan import Plan
     from recsim_train.results.rundir import RunRecord, Status
     from recsim_train.trace.record import Outcome
@@ -29,32 +30,61 @@ def run(
 ) -> None:
     """Train for real: every role a process, torch.distributed over gloo.
 
-    Started by torchrun (one rank per role instance), it runs as that rank.
+    Started by torchrun (one rank per role instance), it runs as that rank. Of a sweep all points
+    are measured, one after the other, each with a run directory.
     """
-    loaded = common.load(experiment, set_, seed)
-    plans = common.plans(loaded)
+    points = common.load_points(experiment, set_, seed)
+    if points[0].claim is None and points[0].sweep is not None:
+        common.say(f"a sweep: {len(points)} points are measured one after the other")
+    planned = [(loaded, plan) for loaded in points for plan in common.plans(loaded)]
+    plans = [plan for _, plan in planned]
     if dry_run:
         common.show_plans(plans, json)
         return
-    from recsim_train.config.load import find_cluster, load_cluster
     from recsim_train.executor.torchrun import under_torchrun
-    from recsim_train.results.rundir import find_complete
+    from recsim_train.results.rundir import find_complete, identity
 
-    name = cluster or loaded.experiment.cluster
-    # A measurement does not need a profile; when there is one, the run remembers it.
-    known = cluster is not None or find_cluster(name, loaded.path) is not None
-    profile = load_cluster(name, loaded.path, loaded.profile_sets) if known else None
+    profiles = {id(loaded): _profile(loaded, cluster) for loaded in points}
     if under_torchrun():
-        _as_rank(plans, profile, out, json)
+        _one_size(plans)
+        _as_rank([(plan, profiles[id(loaded)]) for loaded, plan in planned], out, json)
         return
     for plan in plans:
         common.check_local_memory(plan)
-    common.ensure_data(loaded)
+    for loaded in points:
+        common.ensure_data(loaded)
     records = []
-    for plan in plans:
+    seen = set()
+    for loaded, plan in planned:
+        profile = profiles[id(loaded)]
+        if (key := identity(plan, "real", profile)) in seen:
+            continue  # a point that changes an option which this strategy does not have
+        seen.add(key)
         record = find_complete(out, plan, "real", profile) if resume else None
+        if record is None and len(points) > 1:
+            common.say(f"{plan.strategy.kind}, {loaded.point}")
         records.append(record or _launch(plan, profile, out))
     common.show_records(records, json)
+
+
+def _profile(loaded: Loaded, name: str | None) -> Cluster | None:
+    """A measurement does not need a profile; when there is one, the run remembers it."""
+    from recsim_train.config.load import find_cluster, load_cluster
+
+    wanted = name or loaded.experiment.cluster
+    known = name is not None or find_cluster(wanted, loaded.path) is not None
+    return load_cluster(wanted, loaded.path, loaded.profile_sets) if known else None
+
+
+def _one_size(plans: list[Plan]) -> None:
+    """Raise UserError where the plans need different numbers of torchrun's ranks."""
+    from recsim_train.config.errors import UserError
+
+    if len(sizes := sorted({len(plan.instances) for plan in plans})) > 1:
+        raise UserError(
+            f"the strategies or points need different numbers of processes ({sizes[0]} to "
+            f"{sizes[-1]}): under torchrun, start each of them by itself with --set"
+        )
 
 
 def _launch(plan: Plan, profile: Cluster | None, out: Path) -> RunRecord:
@@ -112,11 +142,11 @@ def _keep(
         raise RunFailed(f"{error}; the measurement is kept in {saved.path}") from None
 
 
-def _as_rank(plans: list[Plan], profile: Cluster | None, out: Path, json: bool) -> None:
+def _as_rank(planned: list[tuple[Plan, Cluster | None]], out: Path, json: bool) -> None:
     from recsim_train.executor.torchrun import execute_rank
 
     records = []
-    for plan in plans:
+    for plan, profile in planned:
         outcome = execute_rank(plan)
         if outcome is not None:
             common.writable(out)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsim_train.cli import claims, common
+
+if TYPE_CHECKING:
+    from recsim_train.config.load import Loaded
+
+WHAT_IF_STEPS = 5
+"""Counted iterations of the short runs where the experiment does not say."""
 
 
 def simulate(
@@ -16,10 +24,12 @@ def simulate(
     json: common.JsonOption = False,
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
+    jobs: common.JobsOption = None,
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
     A folder: every experiment in it. A file with a claim: all of its variants, and a verdict.
+    A sweep (in the file, or a list of values given to --set): one row for each point.
     """
     settings = claims.Settings(cluster, set_ or (), seed, out, resume)
     if experiment.is_dir():
@@ -29,9 +39,25 @@ def simulate(
     if loaded.claim is not None:
         claims.simulate_files([experiment], settings, json, dry_run)
         return
+    if loaded.sweep is not None:
+        from recsim_train.cli.sweep import simulate_sweep
+
+        simulate_sweep(
+            experiment,
+            cluster=cluster,
+            sets=set_,
+            seed=seed,
+            out=out,
+            jobs=jobs,
+            json=json,
+            dry_run=dry_run,
+            resume=resume,
+        )
+        return
+    loaded = _with_what_if(loaded)
     plans = common.plans(loaded)
     if dry_run:
-        common.show_plans(plans, json)
+        common.show_plans(plans, json, common.known_profile(loaded, cluster))
         return
     profile = common.profile(loaded, cluster)
 
@@ -49,6 +75,7 @@ def simulate(
             with common.progress_bar(f"simulating {plan.strategy.kind}") as progress:
                 outcome = predict(plan, profile, progress=progress)
             common.say_warnings(outcome)
+            common.say_cost(outcome)
             record = write_run(
                 out,
                 plan=plan,
@@ -60,3 +87,12 @@ def simulate(
             )
         records.append(record)
     common.show_records(records, json)
+
+
+def _with_what_if(loaded: Loaded) -> Loaded:
+    """One experiment is asked what would change it, unless its settings say how much."""
+    simulation = loaded.experiment.simulation
+    if simulation.what_if_steps is not None:
+        return loaded
+    asked = simulation.model_copy(update={"what_if_steps": WHAT_IF_STEPS})
+    return replace(loaded, experiment=loaded.experiment.model_copy(update={"simulation": asked}))

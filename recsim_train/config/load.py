@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,14 +26,17 @@ from recsim_train.config.explain import check, parse
 from recsim_train.config.fields import of_field
 from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
 from recsim_train.config.options import Schemas
+from recsim_train.config.points import PROFILE_KEY, Source, read_source
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, suggest
-from recsim_train.config.sets import Sets
+from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, suggest
+from recsim_train.config.sets import Assignment, Sets
+from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
 _SUFFIXES = (".yaml", ".yml")
-_PROFILE_KEY = "cluster."
+_MOST_PROBLEMS = 20
+"""Problems of a sweep's points that are shown; one mistake may spoil all points."""
 _FALLBACK_STRATEGIES = [{"kind": "unknown"}]
 
 M = TypeVar("M", bound=BaseModel)
@@ -49,27 +52,73 @@ class Loaded:
     """The YAML as plain data, after ``--set``."""
     claim: Claim | None = None
     """The claim that the file makes; the experiment itself holds none, it is the same without."""
-    profile_sets: tuple[str, ...] = ()
+    profile_sets: tuple[str | Assignment, ...] = ()
     """Overrides ``cluster.KEY=VALUE``, for the cluster profile."""
+    sweep: Sweep | None = None
+    """The sweep that the file or the command line asks for; the experiment is its first point."""
+    point: Point = field(default_factory=Point)
+    """Which point of a sweep it is."""
 
 
 def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
     """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
 
-    ``schemas``: the known strategies and their options. Raises UserError if the file can not be
-    read, ConfigErrors with every problem that it has.
+    ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
+    UserError if the file can not be read, ConfigErrors with every problem that it has.
     """
-    document = read_document(path, "an experiment")
+    source = read_source(path, sets)
+    return _load_point(source, next(expand(source.dimensions)), schemas)
+
+
+def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loaded]:
+    """As `load_experiment`, for every point of a sweep. Problems of all points are raised at once,
+    each with the first point that has it."""
+    source = read_source(path, sets)
+    points = list(expand(source.dimensions))
+    loaded = []
+    found: dict[Problem, tuple[Point, int]] = {}
+    for point in points:
+        try:
+            loaded.append(_load_point(source, point, schemas))
+        except ConfigErrors as error:
+            for problem in error.problems:
+                first, times = found.get(problem, (point, 0))
+                found[problem] = (first, times + 1)
+    if not found:
+        return loaded
+    problems = []
+    for problem, (point, times) in list(found.items())[:_MOST_PROBLEMS]:
+        own = {item.mark for item in point.items}
+        of = "" if problem.mark in own or times == len(points) else f" (where {point})"
+        problems.append(replace(problem, message=problem.message + of))
+    if (more := len(found) - _MOST_PROBLEMS) > 0:
+        last = problems[-1]
+        problems[-1] = replace(last, message=f"{last.message}; {more} more problems like these")
+    raise ConfigErrors(problems, str(path))
+
+
+def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
+    document = source.document.copy()
     findings = Findings(document.places, document.file)
-    of_profile = tuple(s for s in sets if s.strip().startswith(_PROFILE_KEY))
-    Sets(document, schemas, findings).apply([s for s in sets if s not in of_profile])
+    own: list[str | Assignment] = []
+    of_profile: list[str | Assignment] = []
+    for item in (*source.before, *point.items, *source.after):
+        key = item.strip() if isinstance(item, str) else item.key
+        (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
+    Sets(document, schemas, findings).apply(own)
     experiment = check_experiment(document, schemas, findings)
     claim, experiment = experiment.claim, experiment.model_copy(update={"claim": None})
-    return Loaded(experiment, path, document.data, claim, of_profile)
+    if claim is not None and source.sweep is not None:
+        findings.add(("claim",), "a claim has variants of its own: it can not be swept")
+        findings.raise_any()
+    return Loaded(
+        experiment, source.path, document.data, claim, tuple(of_profile), source.sweep, point
+    )
 
 
 def check_experiment(document: Document, schemas: Schemas, findings: Findings) -> Experiment:
     """The experiment of a document; ConfigErrors with these and all earlier findings."""
+    take_sweep(document, (), findings)
     data = _without_empty_sections(Experiment, document.data)
     model = write_out_model(data.pop("model", None), findings)
     strategies = write_out_strategies(data.pop("strategy", None), schemas, findings)
@@ -161,7 +210,9 @@ def _profiles(near: Path | None) -> list[str]:
     return sorted({path.stem for path in found})
 
 
-def load_cluster(name_or_path: str, near: Path | None = None, sets: Sequence[str] = ()) -> Cluster:
+def load_cluster(
+    name_or_path: str, near: Path | None = None, sets: Sequence[str | Assignment] = ()
+) -> Cluster:
     """Read a cluster profile, see `find_cluster`. ``sets``: changes, as ``cluster.KEY=VALUE``.
 
     Raises UserError if there is none or it can not be read, ConfigErrors for what it says.
@@ -171,7 +222,12 @@ def load_cluster(name_or_path: str, near: Path | None = None, sets: Sequence[str
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
     findings = Findings(document.places, document.file)
-    own = [s.strip().removeprefix(_PROFILE_KEY) for s in sets]
+    own = [
+        s.strip().removeprefix(PROFILE_KEY)
+        if isinstance(s, str)
+        else replace(s, key=s.key.removeprefix(PROFILE_KEY))
+        for s in sets
+    ]
     Sets(document, {}, findings).apply(own)
     data = dict(document.data)
     costs = data.get("costs")
@@ -209,4 +265,5 @@ __all__ = [
     "find_cluster",
     "load_cluster",
     "load_experiment",
+    "load_points",
 ]

@@ -147,6 +147,12 @@ class Findings:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def add_at(self, mark: Mark, key: str, message: str) -> None:
+        """Record a problem of what is written at ``mark``."""
+        problem = Problem(mark, key, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
     def raise_any(self) -> None:
         """Raise ConfigErrors if anything was found."""
         if self.problems:

@@ -92,7 +92,8 @@ def type_name(what: Accepts) -> str:
         text = " or ".join(map(str, typing.get_args(what.hint)))
     elif typing.get_origin(what.hint) is tuple:
         inner = accepts(typing.get_args(what.hint)[0])
-        text = "list of texts" if inner.hint is str else "list of integers"
+        nouns = {str: "texts", int: "integers"}
+        text = f"list of {nouns.get(inner.hint, 'mappings')}"
     elif typing.get_origin(what.hint) is dict:
         text = "mapping"
     else:

@@ -11,6 +11,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
+from recsim_train.config.sweep import Sweep
 from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.config.units import DURATION, SHARE
 
@@ -36,8 +37,25 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
             {"type": "array", "minItems": 1, "items": {"$ref": _REF + "Strategy"}},
         ],
     }
+    schema["properties"]["sweep"] = _sweep(schema["properties"]["sweep"])
     schema["required"] = ["strategy" if key == "strategies" else key for key in schema["required"]]
     return {"$schema": DRAFT, **schema, "title": "recsim-train experiment"}
+
+
+def _sweep(field: dict[str, Any]) -> dict[str, Any]:
+    """All of the section, its grid alone, or its points alone."""
+    values = {"type": "array", "minItems": 1}
+    grid = {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"not": {"enum": list(Sweep.model_fields)}},
+        "additionalProperties": values,
+    }
+    points = {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}}
+    return {
+        "description": field["description"],
+        "anyOf": [{"$ref": _REF + "Sweep"}, grid, points, {"type": "null"}],
+    }
 
 
 def cluster_schema() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -55,6 +56,46 @@ def _whole(node: Node, text: str) -> bool:
     return bool(node.tag.startswith("tag:yaml.org")) and node.end_mark.index == len(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One setting and its value, which was written at ``mark``."""
+
+    key: str
+    """Dotted."""
+    value: Any
+    mark: Mark
+
+    @property
+    def path(self) -> KeyPath:
+        """The key's parts."""
+        return tuple(part.strip() for part in self.key.split("."))
+
+    @property
+    def typed(self) -> bool:
+        """Whether it was given on the command line."""
+        return self.mark.line == 0
+
+
+def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> list[Assignment]:
+    """The arguments with their values read; those that can not be go to the findings."""
+    found = []
+    for argument in arguments:
+        if isinstance(argument, Assignment):
+            found.append(argument)
+            continue
+        mark = Mark(f"--set {argument}")
+        key, equals, text = argument.partition("=")
+        if not equals or not all(part.strip() for part in key.strip().split(".")):
+            message = "expected key=value, such as roles.trainers=4"
+            findings.problems.append(Problem(mark, "", message))
+            continue
+        try:
+            found.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
+        except ConfigErrors as error:
+            findings.problems += error.problems
+    return found
+
+
 class Sets:
     """Applies arguments, in order, to a document."""
 
@@ -64,26 +105,15 @@ class Sets:
         self._findings = findings
         self._set_keys: set[str] = set()
 
-    def apply(self, arguments: Sequence[str]) -> None:
+    def apply(self, arguments: Sequence[str | Assignment]) -> None:
         """Change the document; what is wrong with an argument goes to the findings."""
         path_mark: Mark | None = None
-        for argument in arguments:
-            mark = Mark(f"--set {argument}")
-            key, equals, text = argument.partition("=")
-            key = key.strip()
-            if not equals or not all(part.strip() for part in key.split(".")):
-                self._problem(mark, "expected key=value, such as roles.trainers=4")
-                continue
-            try:
-                value = parse_value(text, mark.where)
-            except ConfigErrors as error:
-                self._findings.problems += error.problems
-                continue
-            path: KeyPath = tuple(part.strip() for part in key.split("."))
+        for item in parse_sets(arguments, self._findings):
+            path = item.path
             self._set_keys.add(".".join(map(str, path)))
-            if path == ("data", "path"):
-                path_mark = mark
-            self._assign(path, value, mark)
+            if path == ("data", "path") and item.typed:
+                path_mark = item.mark
+            self._assign(path, item.value, item.mark)
         if path_mark is not None and "data.generate" not in self._set_keys:
             # Only the experiment's own file may be made; one that is named here must exist.
             data = self._document.data.get("data")
@@ -138,8 +168,7 @@ class Sets:
 
     def _options(self, entry: object) -> Sequence[str]:
         """The dotted options of a strategy as it is written, those of its parts included."""
-        kind = entry.get("kind") if isinstance(entry, dict) else entry
-        return list(_dotted(self._schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
+        return option_names(entry, self._schemas)
 
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set an option, turning a part's plain name on the way there into a mapping."""
@@ -186,6 +215,12 @@ class Sets:
 
     def _problem(self, mark: Mark, message: str, key: str = "") -> None:
         self._findings.problems.append(Problem(mark, key, message))
+
+
+def option_names(entry: object, schemas: Schemas) -> list[str]:
+    """The dotted options of a strategy (its name, or a mapping), those of its parts included."""
+    kind = entry.get("kind") if isinstance(entry, dict) else entry
+    return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
 
 
 def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:

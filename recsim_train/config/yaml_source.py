@@ -6,6 +6,7 @@ dates are text. Underscores may group digits. Duplicate keys, tags and infinitie
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Mapping
@@ -69,6 +70,11 @@ class Document:
     file: str
     data: dict[str, Any]
     places: Places = field(default_factory=Places)
+
+    def copy(self) -> Document:
+        """One that can be changed without changing this one."""
+        places = Places(dict(self.places.values), dict(self.places.keys))
+        return Document(self.file, copy.deepcopy(self.data), places)
 
 
 def read_document(path: Path, what: str) -> Document:

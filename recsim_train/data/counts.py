@@ -8,7 +8,7 @@ would feed. Where no size depends on the data, the shapes alone give them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -72,6 +72,19 @@ def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     if not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH:
         return shape_counts(plan)
     return stream_counts(plan, loops=loops)
+
+
+def counts_key(plan: Plan) -> Hashable:
+    """Plans with equal keys have equal counts."""
+    training, embedding = plan.experiment.training, plan.embedding
+    return (
+        plan.experiment.model,
+        plan.experiment.data,
+        plan.examples,
+        plan.streams,
+        training.warmup_steps + training.steps,
+        None if embedding is None else (embedding.service.pooling, embedding.shards),
+    )
 
 
 def depends_on_data(plan: Plan) -> bool:

@@ -98,6 +98,8 @@ class Comparison:
                 "predicted_compression": compression.tallies(p),
                 "measured_compression": compression.tallies(m),
                 "predicted_ci95": p["ci95"],
+                "predicted_calibration_ci95": (p.get("facts") or {}).get("calibration_ci95"),
+                "elasticities": (p.get("facts") or {}).get("elasticities"),
                 "measured_ci95": m["ci95"],
                 "repeats": len(self.all_real),
                 "measured_eps_of_repeats": [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import text
+from recsim_train.report import text, what_if
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison, Findings
@@ -45,7 +45,9 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = unbroken
-    environment.globals.update(t=text, name_of=name_of, colour=colour)
+    environment.globals.update(
+        t=text, name_of=name_of, colour=colour, calibration=what_if.calibration
+    )
     # Our own drawings are the only markup let through unescaped.
     figures = {
         name: {"title": p.title, "svg": Markup(svg_for_page(p))} for name, p in pictures.items()
@@ -120,6 +122,7 @@ def _limits(c: Comparison) -> list[str]:
     found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
     if bound:
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
+    found += [f"{sentence}." for sentence in what_if.sentences(c.simulated.summary)]
     found += [f"{sentence}." for sentence in c.compression]
     return found
 

@@ -73,7 +73,11 @@ def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
             continue
         a, b = _facts(record), _facts(candidate)
         keys = sorted(
-            k for k in a.keys() | b.keys() if k not in ("profile", "parts") and a.get(k) != b.get(k)
+            k
+            for k in a.keys() | b.keys()
+            if k not in ("profile", "parts")
+            and not k.startswith(("simulation.", "execution."))  # these may differ in a pair
+            and a.get(k) != b.get(k)
         )
         if nearest is None or len(keys) < len(nearest):
             nearest = [f"{k} is {a.get(k)} here and {b.get(k)} there" for k in keys]

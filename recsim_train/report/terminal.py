@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import compression, text
+from recsim_train.report import compression, text, what_if
 from recsim_train.report.claim_text import print_claims
 from recsim_train.report.write import ReportResult
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def _console(console: Console | None) -> Console:
+def console_for(console: Console | None) -> Console:
+    """The given console, or one on standard output that is wide enough."""
     from rich.console import Console
 
     if console is not None:
@@ -36,6 +37,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
         "goodput": [_goodput(d) for d in documents],
+        "from calibration": [what_if.calibration(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
         "time": [text.seconds(d["seconds"]) for d in documents],
         "payload/step": [_payload(d) for d in documents],
@@ -97,8 +99,13 @@ def _training(document: Mapping[str, Any]) -> str:
 
 def print_runs(document: Mapping[str, Any], console: Console | None = None) -> None:
     """A table of ``{"runs": [...]}`` and where each run lies."""
-    out = _console(console)
+    out = console_for(console)
     out.print(run_table(document["runs"]))
+    for run in document["runs"]:
+        for sentence in what_if.sentences(run):
+            out.print(
+                f"{title(str(run['strategy']), run)}: {sentence}", markup=False, soft_wrap=True
+            )
     for run in document["runs"]:
         out.print(str(run["run_dir"]), style="dim", markup=False, soft_wrap=True)
 
@@ -108,7 +115,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    out, findings = _console(console), result.findings
+    out, findings = console_for(console), result.findings
     for c in findings.comparisons:
         out.print(f"[bold]{escape(c.headline)}.[/bold]", soft_wrap=True)
     if result.claims:
@@ -151,7 +158,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(f"why: {c.label}", style="bold", markup=False)
             for sentence in c.why.sentences:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
-        for sentence in c.compression:
+        for sentence in (*what_if.sentences(c.simulated.summary), *c.compression):
             out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
     warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
     if warnings:

@@ -20,6 +20,7 @@ from recsim_train.report.html import page
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
+from recsim_train.report.what_if import what_if_figure
 from recsim_train.trace.perfetto import Source, write_trace
 
 MOST_DETAILED = 12
@@ -77,15 +78,15 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for picture in pictures.values():
-            _put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
-            _put(out / "figures" / f"{picture.name}.png", picture.png)
+            put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
+            put(out / "figures" / f"{picture.name}.png", picture.png)
         traces = {
             str(number): _trace(out, number, c)
             for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
         }
         document = json.dumps(result.document, indent=2, allow_nan=False, ensure_ascii=False)
-        _put(out / "summary.json", f"{document}\n".encode())
-        _put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
+        put(out / "summary.json", f"{document}\n".encode())
+        put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
         html = page(
             findings,
             pictures=pictures,
@@ -93,7 +94,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
             commands=[shlex.join(command)],
             claims=claims,
         )
-        _put(out / "report.html", html.encode("utf-8"))
+        put(out / "report.html", html.encode("utf-8"))
     except OSError as error:
         raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
     return result
@@ -102,9 +103,18 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
 def draw(findings: Findings) -> dict[str, Picture]:
     """Every figure that the runs have something to show in, by name."""
     comparisons = findings.comparisons
-    if not comparisons:
-        return {}
+    alone = {
+        number: u.record
+        for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1)
+        if u.record.world == "simulated"
+    }
     drawn = [
+        what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id)
+        for number, record in alone.items()
+    ]
+    if not comparisons:
+        return {picture.name: picture for picture in drawn if picture is not None}
+    drawn += [
         figures.throughput_figure(comparisons),
         figures.breakdown_figure(comparisons),
         figures.loss_figure(comparisons),
@@ -112,11 +122,12 @@ def draw(findings: Findings) -> dict[str, Picture]:
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
+        drawn.append(what_if_figure(c.simulated.summary, f"what-if-{number}", c.label))
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
-def _put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Whole or not at all: a reader never meets half a file."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(content)

@@ -23,6 +23,8 @@ from recsim_train.workload.compression import documents
 
 _ALONE_STEPS = 20
 """Iterations from which the speed without sharing is taken."""
+_ALONE_LEAST = 5
+"""A short run must not spend most of its time on this."""
 _ALONE_WARMUP = 2
 _ALONE_TRAINERS = 8
 """Trainers that are enough for it, where they can be folded."""
@@ -203,7 +205,7 @@ class Job:
         Trainers that share nothing need not be many: few of them stand for all.
         """
         warmup = min(_ALONE_WARMUP, self.warmup)
-        count = min(_ALONE_STEPS, steps)
+        count = min(_ALONE_STEPS, max(_ALONE_LEAST, steps // 4), steps)
         few = folding_of(self.plan, self.cluster, most=_ALONE_TRAINERS)
         runtime = Runtime(
             self.plan,

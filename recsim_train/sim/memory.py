@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
 from recsim_train.data.mixcache import cache_bytes
-from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, Role
 from recsim_train.sim.hosts import places_of
 from recsim_train.workload import shape
@@ -16,15 +15,31 @@ from recsim_train.workload.graph import graph_of
 
 PROCESS_BYTES = 256 * 2**20
 """An interpreter with its libraries loaded, before any of ours: a round figure."""
-_TRIED = 16
-"""Numbers of embedding servers that are tried for a suggestion."""
+NEARLY = 0.9
+"""Share of a host's memory above which an estimate of the large parts is no promise."""
 
-_ROLE_NAMES: dict[Role, str] = {
+ROLE_NAMES: dict[Role, str] = {
     "trainer": "trainers",
     "embedding_server": "embedding servers",
     "dense_server": "dense servers",
     "reader": "readers",
 }
+PART_NAMES = {
+    "tables": "tables",
+    "dense": "dense weights",
+    "cache": "cached rows",
+    "activations": "activations",
+    "queues": "queued batches",
+    "buffers": "requests in progress",
+    "process": "the processes themselves",
+}
+_SMALLER = "use a larger host, fewer threads or a smaller batch"
+OTHER_WAYS = dict.fromkeys(PART_NAMES, _SMALLER) | {
+    "tables": "cap the tables' rows or use a larger host",
+    "dense": "use a smaller net or a larger host",
+    "cache": "use a smaller cache or a larger host",
+}
+"""What helps, by the part that most of the memory is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +136,11 @@ def _activation_bytes(plan: Plan) -> float:
     return b * per_example * shape.value_bytes(model)
 
 
+def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
+    """Memory of every process, in rank order, and what its host has."""
+    return [memory_of(plan, i, p.host.memory) for i, p in places_of(plan, cluster).items()]
+
+
 def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """Memory of every process, in rank order.
 
@@ -129,12 +149,15 @@ def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """
     if cluster.colocate:
         return check_machine(plan, cluster.hosts["default"])
-    uses = [memory_of(plan, i, p.host.memory) for i, p in places_of(plan, cluster).items()]
+    uses = memory_uses(plan, cluster)
     for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
         if use.needed > use.available:
+            from recsim_train.sim.fit import advice
+
             raise UserError(
-                f"{use.name} needs {gib(use.needed)} GiB{_of_tables(use.tables)}, but its host has "
-                f"{gib(use.available)} GiB{_advice(plan, cluster, use)}"
+                f"{use.name} needs {gib(use.needed)} GiB{_mostly([use])}, but its host has "
+                f"{gib(use.available)} GiB: {gib(use.needed - use.available)} GiB too much; "
+                f"{advice(plan, cluster, use)}"
             )
     return uses
 
@@ -147,16 +170,32 @@ def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
     uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
     needed = sum(use.needed for use in uses)
     if needed > host.memory:
-        tables = sum(use.tables for use in uses)
         largest = max(uses, key=lambda use: use.needed)
-        role = _ROLE_NAMES[largest.instance.role]
+        role = ROLE_NAMES[largest.instance.role]
         share = sum(u.needed for u in uses if u.instance.role == largest.instance.role)
         raise UserError(
-            f"all processes together need {gib(needed)} GiB{_of_tables(tables)}, most of it the "
-            f"{role} with {gib(share)} GiB, but the machine has {gib(host.memory)} GiB; cap the "
-            "tables' rows"
+            f"all processes together need {gib(needed)} GiB{_mostly(uses)}, most of it the "
+            f"{role} with {gib(share)} GiB, but the machine has {gib(host.memory)} GiB: "
+            f"{gib(needed - host.memory)} GiB too much; {OTHER_WAYS[largest_part(uses)]}"
         )
     return uses
+
+
+def nearly_full(uses: Sequence[MemoryUse], colocate: bool) -> list[str]:
+    """A sentence where what fits by this estimate may not fit in truth."""
+    if colocate:
+        needed, available = sum(u.needed for u in uses), uses[0].available
+        names = "all processes together need"
+    else:
+        fullest = max(uses, key=lambda u: u.needed / u.available)
+        needed, available = fullest.needed, fullest.available
+        names = f"{fullest.name} needs"
+    if needed <= NEARLY * available:
+        return []
+    return [
+        f"{names} {gib(needed)} of {gib(available)} GiB: only the large parts are counted, so that "
+        "it may not fit after all"
+    ]
 
 
 def gib(size: float) -> str:
@@ -165,36 +204,16 @@ def gib(size: float) -> str:
     return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
 
 
-def _of_tables(tables: float) -> str:
-    return f" (of which tables {gib(tables)} GiB)" if tables else ""
+def largest_part(uses: Sequence[MemoryUse]) -> str:
+    """What most of the memory is for."""
+    total: dict[str, float] = {}
+    for use in uses:
+        for part, size in use.parts.items():
+            total[part] = total.get(part, 0.0) + size
+    return max(total, key=total.__getitem__)
 
 
-def _advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
-    """How many embedding servers would do, if that helps."""
-    host = cluster.host("embedding_server")
-    fits_without = use.needed - use.tables <= use.available
-    if not use.tables or (use.instance.role != "embedding_server" and not fits_without):
-        return "; use a larger host, fewer threads or a smaller batch"
-    present = len(plan.of_role("embedding_server"))
-    room = host.memory - PROCESS_BYTES
-    tables = sum(memory_of(plan, instance).tables for instance in plan.instances)
-    if room > 0:
-        first = max(present + 1, int(tables / room))
-        for servers in range(first, first + _TRIED):
-            if _fits(plan, cluster, servers):
-                return f"; {servers} embedding servers would be enough"
-    return "; cap the tables' rows or use a larger host"
-
-
-def _fits(plan: Plan, cluster: Cluster, servers: int) -> bool:
-    roles = plan.experiment.roles.model_copy(update={"embedding_servers": servers})
-    experiment = plan.experiment.model_copy(update={"roles": roles})
-    try:
-        other = build_plan(experiment, plan.strategy)
-        places = places_of(other, cluster)
-    except UserError:
-        return False
-    uses: Sequence[MemoryUse] = [
-        memory_of(other, instance, place.host.memory) for instance, place in places.items()
-    ]
-    return all(use.needed <= use.available for use in uses if use.tables)
+def _mostly(uses: Sequence[MemoryUse]) -> str:
+    part = largest_part(uses)
+    size = sum(use.parts.get(part, 0.0) for use in uses)
+    return f" (of which {PART_NAMES[part]} {gib(size)} GiB)"

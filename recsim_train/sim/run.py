@@ -6,10 +6,14 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.job import Job, Progress
-from recsim_train.sim.memory import check_memory
+from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.trace.record import Outcome
+
+_WHAT_IF_TRAINERS = 32
+"""More are folded in the short runs that ask "what if"."""
 
 
 def simulate(
@@ -34,9 +38,16 @@ def simulate(
     outcome.facts["cores"] = {
         i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances
     }
+    outcome.warn(nearly_full(memory, cluster.colocate))
     if folding.simulated < folding.trainers:
         _say_folding(job, outcome)
     job.explain(outcome)
+    wanted = plan.experiment.simulation.what_if_steps
+    predicted = None if outcome.speed is None else outcome.speed.examples_per_second
+    if wanted and predicted is not None:
+        few = folding_of(plan, cluster, most=min(_WHAT_IF_TRAINERS, folding.simulated))
+        answers = elasticities(plan, cluster, job.counts, wanted, job.replay, few)
+        outcome.facts |= answers.facts(predicted, job.runtime.kernel.events)
     return outcome
 
 

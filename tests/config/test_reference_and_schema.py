@@ -57,7 +57,7 @@ class TestSettings:
             and "[]" not in r.name
             and r.name != "model.name"
             # a claim as a whole may be left out, so that none of its settings stands alone
-            and not r.name.startswith("claim.")
+            and not r.name.startswith(("claim.", "sweep."))
         ]
         + [r for r in settings_table() if r.default == "true"],
         ids=lambda r: r.name,
@@ -89,6 +89,9 @@ FORMS = {
     "tables: {count: 3, rows: 7, ids: 2}}\n",
     "quantities": HEAD + "execution: {timeout: 1.5 min}\nsimulation: {precision: 1 %}\n",
     "empty sections": HEAD + "roles:\ndata:\n",
+    "grid alone": HEAD + "sweep: {roles.trainers: [1, 2], model.top_mlp: [[1], [4, 1]]}\n",
+    "points alone": HEAD + "sweep: [{seed: 1}, {seed: 2, roles.trainers: 4}]\n",
+    "sweep": HEAD + "sweep: {grid: {seed: [1, 2]}, points: [{training.steps: 9}]}\n",
     "no limit": HEAD + "data: {path: null, limit_rows: 5}\n",
 }
 WRONG = {

@@ -181,7 +181,7 @@ def test_bad_targets(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write, "_put", full)
+    monkeypatch.setattr(write, "put", full)
     with pytest.raises(RunFailed, match="could not be written: No space left on device"):
         write_report([runs], tmp_path / "report")
 

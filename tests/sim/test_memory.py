@@ -10,7 +10,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.memory import PROCESS_BYTES, check_machine, check_memory
+from recsim_train.sim.fit import fit, smallest
+from recsim_train.sim.memory import PROCESS_BYTES, check_machine, check_memory, memory_uses
 from recsim_train.sim.run import simulate
 
 Plans = Callable[..., Plan]
@@ -41,14 +42,63 @@ def test_the_sentence_names_the_role_the_need_and_a_way_out(
     with pytest.raises(UserError) as caught:
         check_memory(plans(roles=SERVERS, model=LARGE), clusters(memory="5 GiB"))
     assert str(caught.value) == (
-        "embedding_server[0] needs 13.7 GiB (of which tables 13.4 GiB), but its host has 5.0 GiB; "
-        "4 embedding servers would be enough"
+        "embedding_server[0] needs 13.7 GiB (of which tables 13.4 GiB), but its host has 5.0 GiB: "
+        "8.7 GiB too much; 4 embedding servers would be enough"
     )
     enough = plans(roles={**SERVERS, "embedding_servers": 4}, model=LARGE)
     check_memory(enough, clusters(memory="5 GiB"))
     fewer = plans(roles={**SERVERS, "embedding_servers": 3}, model=LARGE)
     with pytest.raises(UserError, match="4 embedding servers would be enough"):
         check_memory(fewer, clusters(memory="5 GiB"))
+
+
+@pytest.mark.parametrize("gigabytes", [1, 2, 3, 8])
+@pytest.mark.parametrize("tables", [1, 3, 6])
+def test_the_smallest_number_of_servers_is_the_smallest(
+    plans: Plans, clusters: Clusters, gigabytes: int, tables: int
+) -> None:
+    model = {"tables": tuple(Table(rows=60_000_000) for _ in range(tables)), "embedding_dim": 8}
+    cluster = clusters(memory=f"{gigabytes} GiB")
+
+    def fits(servers: int) -> bool:
+        made = plans(roles={**SERVERS, "embedding_servers": servers}, model=model)
+        return all(
+            u.needed <= u.available
+            for u in memory_uses(made, cluster)
+            if u.instance.role == "embedding_server"
+        )
+
+    plan = plans(roles=SERVERS, model=model)
+    least = smallest(plan, cluster, "embedding_server")
+    assert least is not None
+    assert least == next(n for n in range(1, 100) if fits(n))
+
+
+def test_dense_weights_that_spill_ask_for_dense_servers(plans: Plans, clusters: Clusters) -> None:
+    wide = {"top_mlp": (20_000, 20_000, 1)}
+    plan = plans(roles={**SERVERS, "trainers": 8}, model=wide)
+    server = check_memory(plan, clusters(memory="64 GiB"))[-1]
+    assert server.name == "dense_server[0]"
+    need = server.parts["dense"] + server.parts["buffers"] + PROCESS_BYTES
+    assert need == server.needed
+    memory = f"{server.needed / 2**30 - 1:.3f} GiB"
+    with pytest.raises(UserError) as caught:
+        check_memory(plan, clusters(memory=memory))
+    said = str(caught.value)
+    assert said.startswith("dense_server[0] needs")
+    assert "GiB: 1.0 GiB too much; 2 dense servers would be enough" in said
+
+
+def test_nearly_full_is_a_warning(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=SERVERS, model=LARGE)
+    assert fit(plan, clusters(memory="30 GiB")).warnings == ()
+    found = fit(plan, clusters(memory="14 GiB"))
+    assert found.problem is None
+    (warning,) = found.warnings
+    assert warning.startswith("embedding_server[0] needs 13.7 of 14.0 GiB")
+    assert found.smallest == {"embedding_server": 1, "dense_server": 1}
+    assert fit(plan, clusters(memory="5 GiB")).smallest["embedding_server"] == 4
+    assert "would be enough" in fit(plan, clusters(memory="5 GiB")).phrase
 
 
 def test_tables_in_trainers_that_do_not_fit(plans: Plans, clusters: Clusters) -> None:

@@ -1,0 +1,127 @@
+"""An experiment file as it stands, apart from the sweep in it and the command line's overrides."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.experiment import Experiment
+from recsim_train.config.fields import of_path
+from recsim_train.config.problems import ConfigErrors, Findings, KeyPath
+from recsim_train.config.sets import Assignment, parse_sets
+from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
+from recsim_train.config.yaml_source import Document, read_document
+
+PROFILE_KEY = "cluster."
+"""What overrides of the cluster profile begin with."""
+_OWN_KEY = "sweep."
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What all points of a file share."""
+
+    path: Path
+    document: Document
+    """Without the sweep."""
+    sweep: Sweep | None
+    dimensions: tuple[Dimension, ...]
+    before: tuple[Assignment, ...]
+    """Overrides of sections that the sweep changes a part of: the point's values come after."""
+    after: tuple[str | Assignment, ...]
+    """All other overrides."""
+
+
+def read_source(path: Path, sets: Sequence[str]) -> Source:
+    """Read an experiment file and take it apart.
+
+    ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
+    Raises UserError if the file can not be read, ConfigErrors for what is wrong with the sweep.
+    """
+    document = read_document(path, "an experiment")
+    findings = Findings(document.places, document.file)
+    given: list[str | Assignment] = []
+    for text in sets:
+        # One that can not be read is kept, to be reported with everything else that is wrong.
+        given += parse_sets([text], Findings(document.places, document.file)) or [text]
+    read = [item for item in given if isinstance(item, Assignment)]
+    axes = [item for item in read if is_axis(item)]
+    own = [item for item in read if item.key.startswith(_OWN_KEY)]
+    plain = [item for item in given if item not in axes and item not in own]
+    _set_own(document, own, findings)
+    taken = take_sweep(document, axes, findings)
+    if findings.problems:
+        raise ConfigErrors(findings.problems, document.file)
+    if taken is None:
+        return Source(path, document, None, (), (), tuple(plain))
+    sweep, all_dimensions = taken
+    fixed = [item for item in plain if isinstance(item, Assignment)]
+    dimensions = fix(all_dimensions, fixed, findings)
+    findings.raise_any()
+    varied = [item.path for d in dimensions for entry in d.entries for item in entry]
+    swept = bool(dimensions)
+    dimensions = tuple(d for d in dimensions if not _strategies(document, d))
+    before = tuple(item for item in fixed if any(_inside(item.path, key) for key in varied))
+    after = tuple(item for item in plain if item not in before)
+    return Source(path, document, sweep if swept else None, dimensions, before, after)
+
+
+def is_axis(item: Assignment) -> bool:
+    """Whether an override gives a setting several values, each of which the setting can take."""
+    values = item.value
+    if not isinstance(values, list) or not values:
+        return False
+    key = item.path
+    if key[0] in ("sweep", "claim"):
+        return False
+    if key == ("strategy",):
+        return False  # a list of strategies is what the setting itself takes
+    if key[0] == "strategy":
+        return True
+    of_profile = key[0] == "cluster" and len(key) > 1
+    path: KeyPath = tuple(int(k) if str(k).isdigit() else k for k in key[of_profile:])
+    what = of_path(Cluster if of_profile else Experiment, path)
+    if what is None:
+        return key[0] == "model" and key[1:] in (("preset",), ("max_rows",))
+    if typing.get_origin(what.hint) is tuple:
+        return all(isinstance(value, list) for value in values)
+    return True
+
+
+def _inside(outer: KeyPath, inner: KeyPath) -> bool:
+    """Whether one key names a section that holds the other."""
+    return len(outer) < len(inner) and inner[: len(outer)] == outer
+
+
+def _strategies(document: Document, dimension: Dimension) -> bool:
+    """Make a dimension of strategies the experiment's list; whether it was one.
+
+    In a list, an option goes to those strategies that have it.
+    """
+    if not dimension.replaceable or dimension.keys != ["strategy"]:
+        return False
+    items = [item for entry in dimension.entries for item in entry]
+    document.data["strategy"] = [item.value for item in items]
+    for index, item in enumerate(items):
+        document.places.replace(("strategy", index), item.mark)
+    document.places.values["strategy",] = items[0].mark
+    return True
+
+
+def _set_own(document: Document, sets: Sequence[Assignment], findings: Findings) -> None:
+    """Overrides of the sweep's own settings, such as sweep.keep_runs."""
+    for item in sets:
+        raw = document.data.get("sweep")
+        name = item.key.removeprefix(_OWN_KEY)
+        full = isinstance(raw, dict) and bool(raw.keys() & Sweep.model_fields.keys())
+        if raw is not None and not full:
+            key = "points" if isinstance(raw, list) else "grid"
+            findings.add_at(item.mark, "sweep", f"write the file's sweep as {{{key}: ...}} first")
+            continue
+        document.data["sweep"] = {**(raw or {}), name: item.value}
+        document.places.values["sweep", name] = item.mark
+        document.places.keys["sweep", name] = item.mark
+        document.places.values.setdefault(("sweep",), item.mark)

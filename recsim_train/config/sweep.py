@@ -1,0 +1,242 @@
+"""A sweep: settings that take several values, and the points that follow from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from recsim_train.config.explain import check
+from recsim_train.config.problems import Findings, KeyPath, shown
+from recsim_train.config.section import Section
+from recsim_train.config.sets import Assignment
+from recsim_train.config.yaml_source import Document
+
+MOST_POINTS = 100_000
+"""A sweep of more points is taken for a mistake."""
+
+
+class Sweep(Section):
+    """Values of settings by their dotted names, as ``--set`` takes them.
+
+    All parts are combined with each other. Written without ``grid``, ``together`` and ``points``, a
+    mapping is the grid and a list is the points. A list of strategies is one more axis.
+    """
+
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    """Values by setting: every combination is a point."""
+    together: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    """Values by setting that go together: the first of each, the second of each ..."""
+    points: tuple[dict[str, Any], ...] = ()
+    """Points one by one, each a mapping of settings to their value."""
+    keep_runs: bool = False
+    """Whether each point leaves a run directory too; without, it leaves one row of the table."""
+
+
+Entry = tuple[Assignment, ...]
+"""Settings that change together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """What one part of a sweep varies."""
+
+    entries: tuple[Entry, ...]
+    replaceable: bool
+    """Whether an override of its only key takes its place."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Every key that it sets."""
+        return list(dict.fromkeys(item.key for entry in self.entries for item in entry))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination."""
+
+    items: Entry = ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values by setting, as they are written."""
+        return {item.key: item.value for item in self.items}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{item.key}={written(item.value)}" for item in self.items)
+
+
+def written(value: Any) -> str:
+    """A value in one line, as YAML would take it."""
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return str(value)
+
+
+def take_sweep(
+    document: Document, axes: Sequence[Assignment], findings: Findings
+) -> tuple[Sweep, tuple[Dimension, ...]] | None:
+    """Take the sweep out of a document: its settings and what it varies; None: there is none.
+
+    ``axes``: settings that the command line gives a list of values. What is wrong goes to the
+    findings.
+    """
+    raw = document.data.pop("sweep", None)
+    if raw is None and not axes:
+        return None
+    path: KeyPath = ("sweep",)
+    full = _written_out(raw, document)
+    if full is None:
+        message = f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
+        findings.add(path, message)
+        return Sweep(), ()
+    before = len(findings.problems)
+    sweep = check(Sweep, full, findings, prefix=path)
+    dimensions: list[Dimension] = []
+    if sweep is not None:
+        dimensions += _grid(document, sweep, findings)
+        dimensions += _together(document, sweep, findings)
+        dimensions += _points(document, sweep, findings)
+    for axis in axes:
+        entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
+        if (made := _replace(dimensions, axis, findings)) is not None:
+            dimensions = [*made, Dimension(entries, True)]
+    if not dimensions and len(findings.problems) == before:
+        findings.add(
+            path, "expected values of some setting: grid, together and points are all empty"
+        )
+    _check_keys(dimensions, findings)
+    return sweep or Sweep(), tuple(dimensions)
+
+
+def fix(
+    dimensions: Sequence[Dimension], sets: Sequence[Assignment], findings: Findings
+) -> tuple[Dimension, ...]:
+    """The dimensions that are left where ``sets`` give some settings one value."""
+    left = list(dimensions)
+    for item in sets:
+        made = _replace(left, item, findings)
+        left = left if made is None else made
+    return tuple(left)
+
+
+def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
+    """Every point, the last dimension's values following each other."""
+    for chosen in itertools.product(*(d.entries for d in dimensions)):
+        yield Point(tuple(item for entry in chosen for item in entry))
+
+
+def count(dimensions: Sequence[Dimension]) -> int:
+    """How many points `expand` gives."""
+    product = 1
+    for dimension in dimensions:
+        product *= len(dimension.entries)
+    return product
+
+
+def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
+    """The section's full form; values that move keep their places in the file."""
+    if raw is None:
+        return {}
+    if isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys():
+        return {key: value for key, value in raw.items() if value is not None}
+    if not isinstance(raw, dict | list):
+        return None
+    name = "points" if isinstance(raw, list) else "grid"
+    for places in (document.places.values, document.places.keys):
+        moved = {p: mark for p, mark in places.items() if p[0:1] == ("sweep",)}
+        places.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
+    return {name: raw}
+
+
+def _grid(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+    for key, values in sweep.grid.items():
+        at: KeyPath = ("sweep", "grid", key)
+        if not values:
+            findings.add(at, "expected at least one value, got an empty list")
+        items = [_item(document, key, value, (*at, i)) for i, value in enumerate(values)]
+        yield Dimension(tuple((item,) for item in items), True)
+
+
+def _together(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+    at: KeyPath = ("sweep", "together")
+    lengths = {key: len(values) for key, values in sweep.together.items()}
+    if not lengths:
+        return
+    first, length = next(iter(lengths.items()))
+    if not length:
+        findings.add((*at, first), "expected at least one value, got an empty list")
+    for key, other in lengths.items():
+        if other != length:
+            message = f"expected {length} values, as many as {first} has, got {other}"
+            findings.add((*at, key), message)
+            return
+    entries = [
+        tuple(_item(document, key, v[i], (*at, key, i)) for key, v in sweep.together.items())
+        for i in range(length)
+    ]
+    yield Dimension(tuple(entries), False)
+
+
+def _points(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+    at: KeyPath = ("sweep", "points")
+    entries = []
+    for index, point in enumerate(sweep.points):
+        if not point:
+            findings.add((*at, index), "expected settings and their values, got an empty mapping")
+        items = [_item(document, key, v, (*at, index, key)) for key, v in point.items()]
+        entries.append(tuple(items))
+    if entries:
+        yield Dimension(tuple(entries), False)
+
+
+def _item(document: Document, key: str, value: Any, path: KeyPath) -> Assignment:
+    return Assignment(key, _listed(value), document.places.locate(path))
+
+
+def _listed(value: Any) -> Any:
+    """Plain data again: the section holds tuples where the YAML has lists."""
+    return [_listed(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _replace(
+    dimensions: Sequence[Dimension], item: Assignment, findings: Findings
+) -> list[Dimension] | None:
+    """The dimensions without the one whose key is set otherwise; None where that can not be."""
+    left = []
+    for dimension in dimensions:
+        if item.key not in dimension.keys:
+            left.append(dimension)
+        elif not dimension.replaceable:
+            where = dimension.entries[0][0].mark
+            message = (
+                f"the sweep's points or together give it values too: change them there ({where})"
+            )
+            findings.add_at(item.mark, item.key, message)
+            return None
+    return left
+
+
+def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
+    """Each key in one dimension only, and none that can not be a point's own."""
+    seen: set[str] = set()
+    for dimension in dimensions:
+        for key in dimension.keys:
+            first = next(i for e in dimension.entries for i in e if i.key == key)
+            if not all(part.strip() for part in key.split(".")):
+                message = f"expected a setting's dotted name, such as roles.trainers, got {key!r}"
+                findings.add_at(first.mark, "sweep", message)
+            elif key.split(".")[0] in ("sweep", "claim", "name"):
+                findings.add_at(first.mark, key, f"{key.split('.')[0]} can not be swept")
+            elif key in seen:
+                findings.add_at(first.mark, key, "swept twice")
+            seen.add(key)
+    if (points := count(dimensions)) > MOST_POINTS:
+        findings.add(("sweep",), f"{points:,} points; expected at most {MOST_POINTS:,}")

@@ -1,0 +1,335 @@
+"""What a sweep shows: axes, lines over one of them, best points, and what binds where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from recsim_train.config.sweep import written
+from recsim_train.config.units import DURATIONS, RATES, SHARES, SIZES, parse_quantity
+from recsim_train.report.terminal import title
+from recsim_train.results.statistics import median
+from recsim_train.results.sweep import COMPLETE, SweepRecord
+
+SCALING = ("roles.trainers", "training.threads")
+"""Axes along which twice as much would ideally be twice as fast."""
+MOST_LINES = 8
+"""Lines that can be told apart in one figure."""
+_REPEATS = "seed"
+"""Points that differ only here are repeats: their median counts."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One swept setting."""
+
+    key: str
+    label: str
+    """Short name."""
+    values: tuple[Any, ...]
+    """As written, sorted where they are numbers."""
+    numbers: tuple[float, ...] | None
+    """The same as numbers; None: they are names."""
+    unit: str = ""
+    """Of the numbers, where they are quantities."""
+
+    def number(self, value: Any) -> float:
+        """A value's place on a numeric axis."""
+        assert self.numbers is not None
+        return self.numbers[self.values.index(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One point of a line."""
+
+    value: Any
+    """Of the line's axis."""
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points that differ in one setting only, or the best of those that differ in more."""
+
+    label: str
+    dots: tuple[Dot, ...]
+    missing: tuple[Any, ...]
+    """Values of the axis without a figure: what did not fit, or failed."""
+
+
+@dataclass(frozen=True)
+class SweepFindings:
+    """A sweep and what follows from it."""
+
+    record: SweepRecord
+
+    @cached_property
+    def done(self) -> list[Row]:
+        """Points with a throughput."""
+        return [r for r in self.record.rows if r["examples_per_second"]]
+
+    @cached_property
+    def without(self) -> list[Row]:
+        """Points without one."""
+        return [r for r in self.record.rows if not r["examples_per_second"]]
+
+    @cached_property
+    def axes(self) -> list[Axis]:
+        """Swept settings with two values or more."""
+        keys = [k for k in self.record.keys if len(self.record.header["axes"][k]) > 1]
+        return [_axis(key, self.record.header["axes"][key], keys) for key in keys]
+
+    @cached_property
+    def x(self) -> Axis | None:
+        """The numeric axis that lines are drawn over: trainers or threads if they are swept, else
+        the one with most values."""
+        numeric = [a for a in self.axes if a.numbers is not None and a.key != _REPEATS]
+        for key in SCALING:
+            for axis in numeric:
+                if axis.key == key:
+                    return axis
+        return max(numeric, key=lambda a: len(a.values), default=None)
+
+    @cached_property
+    def free(self) -> list[Axis]:
+        """Axes that do not follow from x, repeats left out."""
+        x = self.x
+        return [a for a in self.axes if a is not x and a.key != _REPEATS and not self._follows(a)]
+
+    def _follows(self, axis: Axis) -> bool:
+        if self.x is None:
+            return False
+        seen: dict[str, set[str]] = {}
+        for row in self.record.rows:
+            seen.setdefault(repr(row[self.x.key]), set()).add(repr(row[axis.key]))
+        return all(len(values) == 1 for values in seen.values())
+
+    def strategy(self, row: Row) -> str:
+        """A row's strategy with the options that are not swept."""
+        swept = {k.removeprefix("strategy.").split(".")[0] for k in self.record.keys}
+        options = {k: v for k, v in (row["options"] or {}).items() if k not in swept}
+        return title(row["strategy"], {"strategy_options": options})
+
+    @cached_property
+    def strategies(self) -> list[str]:
+        """In the order of the points."""
+        return list(dict.fromkeys(map(self.strategy, self.record.rows)))
+
+    @cached_property
+    def told_apart(self) -> list[Axis]:
+        """The axes whose values have lines of their own; of the others the best counts."""
+        chosen: list[Axis] = []
+        for axis in self.free:
+            if len({self._label(row, [*chosen, axis]) for row in self.record.rows}) <= MOST_LINES:
+                chosen.append(axis)
+        return chosen
+
+    @property
+    def best_of(self) -> list[Axis]:
+        """The axes of which a line holds the best value."""
+        return [a for a in self.free if a not in self.told_apart]
+
+    def _label(self, row: Row, axes: Sequence[Axis]) -> str:
+        parts = [f"{a.label} {written(row[a.key])}" for a in axes if row[a.key] is not None]
+        name = self.strategy(row) if len(self.strategies) > 1 or not parts else ""
+        return ", ".join([name, *parts] if name else parts)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Throughput over x."""
+        if self.x is None:
+            return []
+        grouped: dict[str, dict[Any, list[Row]]] = {}
+        order = {name: place for place, name in enumerate(self.strategies)}
+        for row in sorted(self.record.rows, key=lambda r: order[self.strategy(r)]):
+            values = grouped.setdefault(self._label(row, self.told_apart), {})
+            values.setdefault(row[self.x.key], []).append(row)
+        lines = []
+        for label, by_value in grouped.items():
+            dots, missing = [], []
+            for value in self.x.values:
+                if value not in by_value:
+                    continue
+                done = [r for r in by_value[value] if r["examples_per_second"]]
+                if done:
+                    dots.append(Dot(value, best_row(done)))
+                else:
+                    missing.append(value)
+            lines.append(Line(label, tuple(dots), tuple(missing)))
+        return lines[:MOST_LINES]
+
+    @cached_property
+    def best(self) -> list[tuple[str, Row]]:
+        """(strategy, its fastest point), fastest first."""
+        found = []
+        for name in self.strategies:
+            rows = [r for r in self.done if self.strategy(r) == name]
+            if rows:
+                found.append((name, best_row(rows)))
+        return sorted(found, key=lambda pair: -pair[1]["examples_per_second"])
+
+    @cached_property
+    def bindings(self) -> list[str]:
+        """What binds anywhere, most frequent first."""
+        counts: dict[str, int] = {}
+        for row in self.done:
+            counts[binding(row)] = counts.get(binding(row), 0) + 1
+        return sorted(counts, key=lambda name: (-counts[name], name))
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """Of each line: what binds, and where that changes."""
+        return [s for line in self.lines if (s := self._changes(line))]
+
+    def _changes(self, line: Line) -> str:
+        assert self.x is not None
+        runs: list[tuple[str, Any, Any]] = []
+        for dot in line.dots:
+            name = binding(dot.row)
+            if runs and runs[-1][0] == name:
+                runs[-1] = (name, runs[-1][1], dot.value)
+            else:
+                runs.append((name, dot.value, dot.value))
+        if not runs:
+            return ""
+        if len(runs) == 1:
+            return f"{line.label}: {runs[0][0]} throughout"
+        said = []
+        for place, (name, first, last) in enumerate(runs):
+            if place == 0:
+                said.append(f"{name} up to {self.x.label} {written(last)}")
+            elif place == len(runs) - 1:
+                said.append(f"{name} from {written(first)} on")
+            elif first == last:
+                said.append(f"{name} at {written(first)}")
+            else:
+                said.append(f"{name} from {written(first)} to {written(last)}")
+        return f"{line.label}: {', '.join(said)}"
+
+    def settings(self, row: Row) -> str:
+        """A row's swept settings."""
+        parts = [f"{a.label} {written(row[a.key])}" for a in self.axes if row[a.key] is not None]
+        return ", ".join(parts)
+
+    @property
+    def headline(self) -> str:
+        """The finding in one sentence."""
+        from recsim_train.report import text
+
+        if not self.best:
+            return "No point has a throughput"
+        name, row = self.best[0]
+        at = f" at {self.settings(row)}" if self.settings(row) else ""
+        return (
+            f"{name} is the fastest of {len(self.done)} points with "
+            f"{text.rate(row['examples_per_second'])} examples/s{at}; {binding(row)} binds there"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The document of ``report --json`` and of summary.json."""
+        return {
+            "sweep": {
+                "name": self.record.header["name"],
+                "axes": self.record.header["axes"],
+                "points": len(self.record.header["points"]),
+                "finished": len(self.record.rows),
+                "without_figure": len(self.without),
+                "complete": self.record.complete,
+            },
+            "headline": self.headline,
+            "best": [{"label": name, "point": _short(row)} for name, row in self.best],
+            "over": self.x.key if self.x else None,
+            "lines": [
+                {
+                    "label": line.label,
+                    "points": [
+                        {
+                            "value": dot.value,
+                            "examples_per_second": dot.row["examples_per_second"],
+                            "ci95": [dot.row["eps_low"], dot.row["eps_high"]],
+                            "bound_eps": dot.row["bound_eps"],
+                            "binding": binding(dot.row),
+                        }
+                        for dot in line.dots
+                    ],
+                    "missing": list(line.missing),
+                }
+                for line in self.lines
+            ],
+            "best_of": [a.key for a in self.best_of],
+            "binding": self.bindings,
+            "changes": self.changes,
+            "not_fitting": [
+                {"point": r["point"], "status": r["status"], "message": r["message"]}
+                for r in self.without
+            ],
+        }
+
+
+def _short(row: Row) -> Row:
+    return {key: value for key, value in row.items() if not isinstance(value, dict)}
+
+
+def best_row(rows: Sequence[Row]) -> Row:
+    """The fastest row; of repeats the middle one."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(repr(_without_repeats(row)), []).append(row)
+    middles = [_middle(group) for group in groups.values()]
+    return max(middles, key=lambda row: float(row["examples_per_second"]))
+
+
+def _without_repeats(row: Row) -> list[Any]:
+    values = [row["strategy"], row["options"], row["profile"]]
+    figures = list(row)[1 : list(row).index("strategy")]
+    return values + [row[key] for key in figures if key != _REPEATS]
+
+
+def _middle(rows: Sequence[Row]) -> Row:
+    middle = median([float(r["examples_per_second"]) for r in rows])
+    return min(rows, key=lambda r: abs(float(r["examples_per_second"]) - middle))
+
+
+def binding(row: Row) -> str:
+    """What binds, without which one of several equal processes: "NIC receive of dense_server"."""
+    phrase = str(row["bottleneck"] or "nothing known")
+    phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
+    return re.sub(r"\[\d+\]", "", phrase)
+
+
+def _axis(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:
+    last = key.rsplit(".", 1)[-1]
+    unique = sum(k.rsplit(".", 1)[-1] == last for k in keys) == 1
+    label = (last if unique else key).replace("_", " ")
+    made, numbers, unit = tuple(values), None, ""
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in made):
+        numbers = tuple(map(float, made))
+    elif all(isinstance(v, str) for v in made):
+        numbers, unit = _quantities(made)
+    if numbers is not None:
+        order = sorted(range(len(made)), key=numbers.__getitem__)
+        made, numbers = tuple(made[i] for i in order), tuple(numbers[i] for i in order)
+    return Axis(key, label, made, numbers, unit)
+
+
+def _quantities(values: Sequence[str]) -> tuple[tuple[float, ...] | None, str]:
+    """Numbers in the unit of the first value; None where they are no quantities of one kind."""
+    for units in (RATES, SIZES, DURATIONS, SHARES):
+        try:
+            numbers = [parse_quantity(v, units, "", "") for v in values]
+        except ValueError:
+            continue
+        unit = values[0].split()[-1]
+        if unit not in units:
+            return None, ""
+        return tuple(n / units[unit] for n in numbers), unit
+    return None, ""
+
+
+__all__ = ["COMPLETE", "Axis", "Dot", "Line", "Row", "SweepFindings", "best_row", "binding"]

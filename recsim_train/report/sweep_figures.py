@@ -1,0 +1,224 @@
+"""Figures of sweeps: throughput over one setting, a map over two, and what binds where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.config.sweep import written
+from recsim_train.report import text
+from recsim_train.report.drawing import (
+    GRID,
+    INK,
+    SPARE,
+    Picture,
+    finish,
+    new_figure,
+    style,
+    wrapped,
+)
+from recsim_train.report.sweep import SCALING, Axis, Row, SweepFindings, best_row, binding
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_MAPS = 6
+MOST_CELLS = 24
+"""Columns or rows of a map that can still be read."""
+
+
+def draw(findings: SweepFindings) -> dict[str, Picture]:
+    """Every figure that the sweep has something to show in, by name."""
+    drawn = [scaling_figure(findings), map_figure(findings), binding_figure(findings)]
+    return {picture.name: picture for picture in drawn if picture is not None}
+
+
+def scaling_figure(findings: SweepFindings) -> Picture | None:
+    """Throughput over a numeric setting with its bounds; None without such a setting."""
+    x = findings.x
+    lines = [line for line in findings.lines if line.dots]
+    if x is None or not lines:
+        return None
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    with style():
+        figure, (axes,) = new_figure(4.6)
+        for k, line in enumerate(lines):
+            at = [x.number(dot.value) for dot in line.dots]
+            rows = [dot.row for dot in line.dots]
+            speed = [float(r["examples_per_second"]) for r in rows]
+            fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
+            half = [_half(r) for r in rows]
+            axes.errorbar(
+                at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
+                linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
+            )  # fmt: skip
+            bounds = [r["bound_eps"] for r in rows]
+            if all(bounds):
+                axes.plot(at, bounds, color=fill, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.8)
+            gone = [x.number(value) for value in line.missing]
+            bottom = axes.get_xaxis_transform()
+            axes.plot(
+                gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
+                markeredgewidth=2, linestyle="none", zorder=4,
+            )  # fmt: skip
+        notes = ["dashed: the bound that nothing can beat"]
+        if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
+            first = max((line.dots[0] for line in lines), key=lambda d: _per(x, d.value, d.row))
+            slope = _per(x, first.value, first.row)
+            ends = [x.numbers[0], x.numbers[-1]]
+            axes.plot(ends, [slope * e for e in ends], color=GRID, linestyle=":", linewidth=1.6)
+            notes.append("dotted: linear")
+        if any(line.missing for line in lines):
+            notes.append("×: no figure (does not fit, or failed)")
+        grows = _numeric_ticks(axes, x)
+        if grows and x.key in SCALING:
+            axes.set_yscale("log")  # then linear scaling is a straight line
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
+        else:
+            top = max(float(d.row["examples_per_second"]) for line in lines for d in line.dots)
+            axes.set_ylim(0, 1.25 * top)
+        axes.set_xlabel(f"{x.label}{f' ({x.unit})' if x.unit else ''}    ({'; '.join(notes)})")
+        axes.set_ylabel("predicted throughput (examples/s)")
+        axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
+        axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9)
+        best = findings.best_of
+        rest = f"; of {', '.join(a.label for a in best)} the best value" if best else ""
+        return finish(figure, "scaling", f"Predicted throughput over {x.label}{rest}")
+
+
+def _half(row: Row) -> float:
+    return (row["eps_high"] - row["eps_low"]) / 2 if row["eps_high"] is not None else 0.0
+
+
+def _per(x: Axis, value: Any, row: Row) -> float:
+    return float(row["examples_per_second"]) / x.number(value)
+
+
+def _numeric_ticks(axes: Axes, x: Axis) -> bool:
+    """A tick at every value; a logarithmic axis where the values grow by factors, which is said."""
+    assert x.numbers is not None
+    low, high = x.numbers[0], x.numbers[-1]
+    steps = [b - a for a, b in zip(x.numbers, x.numbers[1:], strict=False)]
+    grows = low > 0 and high / low >= 8 and max(steps) > 2.5 * min(steps)
+    if grows:
+        axes.set_xscale("log", base=2)
+    if len(x.values) <= 12:
+        axes.set_xticks(list(x.numbers), [f"{n:g}" for n in x.numbers])
+    axes.minorticks_off()
+    return grows
+
+
+def map_figure(findings: SweepFindings) -> Picture | None:
+    """Throughput over two settings, one map for each strategy; None with fewer settings."""
+    across = [a for a in findings.free if len(a.values) <= MOST_CELLS]
+    first = findings.x or max(across, key=lambda a: len(a.values), default=None)
+    across = [a for a in across if a is not first]
+    if first is None or not across or len(first.values) > MOST_CELLS:
+        return None
+    second = max(across, key=lambda a: (a.numbers is not None, len(a.values)))
+    names = [
+        name
+        for name in findings.strategies
+        if any(findings.strategy(r) == name and r[second.key] is not None for r in findings.done)
+    ][:MOST_MAPS]
+    if not names:
+        return None
+    height = 0.75 + 0.42 * len(second.values)
+    with style():
+        figure, axes = new_figure(1.0 + height * len(names), len(names))
+        top = max(float(r["examples_per_second"]) for r in findings.done)
+        for axis, name in zip(axes, names, strict=True):
+            _draw_map(axis, findings, name, first, second, top)
+        axes[-1].set_xlabel(_named(first))
+        title = f"Predicted throughput (examples/s) over {first.label} and {second.label}"
+        others = [a.label for a in findings.free if a not in (first, second)]
+        rest = f"; of {', '.join(others)} the best value" if others else ""
+        return finish(figure, "map", title + rest)
+
+
+def _named(axis: Axis) -> str:
+    return f"{axis.label} ({axis.unit})" if axis.unit else axis.label
+
+
+def _draw_map(
+    axes: Axes, findings: SweepFindings, name: str, first: Axis, second: Axis, top: float
+) -> None:
+    import matplotlib as mpl
+    import numpy as np
+
+    cells = np.full((len(second.values), len(first.values)), np.nan)
+    for i, b in enumerate(second.values):
+        for j, a in enumerate(first.values):
+            rows = [
+                r
+                for r in findings.done
+                if findings.strategy(r) == name and r[first.key] == a and r[second.key] == b
+            ]
+            if rows:
+                cells[i, j] = best_row(rows)["examples_per_second"]
+    colours = mpl.colormaps["Blues"]
+    axes.pcolormesh(
+        np.ma.masked_invalid(cells), cmap=colours, vmin=0, vmax=1.15 * top, edgecolors="white",
+        linewidth=1.5,
+    )  # fmt: skip
+    small = 8 if len(first.values) <= 12 else 6
+    for (i, j), value in np.ndenumerate(cells):
+        known = not np.isnan(value)
+        dark = known and value > 0.6 * top
+        axes.text(
+            j + 0.5, i + 0.5, text.rate(float(value)) if known else "×", ha="center", va="center",
+            fontsize=small, color="#ffffff" if dark else "#111111" if known else INK,
+        )  # fmt: skip
+    axes.set_xticks([j + 0.5 for j in range(len(first.values))], _cells(first))
+    axes.set_yticks([i + 0.5 for i in range(len(second.values))], _cells(second))
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_ylabel(wrapped(_named(second), 18))
+    if len(findings.strategies) > 1:
+        axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
+
+
+def _cells(axis: Axis) -> list[str]:
+    if axis.numbers is not None:
+        return [f"{n:g}" for n in axis.numbers]
+    return [wrapped(written(value), 16) for value in axis.values]
+
+
+def binding_figure(findings: SweepFindings) -> Picture | None:
+    """What binds at every point of every line; None without a line."""
+    x = findings.x
+    lines = [line for line in findings.lines if line.dots]
+    if x is None or not lines:
+        return None
+    from matplotlib.patches import Patch
+
+    fills = dict(zip(findings.bindings, (*LINES, *SPARE) * 3, strict=False))
+    with style():
+        figure, (axes,) = new_figure(1.3 + 0.36 * len(lines) + 0.2 * ((len(fills) + 1) // 2))
+        for y, line in enumerate(lines):
+            for dot in line.dots:
+                place = x.values.index(dot.value)
+                axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[binding(dot.row)])
+            for value in line.missing:
+                axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
+        _category_rows(axes, [line.label for line in lines])
+        axes.set_xticks(range(len(x.values)), _cells(x))
+        axes.set_xlim(-0.6, len(x.values) - 0.4)
+        axes.set_xlabel(_named(x))
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(length=0)
+        shown = {binding(d.row) for line in lines for d in line.dots}
+        handles = [Patch(color=fills[n], label=n) for n in findings.bindings if n in shown]
+        figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=9)
+        return finish(figure, "binding", f"What binds, over {x.label}")
+
+
+def _category_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.45, -0.55)

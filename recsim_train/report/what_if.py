@@ -1,0 +1,111 @@
+"""What 10 % more of everything would change, in words and as a figure; the prices' own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.report.drawing import (
+    GRID,
+    INK,
+    MEASURED,
+    PREDICTED,
+    Picture,
+    finish,
+    new_figure,
+    rows_of,
+    style,
+)
+
+SURE = 2.0
+"""A change counts from this many standard errors on."""
+WORTH_SAYING = 0.001
+"""Changes of the throughput below this share are none."""
+SERVERS = {
+    "embedding_servers": "one more embedding server",
+    "dense_servers": "one more dense server",
+}
+_WORDS = {"cores": "cores", "nic": "network rate", "latency": "latency"}
+
+
+def name_of(resource: str) -> str:
+    """A resource in words: "costs.gemm_flop" is the price of a gemm flop."""
+    if resource in SERVERS:
+        return SERVERS[resource]
+    group, _, price = resource.partition(".")
+    return f"price of {price}" if group == "costs" else _WORDS.get(resource, resource)
+
+
+def telling(summary: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """(resource, change, standard error) of what changes the throughput, largest first."""
+    facts = summary.get("facts") or {}
+    errors = facts.get("elasticity_errors") or {}
+    found = [
+        (name, float(change), float(errors.get(name, 0.0)))
+        for name, change in (facts.get("elasticities") or {}).items()
+    ]
+    found = [f for f in found if abs(f[1]) >= max(WORTH_SAYING, SURE * f[2])]
+    return sorted(found, key=lambda f: (f[0] in SERVERS, -abs(f[1]), f[0]))
+
+
+def sentences(summary: Mapping[str, Any], most: int = 6) -> list[str]:
+    """What would change the throughput; none where it was not asked."""
+    facts = summary.get("facts") or {}
+    if not facts.get("elasticities"):
+        return []
+    found = telling(summary)
+    step = text.percent((facts.get("what_if") or {}).get("step", 0.1)).replace(".0 ", " ")
+    inputs = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n not in SERVERS]
+    servers = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n in SERVERS]
+    said = [f"{step} more of one of them changes the throughput by: {', '.join(inputs[:most])}"]
+    if not inputs:
+        said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
+    return said + ([f"With {' or '.join(servers)}"] if servers else [])
+
+
+def signed(change: float) -> str:
+    """A change with its sign."""
+    return text.percent(change, signed=True)
+
+
+def calibration(summary: Mapping[str, Any]) -> str:
+    """The relative half width of the interval that the prices' own errors make."""
+    interval = (summary.get("facts") or {}).get("calibration_ci95")
+    eps = summary.get("examples_per_second")
+    if not interval or not eps:
+        return text.NONE
+    return f"± {text.percent((interval[1] - interval[0]) / 2 / eps)}"
+
+
+def what_if_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
+    """Bars of the changes with two standard errors; None where there is nothing to show."""
+    found = telling(summary)[:14]
+    if not found:
+        return None
+    with style():
+        figure, (axes,) = new_figure(1.1 + 0.32 * len(found))
+        rows_of(axes, [name_of(resource) for resource, _, _ in found])
+        widest = max(abs(change) + SURE * error for _, change, error in found)
+        for y, (_, change, error) in enumerate(found):
+            fill = MEASURED if change > 0 else PREDICTED
+            axes.barh(y, 100 * change, 0.62, color=fill)
+            if error > 0.0005:
+                bar = 100 * SURE * error
+                axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
+            end = change + (SURE * error + 0.015 * widest) * (1 if change > 0 else -1)
+            side = "left" if change > 0 else "right"
+            axes.text(100 * end, y, signed(change), ha=side, va="center", fontsize=8)
+        axes.axvline(0, color=GRID, linewidth=1.0)
+        low = min(0.0, *(c - SURE * e for _, c, e in found))
+        high = max(0.0, *(c + SURE * e for _, c, e in found))
+        room = 0.16 * (high - low)
+        axes.set_xlim(
+            100 * (low - (room if low < 0 else 0)), 100 * (high + (room if high > 0 else 0))
+        )
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("change of the predicted throughput (%)")
+        title = (
+            f"{label}: what 10 % more of each resource or price, or one more server, would change"
+        )
+        return finish(figure, name, title)

@@ -1,0 +1,392 @@
+"""Sweep directories: a description, a table with one row per point, and while it is unfinished one
+small file for each finished point, so that nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.placement.plan import Plan
+from recsim_train.results.summary import clean
+
+FORMAT = 1
+HEADER, TABLE, CSV, POINTS = "sweep.json", "sweep.parquet", "sweep.csv", "points"
+RUNS = "runs"
+COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
+
+COLUMNS: Mapping[str, str] = {
+    "strategy": "string",
+    "options": "json",
+    "profile": "string",
+    "status": "string",
+    "message": "string",
+    "examples_per_second": "double",
+    "eps_low": "double",
+    "eps_high": "double",
+    "calibration_low": "double",
+    "calibration_high": "double",
+    "bound_eps": "double",
+    "bottleneck": "string",
+    "bytes_per_step": "double",
+    "seconds_per_iteration": "double",
+    "steps": "int64",
+    "elp": "int64",
+    "sync_gap": "double",
+    "sync_gap_per_thread": "double",
+    "staleness": "double",
+    "trainers": "int64",
+    "embedding_servers": "int64",
+    "dense_servers": "int64",
+    "readers": "int64",
+    "threads": "int64",
+    "batch_size": "int64",
+    "seed": "int64",
+    "memory_bytes": "double",
+    "memory_share": "double",
+    "simulated_seconds": "double",
+    "wall_seconds": "double",
+    "stopped": "string",
+    "run_id": "string",
+    "utilisation": "json",
+    "bounds": "json",
+    "time_by_effect": "json",
+    "bytes_by_effect": "json",
+    "memory": "json",
+    "elasticities": "json",
+}
+"""Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
+iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
+process; ``memory_share``: the fullest host's."""
+
+
+def row_of(
+    plan: Plan, cluster: Cluster, summary: Mapping[str, Any], status: str, message: str = ""
+) -> dict[str, Any]:
+    """The figures of one point, by column; those of a point without a run are None."""
+    spec = plan.experiment
+    facts, synchronisation = summary.get("facts", {}), summary.get("synchronisation") or {}
+    ci95 = summary.get("ci95") or (None, None)
+    unsure = facts.get("calibration_ci95") or (None, None)
+    memory = facts.get("memory", {})
+    per_step = [v for v in summary.get("bytes_by_effect", {}).values() if v is not None]
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {key: summary[key] for key in COLUMNS.keys() & summary.keys()}
+    row |= {key: facts[key] for key in COLUMNS.keys() & facts.keys()}
+    row |= {
+        "strategy": plan.strategy.kind,
+        "options": plan.strategy.options,
+        "profile": cluster.name,
+        "status": status,
+        "message": message or None,
+        "eps_low": ci95[0],
+        "eps_high": ci95[1],
+        "calibration_low": unsure[0],
+        "calibration_high": unsure[1],
+        "bytes_per_step": sum(per_step) if per_step else None,
+        "elp": synchronisation.get("elp"),
+        "sync_gap": (synchronisation.get("sync_gap") or {}).get("mean"),
+        "sync_gap_per_thread": synchronisation.get("sync_gap_per_thread"),
+        "staleness": (synchronisation.get("staleness") or {}).get("mean"),
+        "trainers": spec.roles.trainers,
+        "embedding_servers": len(plan.of_role("embedding_server")),
+        "dense_servers": len(plan.of_role("dense_server")),
+        "readers": len(plan.of_role("reader")),
+        "threads": plan.threads,
+        "batch_size": spec.training.batch_size,
+        "seed": spec.seed,
+        "memory_bytes": max((use["bytes"] for use in memory.values()), default=None),
+        "memory_share": _memory_share(memory.values(), cluster.colocate),
+        "wall_seconds": None,
+        "run_id": None,
+    }
+    found: dict[str, Any] = clean(row)
+    return found
+
+
+def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
+    shares = [use["bytes"] / use["available"] for use in uses if use["available"]]
+    return (sum(shares) if colocate else max(shares)) if shares else None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRecord:
+    """A sweep that was read."""
+
+    path: Path
+    header: dict[str, Any]
+    rows: list[dict[str, Any]]
+    """Finished points, in order: swept settings by name, then `COLUMNS`."""
+
+    @property
+    def keys(self) -> list[str]:
+        """The swept settings."""
+        return list(self.header["axes"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every point is there."""
+        return len(self.rows) == len(self.header["points"])
+
+
+class SweepFolder:
+    """Writes one sweep as its points are finished."""
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        """``header``: as `header_of` makes it."""
+        self.path = path
+        self.header = header
+        self.rows: dict[int, dict[str, Any]] = {}
+        """Figures of finished points by number."""
+
+    def start(self) -> None:
+        """Make the folder and write the description."""
+        with self._disk():
+            (self.path / POINTS).mkdir(parents=True, exist_ok=True)
+            _put(self.path / HEADER, _json(self.header))
+
+    def add(self, number: int, row: dict[str, Any]) -> None:
+        """Keep a finished point."""
+        self.rows[number] = row
+        with self._disk():
+            _put(self.path / POINTS / f"{number:06d}.json", _json(row))
+
+    def finish(self) -> SweepRecord:
+        """Write the tables of what is finished; once all points are, their files go."""
+        rows = [self.full_row(number) for number in sorted(self.rows)]
+        with self._disk():
+            _put(self.path / TABLE, _parquet(rows, self.header))
+            _put(self.path / CSV, _csv(rows, self.header))
+            if len(rows) == len(self.header["points"]):
+                shutil.rmtree(self.path / POINTS, ignore_errors=True)
+        return SweepRecord(self.path, self.header, rows)
+
+    def full_row(self, number: int) -> dict[str, Any]:
+        """A point's swept settings and figures."""
+        values = self.header["points"][number]["values"]
+        row = self.rows[number]
+        full = {"point": number} | {key: values.get(key) for key in self.header["axes"]}
+        return full | {column: row.get(column) for column in COLUMNS}
+
+    def _disk(self) -> contextlib.AbstractContextManager[None]:
+        return _writing(self.path)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Any:
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+
+
+def header_of(
+    name: str,
+    file: str,
+    axes: Mapping[str, Sequence[Any]],
+    points: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    version: str,
+    command: Sequence[str],
+) -> dict[str, Any]:
+    """The description of a sweep.
+
+    ``axes``: values by swept setting; ``points``: ``{"values", "strategy", "options",
+    "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
+    """
+    identities = [str(point["identity"]) for point in points]
+    found: dict[str, Any] = clean(
+        {
+            "tool": "recsim-train",
+            "format": FORMAT,
+            "name": name,
+            "file": file,
+            "version": version,
+            "identity": hashlib.sha256("\n".join([version, *identities]).encode()).hexdigest(),
+            "axes": {key: list(values) for key, values in axes.items()},
+            "points": list(points),
+            "settings": dict(settings),
+            "command": list(command),
+        }
+    )
+    return found
+
+
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted name; lists stay as they are."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat_settings(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def base_path(out: Path, name: str) -> Path:
+    """Where a sweep goes: experiment-sweep, with "-2" and so on behind it for further ones."""
+    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or "experiment"
+    return out / f"{slug}-sweep"
+
+
+def free_path(base: Path) -> Path:
+    """The first of the names that is not taken."""
+    number, path = 1, base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def find_started(base: Path, header: Mapping[str, Any]) -> SweepRecord | None:
+    """The newest sweep of exactly these points, for ``--resume``; None: there is no sweep of this
+    name. Raises UserError, which says what changed, where there are only others."""
+    names = re.compile(re.escape(base.name) + r"(?:-(\d+))?\Z")
+    numbered = []
+    for path in base.parent.iterdir() if base.parent.is_dir() else ():
+        if (match := names.match(path.name)) and is_sweep(path):
+            numbered.append((int(match[1] or 1), path))
+    others = []
+    for _, path in sorted(numbered, reverse=True):
+        record = read_sweep(path)
+        if record.header["identity"] == header["identity"]:
+            return record
+        others.append(record)
+    if others:
+        raise UserError(
+            f"{others[0].path} can not be resumed: {what_changed(others[0].header, header)}; "
+            "without --resume the sweep is made anew, beside it"
+        )
+    return None
+
+
+def what_changed(old: Mapping[str, Any], new: Mapping[str, Any], most: int = 5) -> str:
+    """The settings in which two descriptions differ, in words."""
+    a = {**old["settings"], "recsim-train": old["version"]}
+    b = {**new["settings"], "recsim-train": new["version"]}
+    a |= {f"the sweep of {key}": values for key, values in old["axes"].items()}
+    b |= {f"the sweep of {key}": values for key, values in new["axes"].items()}
+    differing = [
+        f"{key} was {_shown(a.get(key))}, is {_shown(b.get(key))}"
+        for key in dict.fromkeys([*a, *b])
+        if a.get(key) != b.get(key)
+    ]
+    if not differing:
+        return f"it has {len(old['points'])} other points (now {len(new['points'])})"
+    more = f" and {len(differing) - most} more" if len(differing) > most else ""
+    return "; ".join(differing[:most]) + more
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a folder looks like a sweep's."""
+    return (path / HEADER).is_file()
+
+
+def read_sweep(path: Path) -> SweepRecord:
+    """Read a sweep, finished or not. Raises UserError, one sentence, for anything else."""
+    try:
+        header = json.loads((path / HEADER).read_text(encoding="utf-8"))
+        if header["format"] != FORMAT:
+            raise UserError(
+                f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
+            )
+        folder = SweepFolder(path, header)
+        if (path / TABLE).is_file():
+            folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
+        for file in sorted((path / POINTS).glob("*.json")):
+            folder.rows[int(file.stem)] = json.loads(file.read_text(encoding="utf-8"))
+        return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UserError(f"{path} is a damaged sweep: {type(error).__name__}: {error}") from None
+
+
+def figures_of(record: SweepRecord) -> dict[int, dict[str, Any]]:
+    """Figures by point number, as `SweepFolder.rows` holds them."""
+    return {row["point"]: {c: row.get(c) for c in COLUMNS} for row in record.rows}
+
+
+def axis_type(values: Iterable[Any]) -> str:
+    """The column type of a swept setting."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int}:
+        return "int64"
+    if kinds and kinds <= {int, float}:
+        return "double"
+    return "string" if kinds <= {str} else "json"
+
+
+def _types(header: Mapping[str, Any]) -> dict[str, str]:
+    axes = {key: axis_type(values) for key, values in header["axes"].items()}
+    return {"point": "int64", **axes, **{k: v for k, v in COLUMNS.items() if k not in axes}}
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = _types(header)
+    arrays = []
+    for column, kind in types.items():
+        values = [row[column] for row in rows]
+        if kind == "json":
+            values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+        arrays.append(pa.array(values, type=pa.type_for_alias(kind.replace("json", "string"))))
+    stream = io.BytesIO()
+    pq.write_table(pa.table(arrays, names=list(types)), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _read_parquet(path: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except pa.ArrowException:
+        raise ValueError(f"{path.name} is damaged") from None
+    written = [column for column, kind in _types(header).items() if kind == "json"]
+    for row in rows:
+        row |= {c: json.loads(row[c]) for c in written if row[c] is not None}
+    return rows
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
+    """The table without the columns that hold mappings, for spreadsheets."""
+    wide = [c for c, kind in COLUMNS.items() if kind == "json" and c != "options"]
+    columns = [c for c in _types(header) if c not in wide]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(
+            json.dumps(row[c]) if isinstance(row[c], dict | list) else row[c] for c in columns
+        )
+    return stream.getvalue().encode()
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    os.replace(part, path)

@@ -1,0 +1,285 @@
+"""How the throughput answers to each resource and price, and how unsure prices make it.
+
+Theory of operation
+-------------------
+Some short runs change all inputs at once, each up or down by `STEP` as a Plackett-Burman design
+says (Biometrika 33 (1946) 305): a matrix of +1 and -1 with orthogonal columns. The mean difference
+of the runs with an input up and those with it down is the effect of that input alone, and every run
+tells something about every input. With n runs the error of an effect is sigma / sqrt(n), where one
+run per input beside a common base would leave 1.4 sigma; sigma follows from the columns that no
+input uses. All runs meet the same stragglers (`recsim_train.sim.jitter`), so that sigma is small
+unless queues make the order of events chaotic.
+
+The effect is a slope of log(throughput) over log(input) between -9 % and +10 %: of an input that
+stops to bind in between it is a mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.config.cluster import Cluster, Costs, Host, Price
+from recsim_train.config.errors import UserError
+from recsim_train.data.counts import IdCounts, counts_for
+from recsim_train.data.replay import Replay
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.runtime import Runtime
+
+STEP = 0.1
+"""Inputs are multiplied by 1 + STEP, or divided by it."""
+_WARMUP = 2
+_SPARE = 3
+"""Columns that no input uses, at least: from them the error is estimated."""
+_SIZES = (12, 20, 24, 32, 44, 48, 60)
+"""Runs of a design: a prime of the form 4k + 3, plus one."""
+_Z975 = 1.960
+_ALWAYS_USED = ("effect", "request", "message", "wire_byte")
+"""Prices that are taken before a run begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elasticities:
+    """Answers of the throughput."""
+
+    changes: dict[str, float]
+    """Relative change of examples per second if this were `STEP` more: "cores", "nic", "latency",
+    "costs.NAME" for the prices in use; "embedding_servers", "dense_servers": one server more."""
+    errors: dict[str, float]
+    """Standard error of each."""
+    uncertainty: float
+    """Relative standard error of the throughput that the prices' own errors make."""
+    uncertain: bool
+    """Whether any price in use says how unsure it is."""
+    runs: int
+    events: int
+    """Of all short runs: what they cost."""
+
+    def interval(self, eps: float) -> tuple[float, float]:
+        """The 95 % interval of ``eps`` examples per second that the prices' errors make."""
+        factor = exp(_Z975 * self.uncertainty)
+        return eps / factor, eps * factor
+
+    def facts(self, eps: float, events: int) -> dict[str, object]:
+        """For the outcome of a run of ``events`` events that predicts ``eps``."""
+        return {
+            "elasticities": {name: round(change, 6) for name, change in self.changes.items()},
+            "elasticity_errors": {name: round(error, 6) for name, error in self.errors.items()},
+            "calibration_ci95": list(self.interval(eps)) if self.uncertain else None,
+            "what_if": {
+                "step": STEP,
+                "runs": self.runs,
+                "events": self.events,
+                "cost": round(self.events / events, 4),
+            },
+        }
+
+
+@dataclass(slots=True)
+class _Short:
+    """Short runs of one plan, counted."""
+
+    plan: Plan
+    counts: IdCounts
+    steps: int
+    replay: Replay | None
+    folding: Folding | None
+    runs: int = 0
+    events: int = 0
+
+    def speed(self, cluster: Cluster, watch: Callable[[Runtime], None] | None = None) -> float:
+        """log(examples per second), from the mean time of an iteration."""
+        warmup = min(_WARMUP, self.plan.experiment.training.warmup_steps)
+        runtime = Runtime(
+            self.plan,
+            cluster,
+            self.counts,
+            iterations=warmup + self.steps,
+            replay=self.replay,
+            folding=self.folding,
+        )
+        if watch is not None:
+            watch(runtime)
+        runtime.run()
+        chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
+        seconds = sum(i.end - i.start for i in chosen) / len(chosen)
+        self.runs += 1
+        self.events += runtime.kernel.events
+        return log(len(self.plan.training) * self.plan.experiment.training.batch_size / seconds)
+
+
+class _Asked(dict[str, float]):
+    """Prices that are filled in when they are first asked for, so that it shows which are used."""
+
+    def __init__(self, prices: Mapping[str, float]) -> None:
+        super().__init__(handover=prices["handover"])  # is asked for with `get`
+        self._prices = prices
+
+    def __missing__(self, name: str) -> float:
+        self[name] = self._prices[name]
+        return self[name]
+
+
+def elasticities(
+    plan: Plan,
+    cluster: Cluster,
+    counts: IdCounts,
+    steps: int,
+    replay: Replay | None = None,
+    folding: Folding | None = None,
+) -> Elasticities:
+    """What `STEP` more of everything would change.
+
+    ``steps``: counted iterations per loop of each short run. An effect that comes less often than
+    that (a synchronisation every 100 iterations) is not seen. ``replay``: of the trainers' caches,
+    where the strategy asks for one. ``folding``: which trainers stand for others; none: each is
+    simulated. Hosts do not fail in these runs. Raises RunFailed as `recsim_train.sim.run.simulate`.
+    """
+    spec = plan.experiment
+    cluster = cluster.model_copy(update={"failures": None})
+    execution = spec.execution.model_copy(update={"max_spans": 0})
+    quiet = replace(plan, experiment=spec.model_copy(update={"execution": execution}))
+    short = _Short(quiet, counts, steps, replay, folding)
+    asked: dict[str, float] = {}
+
+    def watch(runtime: Runtime) -> None:
+        nonlocal asked
+        asked = runtime.pricing.prices = _Asked(runtime.pricing.prices)
+
+    base = short.speed(cluster, watch)
+    names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}))
+    design = plackett_burman(len(names) + _SPARE)
+    answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
+    slopes = design.T @ answers / len(answers)
+    rest = answers - answers.mean() - design[:, : len(names)] @ slopes[: len(names)]
+    spare = len(answers) - 1 - len(names)
+    sigma = sqrt(float(rest @ rest) / spare)
+    error = sigma / sqrt(len(answers))
+    found = dict(zip(names, slopes.tolist(), strict=False))
+    changes = {name: exp(slope) - 1 for name, slope in found.items()}
+    errors = dict.fromkeys(names, error)
+    for role, other in _one_more(quiet, short):
+        changes[role] = exp(other.speed(cluster) - base) - 1
+        errors[role] = sigma * sqrt(2.0)
+        short.runs, short.events = short.runs + other.runs, short.events + other.events
+    unsure = any(price.uncertainty > 0.0 for price in _prices(cluster.costs, found).values())
+    uncertainty = _uncertainty(cluster.costs, found, error)
+    return Elasticities(changes, errors, uncertainty, unsure, short.runs, short.events)
+
+
+def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
+    prices = [
+        f"costs.{name}"
+        for name in Costs.model_fields
+        if name in used and getattr(cluster.costs, name).value > 0.0
+    ]
+    latency = ["latency"] if cluster.network.latency > 0.0 else []
+    return ["cores", "nic", *latency, *prices]
+
+
+def _uncertainty(costs: Costs, slopes: Mapping[str, float], error: float) -> float:
+    """In quadrature; what the slopes' own error adds on the mean is taken off."""
+    variance = 0.0
+    for name, price in _prices(costs, slopes).items():
+        unsure = price.uncertainty / log(1.0 + STEP)
+        variance += (slopes[name] * slopes[name] - error * error) * unsure * unsure
+    return sqrt(max(0.0, variance))
+
+
+def _prices(costs: Costs, names: Iterable[str]) -> dict[str, Price]:
+    """The prices among the inputs."""
+    split = {name: name.partition(".") for name in names}
+    return {n: getattr(costs, price) for n, (group, _, price) in split.items() if group == "costs"}
+
+
+def _one_more(plan: Plan, short: _Short) -> list[tuple[str, _Short]]:
+    """The same with one server more, for each role that has any."""
+    found = []
+    for role in ("embedding_server", "dense_server"):
+        present = sum(i.role == role for i in plan.instances)
+        if not present or short.replay is not None:
+            continue
+        roles = plan.experiment.roles.model_copy(update={f"{role}s": present + 1})
+        try:
+            more = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
+        except UserError:
+            continue  # nothing is left that one more could hold
+        simulated = None
+        if short.folding is not None and short.folding.simulated < short.folding.trainers:
+            simulated = len(more.feeding) // short.folding.trainers * short.folding.simulated
+        counts = counts_for(more, None if more.shares_batches else simulated)
+        found.append((f"{role}s", _Short(more, counts, short.steps, None, short.folding)))
+    return found
+
+
+def plackett_burman(columns: int) -> NDArray[np.float64]:
+    """[runs, runs - 1] of +1 and -1: orthogonal columns, each of mean 0 (Paley's construction)."""
+    runs = next(size for size in _SIZES if size > columns)
+    prime = runs - 1
+    squares = {i * i % prime for i in range(1, prime)}
+    sign = np.array([0.0, *(1.0 if i in squares else -1.0 for i in range(1, prime))])
+    matrix = np.ones((runs, runs))
+    matrix[1:, 0] = -1.0
+    for row in range(prime):
+        matrix[row + 1, 1:] = np.roll(sign, row)
+        matrix[row + 1, row + 1] = 1.0
+    made: NDArray[np.float64] = (matrix * matrix[:, :1])[:, 1:]
+    return made
+
+
+def _changed(cluster: Cluster, names: list[str], signs: NDArray[np.float64]) -> Cluster:
+    """The profile with each input up or down."""
+    factors = {
+        name: (1.0 + STEP) ** sign for name, sign in zip(names, signs.tolist(), strict=False)
+    }
+    return scaled(cluster, factors)
+
+
+def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
+    """The profile with inputs multiplied; names as in `Elasticities.changes`."""
+
+    def host(given: Host) -> Host:
+        cores = given.cores * factors.get("cores", 1.0)
+        if given.cores == 1 and cores > 1.0:
+            cores /= cluster.contention  # one core alone has none; a part of a second one neither
+        nic = given.nic * factors.get("nic", 1.0)
+        return given.model_copy(update={"cores": cores, "nic": nic})
+
+    cap = cluster.network.connection_cap
+    network = {
+        "latency": cluster.network.latency * factors.get("latency", 1.0),
+        "connection_cap": None if cap is None else cap * factors.get("nic", 1.0),
+    }
+    costs = {}
+    for name in Costs.model_fields:
+        price = getattr(cluster.costs, name)
+        value = price.value * factors.get(f"costs.{name}", 1.0)
+        costs[name] = price.model_copy(update={"value": value})
+    return cluster.model_copy(
+        update={
+            "hosts": _each(cluster.hosts, host),
+            "network": cluster.network.model_copy(update=network),
+            "costs": cluster.costs.model_copy(update=costs),
+        }
+    )
+
+
+def _each(value: Any, change: Callable[[Host], Host]) -> Any:
+    """Host types, however they are grouped, each one changed."""
+    if isinstance(value, Host):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _each(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_each(item, change) for item in value)
+    return value
+
+
+__all__ = ["STEP", "Elasticities", "elasticities", "plackett_burman", "scaled"]

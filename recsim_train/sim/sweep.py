@@ -1,0 +1,176 @@
+"""Simulates the points of a sweep, in a pool of processes or one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.data.counts import IdCounts, counts_for, counts_key
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import versions
+from recsim_train.results.rundir import write_run
+from recsim_train.results.summary import summarise
+from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.sim.run import simulate
+
+_REMEMBERED = 8
+"""Points with equal ids per batch mostly follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One point and one strategy of it."""
+
+    number: int
+    experiment: Experiment
+    choice: StrategyChoice
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Where points leave a run directory, and the command that made it."""
+
+    folder: Path
+    command: tuple[str, ...]
+
+
+Finished = tuple[int, dict[str, Any]]
+"""A task's number and its figures, see `recsim_train.results.sweep.row_of`."""
+
+
+class Points:
+    """Simulates points in this process, and remembers what the next ones may share."""
+
+    def __init__(self, keep: Keep | None = None) -> None:
+        self._keep = keep
+        self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
+
+    def simulate(self, task: Task) -> Finished:
+        """One point's figures; one that fails or does not fit says so in its row."""
+        start = time.perf_counter()
+        plan = build_plan(task.experiment, task.choice)
+        try:
+            outcome = simulate(plan, task.cluster, counts=self._counts_for(plan))
+            run_id = None
+            if self._keep is not None:
+                run_id = write_run(
+                    self._keep.folder,
+                    plan=plan,
+                    world="simulated",
+                    outcome=outcome,
+                    cluster=task.cluster,
+                    environment={"versions": versions()},
+                    command=list(self._keep.command),
+                ).run_id
+        except (UserError, RunFailed) as error:
+            status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
+            row = row_of(plan, task.cluster, {}, status, str(error))
+        else:
+            summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
+            row = row_of(plan, task.cluster, summary, COMPLETE)
+            row["run_id"] = run_id
+        row["wall_seconds"] = round(time.perf_counter() - start, 4)
+        return task.number, row
+
+    def _counts_for(self, plan: Plan) -> IdCounts:
+        key = counts_key(plan)
+        known = self._counts.pop(key, None)
+        self._counts[key] = known = counts_for(plan) if known is None else known
+        if len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+        return known
+
+
+def simulate_points(
+    tasks: Sequence[Task], jobs: int, keep: Keep | None = None
+) -> Generator[Finished, None, None]:
+    """Figures of the tasks as they are finished, from at most ``jobs`` processes.
+
+    What a point's figures are does not depend on ``jobs``. Closing the iterator ends the
+    processes. Raises RunFailed if one of them dies.
+    """
+    if jobs <= 1 or len(tasks) <= 1:
+        points = Points(keep)
+        for task in tasks:
+            yield points.simulate(task)
+        return
+    # Compiled code is made and stored here, before several processes would do it side by side.
+    warm(tasks[0])
+    # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(keep,)
+    )
+    try:
+        with _interrupts_ignored():  # as the new processes begin: they inherit it
+            waiting = {pool.submit(_simulate, task) for task in tasks}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    except BrokenProcessPool:
+        raise RunFailed(
+            "a process of the sweep died (is there enough memory for --jobs of them?); what is "
+            "finished is kept, --resume goes on"
+        ) from None
+    except BaseException:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def warm(task: Task) -> None:
+    """Load (and, after an installation, make) the compiled code with the shortest of runs."""
+    roles = task.experiment.roles.model_copy(update={"trainers": 1, "readers": 0})
+    training = task.experiment.training.model_copy(update={"steps": 1, "warmup_steps": 0})
+    update = {"roles": roles, "training": training}
+    try:
+        plan = build_plan(task.experiment.model_copy(update=update), task.choice)
+        simulate(plan, task.cluster)
+    except (UserError, RunFailed):
+        return  # one trainer may be too few for it; the first point loads the code then
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ctrl-C is for this process, which ends the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_points: Points | None = None
+"""Of a process of the pool."""
+
+
+def _start(keep: Keep | None) -> None:
+    """In a new process of the pool."""
+    global _points  # noqa: PLW0603 - a pool's initializer has no other place for state
+    _points = Points(keep)
+
+
+def _simulate(task: Task) -> Finished:
+    assert _points is not None
+    return _points.simulate(task)

@@ -1,0 +1,277 @@
+"""Sweeps through the command line: points, a table, going on, a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = str(ROOT / "cluster_profiles" / "paper-20core-25gbit.yaml")
+EXPERIMENT = f"""
+name: small
+model: {{embedding_dim: 8, bottom_mlp: [16, 8], top_mlp: [16, 1], tables: {{count: 4, rows: 500}}}}
+roles: {{trainers: 1, embedding_servers: 1, dense_servers: 1}}
+training: {{batch_size: 16, steps: 12, warmup_steps: 2}}
+strategy: flat_ps
+cluster: {REFERENCE}
+sweep:
+  roles.trainers: [1, 2, 4]
+  strategy: [flat_ps, allreduce]
+  cluster.hosts.default.nic: [5 Gbit/s, 25 Gbit/s]
+"""
+TIMED = "wall_seconds"
+
+
+def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recsim_train", *words],
+        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+def answer(*words: str, cwd: Path) -> Any:
+    done = command(*words, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
+
+
+def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != TIMED} for row in rows]
+
+
+def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -> None:
+    one = answer("simulate", "small.yaml", "--jobs", "1", "--out", "one", cwd=folder)
+    two = answer("simulate", "small.yaml", "--jobs", "2", "--out", "two", cwd=folder)
+    assert len(one["points"]) == 12
+    assert timeless(one["points"]) == timeless(two["points"])
+    files = [table(folder / out / "small-sweep" / "sweep.parquet") for out in ("one", "two")]
+    assert timeless(files[0]) == timeless(files[1])
+    # the same figures as one experiment by itself
+    alone = answer("simulate", "small.yaml", "--set", "roles.trainers=4", "--set",
+                   "strategy=allreduce", "--set", "cluster.hosts.default.nic=5 Gbit/s",
+                   "--set", "simulation.what_if_steps=0", cwd=folder)["runs"][0]  # fmt: skip
+    (point,) = [
+        p
+        for p in one["points"]
+        if (p["roles.trainers"], p["strategy"]) == (4, "allreduce")
+        and p["cluster.hosts.default.nic"] == "5 Gbit/s"
+    ]
+    assert point["examples_per_second"] == alone["examples_per_second"]
+    assert [point["eps_low"], point["eps_high"]] == alone["ci95"]
+    assert point["bytes_per_step"] == sum(alone["bytes_by_effect"].values())
+    assert point["bound_eps"] == alone["bound_eps"]
+    assert point["memory_bytes"] == max(m["bytes"] for m in alone["facts"]["memory"].values())
+    assert not list(folder.glob("one/*/runs"))
+    text = (folder / "one" / "small-sweep" / "sweep.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [float(r["examples_per_second"]) for r in rows] == [
+        p["examples_per_second"] for p in one["points"]
+    ]
+
+
+def test_report(folder: Path) -> None:
+    answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)
+    found = answer("report", "runs/small-sweep", "--out", "report", cwd=folder)
+    assert found == answer("report", "runs", "--out", "report", cwd=folder)
+    assert found["over"] == "roles.trainers"
+    assert len(found["lines"]) == 4  # two strategies, two rates
+    assert {b["label"] for b in found["best"]} == {"flat_ps", "allreduce"}
+    for line in found["lines"]:
+        assert [p["value"] for p in line["points"]] == [1, 2, 4]
+    names = {p.name for p in (folder / "report" / "figures").iterdir()}
+    assert names == {f"{n}.{s}" for n in ("scaling", "map", "binding") for s in ("png", "svg")}
+    page = (folder / "report" / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert page.count("<svg") == 3
+    best = found["best"][0]["point"]["cluster.hosts.default.nic"]
+    short = (folder / "report" / "summary.md").read_text(encoding="utf-8")
+    assert f"nic {best}" in short
+    assert f"nic {best}" in page.replace("\u00a0", " ")
+    refused = command("report", "runs/small-sweep", "runs", cwd=folder)
+    assert refused.returncode == 2
+    assert "name it alone" in refused.stderr
+
+
+def test_resume_runs_only_what_is_missing(folder: Path) -> None:
+    from recsim_train.results.sweep import read_sweep
+
+    first = answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)["points"]
+    path = folder / "runs" / "small-sweep"
+    # as a process that was killed leaves it: no table, some points
+    record = read_sweep(path)
+    (path / "points").mkdir()
+    for row in record.rows[:5]:
+        (path / "points" / f"{row['point']:06d}.json").write_text(json.dumps(row))
+    (path / "sweep.parquet").unlink()
+    unfinished = answer("report", "runs/small-sweep", "--out", "report", cwd=folder)
+    assert unfinished["sweep"]["complete"] is False
+    assert unfinished["sweep"]["finished"] == 5
+    done = command("simulate", "small.yaml", "--jobs", "1", "--resume", "--json", cwd=folder)
+    assert "5 of 12 points are there already" in done.stderr
+    again = json.loads(done.stdout)["points"]
+    assert timeless(again) == timeless(first)
+    assert [p[TIMED] for p in again[:5]] == [p[TIMED] for p in first[:5]]
+    assert not (path / "points").exists()
+    anew = answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)
+    assert anew["sweep"]["sweep_dir"] == "runs/small-sweep-2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--set", "training.steps=13"], "training.steps was 12, is 13"),
+        (
+            ["--set", "roles.trainers=[1, 2]"],
+            "the sweep of roles.trainers was [1, 2, 4], is [1, 2]",
+        ),
+        (["--set", "cluster.network.latency=5 us"], "cluster.network.latency was"),
+        (["--seed", "2"], "seed was 1, is 2"),
+    ],
+)
+def test_resume_refuses_another_sweep(folder: Path, changes: list[str], said: str) -> None:
+    few = ["--set", "strategy=allreduce", "--jobs", "1"]
+    answer("simulate", "small.yaml", *few, cwd=folder)
+    done = command("simulate", "small.yaml", *few, "--resume", *changes, cwd=folder)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(folder: Path) -> None:
+    words = ["--set", "training.steps=1500", "--set", "simulation.precision=0 %", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recsim_train", "simulate", "small.yaml", *words],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    points = folder / "runs" / "small-sweep" / "points"
+    end = time.monotonic() + 60
+    while len(list(points.glob("*.json"))) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process gets it
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    rows = table(folder / "runs" / "small-sweep" / "sweep.parquet")
+    assert 2 <= len(rows) < 12
+    assert all(row["examples_per_second"] > 0 for row in rows)
+
+
+def test_points_that_do_not_fit_say_so_and_the_others_are_simulated(folder: Path) -> None:
+    words = ["--set", "model.tables={count: 4, rows: 50_000_000}", "--set",
+             "cluster.hosts.default.nic=5 Gbit/s", "--set", "strategy=flat_ps", "--set",
+             "roles.embedding_servers=[1, 4]", "--set", "cluster.hosts.default.memory=4 GiB",
+             "--jobs", "1"]  # fmt: skip
+    done = command("simulate", "small.yaml", *words, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 6 points do not fit" in done.stderr
+    points = json.loads(done.stdout)["points"]
+    for p in points:
+        fits = p["roles.embedding_servers"] == 4
+        assert (p["status"] == "complete") == fits
+        assert (p["examples_per_second"] is not None) == fits
+        assert fits or "2 embedding servers would be enough" in p["message"]
+    found = answer("report", "runs/small-sweep", "--out", "report", cwd=folder)
+    assert len(found["not_fitting"]) == 3
+    none = command("simulate", "small.yaml", *words, "--set", "roles.embedding_servers=[1]",
+                   cwd=folder)  # fmt: skip
+    assert none.returncode == 2
+    assert "no point fits into memory" in none.stderr
+
+
+def test_dry_run_prints_the_points(folder: Path) -> None:
+    done = command("simulate", "small.yaml", "--dry-run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "small: 12 points"
+    assert "  12  allreduce, roles.trainers=4, cluster.hosts.default.nic=25 Gbit/s" in done.stdout
+    assert not (folder / "runs").exists()
+    assert len(answer("simulate", "small.yaml", "--dry-run", cwd=folder)["points"]) == 12
+
+
+def test_a_folder_leaves_sweeps_out(folder: Path) -> None:
+    plain = EXPERIMENT.partition("sweep:")[0]
+    (folder / "all").mkdir()
+    (folder / "all" / "sweep.yaml").write_text(EXPERIMENT)
+    (folder / "all" / "plain.yaml").write_text(plain)
+    done = command("simulate", "all", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "left out: it is a sweep" in done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 1
+
+
+def test_bad_points_are_said_before_anything_starts(folder: Path) -> None:
+    words = ["--set", "roles.trainers=[2, 3]", "--set", "strategy={kind: hierarchical, hosts: 2}"]
+    done = command("simulate", "small.yaml", *words, cwd=folder)
+    assert done.returncode == 2
+    assert "where" in done.stderr
+    assert "roles.trainers=3" in done.stderr
+    assert "must be a multiple of the hosts in one group (2)" in done.stderr
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.slow
+def test_kept_runs_and_a_process_free_of_torch(folder: Path) -> None:
+    few = ["roles.trainers=2", "cluster.hosts.default.nic=5 Gbit/s"]
+    script = (
+        "import sys\n"
+        f"sys.argv = ['recsim-train', 'simulate', 'small.yaml', '--jobs', '1', "
+        f"{', '.join(repr(w) for f in few for w in ('--set', f))}]\n"
+        "from recsim_train.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    text = EXPERIMENT.replace("sweep:\n", "sweep:\n  keep_runs: true\n  grid:\n").replace(
+        "\n  roles.tr", "\n    roles.tr").replace("\n  strategy:", "\n    strategy:").replace(
+        "\n  cluster.h", "\n    cluster.h")  # fmt: skip
+    (folder / "small.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = table(folder / "runs" / "small-sweep" / "sweep.parquet")
+    kept = {p.name for p in (folder / "runs" / "small-sweep" / "runs").iterdir()}
+    assert {row["run_id"] for row in rows} == kept
+    assert len(kept) == 2
+
+
+@pytest.mark.slow
+def test_run_measures_every_point_once(folder: Path) -> None:
+    words = ["--set", "roles.trainers=[1, 2]", "--set", "strategy=flat_ps", "--set",
+             "cluster.hosts.default.nic=5 Gbit/s"]  # fmt: skip
+    done = command("run", "small.yaml", *words, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "a sweep: 2 points are measured one after the other" in done.stderr
+    assert [run["trainers"] for run in json.loads(done.stdout)["runs"]] == [1, 2]
+    again = command("run", "small.yaml", *words, "--json", "--resume", cwd=folder)
+    assert json.loads(again.stdout)["runs"] == json.loads(done.stdout)["runs"]

@@ -1,0 +1,229 @@
+"""What a sweep's report finds in rows that are made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.config.errors import UserError
+from recsim_train.report.sweep import SweepFindings, binding
+from recsim_train.report.sweep_figures import draw
+from recsim_train.report.sweep_page import find_sweep, write_sweep_report
+from recsim_train.report.sweep_text import notes, print_sweep
+from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
+from recsim_train.results.sweep import COLUMNS, SweepFolder, header_of, read_sweep
+
+
+def row(**figures: Any) -> dict[str, Any]:
+    eps = figures.get("examples_per_second")
+    given: dict[str, Any] = {
+        "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
+        "eps_low": eps and 0.98 * eps, "eps_high": eps and 1.02 * eps, "bound_eps": eps and 2 * eps,
+        "bottleneck": "cores of trainer[0]", "bytes_per_step": 10.0, "memory_share": 0.5,
+    }  # fmt: skip
+    return {**dict.fromkeys(COLUMNS), **given, **figures}
+
+
+def sweep(folder: Path, points: list[tuple[dict[str, Any], dict[str, Any]]]) -> SweepFindings:
+    """A finished sweep of (swept values, figures)."""
+    axes: dict[str, list[Any]] = {}
+    for values, _ in points:
+        for key, value in values.items():
+            if value not in axes.setdefault(key, []):
+                axes[key].append(value)
+    described = [
+        {"values": v, "strategy": f.get("strategy", "flat_ps"), "options": {}, "identity": str(n)}
+        for n, (v, f) in enumerate(points)
+    ]
+    header = header_of("made", "made.yaml", axes, described, {}, "0", ["recsim-train"])
+    made = SweepFolder(folder / "made-sweep", header)
+    made.start()
+    for number, (_, figures) in enumerate(points):
+        made.add(number, row(**figures))
+    made.finish()
+    return SweepFindings(read_sweep(folder / "made-sweep"))
+
+
+def scaling(folder: Path) -> SweepFindings:
+    points = []
+    for trainers in (8, 1, 2):
+        for rate in ("100 Gbit/s", "5 Gbit/s"):
+            for kind, slope in (("flat_ps", 10.0), ("allreduce", 7.0)):
+                eps = min(slope * trainers, 40.0 if rate.startswith("5 ") else 1000.0)
+                where = "NIC receive of dense_server[1]" if eps == 40.0 else "cores of trainer[0]"
+                values = {"roles.trainers": trainers, "cluster.hosts.default.nic": rate}
+                figures = {"strategy": kind, "examples_per_second": eps, "bottleneck": where}
+                points.append((values, figures))
+    return sweep(folder, points)
+
+
+def test_lines_run_over_trainers_in_order_of_numbers(tmp_path: Path) -> None:
+    found = scaling(tmp_path)
+    assert found.x is not None
+    assert found.x.values == (1, 2, 8)
+    assert {line.label for line in found.lines} == {
+        f"{s}, nic {r}" for s in ("flat_ps", "allreduce") for r in ("5 Gbit/s", "100 Gbit/s")
+    }
+    fast = next(line for line in found.lines if line.label == "flat_ps, nic 100 Gbit/s")
+    assert [d.row["examples_per_second"] for d in fast.dots] == [10.0, 20.0, 80.0]
+    (nic,) = found.free
+    assert nic.numbers == (5.0, 100.0)
+    assert nic.unit == "Gbit/s"
+    assert found.best[0][1]["examples_per_second"] == 80.0
+    assert "flat_ps is the fastest of 12 points" in found.headline
+    assert (
+        "flat_ps, nic 5 Gbit/s: cores of trainer up to trainers 2, "
+        "NIC receive of dense_server from 8 on" in found.changes
+    )
+    assert "allreduce, nic 100 Gbit/s: cores of trainer throughout" in found.changes
+
+
+def test_axes_that_follow_from_another_have_no_lines(tmp_path: Path) -> None:
+    points = [
+        ({"roles.trainers": n, "roles.dense_servers": n // 2}, {"examples_per_second": 5.0 * n})
+        for n in (2, 4, 8)
+    ]
+    found = sweep(tmp_path, points)
+    assert found.free == []
+    (line,) = found.lines
+    assert [d.value for d in line.dots] == [2, 4, 8]
+    assert set(draw(found)) == {"scaling", "binding"}
+
+
+def test_repeats_count_by_their_median(tmp_path: Path) -> None:
+    points = [
+        ({"roles.trainers": n, "seed": s}, {"examples_per_second": 10.0 * n + s, "seed": s})
+        for n in (1, 2)
+        for s in (1, 2, 9)
+    ]
+    found = sweep(tmp_path, points)
+    (line,) = found.lines
+    assert [d.row["examples_per_second"] for d in line.dots] == [12.0, 22.0]
+
+
+def test_more_values_than_lines_leave_the_best(tmp_path: Path) -> None:
+    points = [
+        ({"roles.trainers": n, "training.batch_size": b}, {"examples_per_second": 1.0 * n * b})
+        for n in (1, 2)
+        for b in range(10, 20)
+    ]
+    found = sweep(tmp_path, points)
+    assert found.x is not None
+    assert found.x.key == "roles.trainers"
+    (line,) = found.lines
+    assert [d.row["examples_per_second"] for d in line.dots] == [19.0, 38.0]
+    assert [a.key for a in found.best_of] == ["training.batch_size"]
+    assert any("best value of batch size" in note for note in notes(found))
+
+
+def test_points_without_a_figure(tmp_path: Path) -> None:
+    gone = {"status": "does not fit", "message": "trainer[0] needs 9 GiB", "bottleneck": None}
+    points: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"roles.trainers": 1}, {"examples_per_second": 4.0}),
+        ({"roles.trainers": 2}, gone),
+    ]
+    found = sweep(tmp_path, points)
+    (line,) = found.lines
+    assert line.missing == (2,)
+    assert "1 points have no figure" in notes(found)[0]
+    assert found.document()["not_fitting"][0]["message"] == "trainer[0] needs 9 GiB"
+    nothing = sweep(tmp_path / "b", [({"roles.trainers": 1}, gone), ({"roles.trainers": 2}, gone)])
+    assert nothing.headline == "No point has a throughput"
+    assert draw(nothing) == {}
+    write_sweep_report(tmp_path / "b" / "made-sweep", tmp_path / "report")
+
+
+def test_names_only(tmp_path: Path) -> None:
+    """Two settings of names: a map, but no line."""
+    points = [
+        ({"model": m, "strategy.mode": s}, {"examples_per_second": e})
+        for m, s, e in (("a", "x", 1.0), ("a", "y", 2.0), ("b", "x", 3.0), ("b", "y", 4.0))
+    ]
+    found = sweep(tmp_path, points)
+    assert found.x is None
+    assert found.lines == []
+    assert set(draw(found)) == {"map"}
+
+
+def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
+    first, second = (draw(scaling(tmp_path / n)) for n in ("a", "b"))
+    assert {k: (p.svg, p.png) for k, p in first.items()} == {
+        k: (p.svg, p.png) for k, p in second.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "expected"),
+    [
+        ("NIC receive of dense_server[12]", "NIC receive of dense_server"),
+        ("latency: no resource is saturated; the busiest, cores of trainer[3], ...", "latency"),
+        ("computation in each training loop (80% of an iteration): no", "computation in each"),
+    ],
+)
+def test_what_binds_without_its_number(bottleneck: str, expected: str) -> None:
+    assert binding({"bottleneck": bottleneck}).startswith(expected)
+    assert "[" not in binding({"bottleneck": bottleneck})
+
+
+def test_outside_text_is_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    found = sweep(tmp_path, [({"data.path": evil}, {"examples_per_second": 1.0, "profile": evil}),
+                             ({"data.path": "b"}, {"examples_per_second": 2.0})])  # fmt: skip
+    made = write_sweep_report(found.record.path, tmp_path / "report")
+    assert "<script" not in made.page.read_text(encoding="utf-8")
+
+
+def test_damaged_sweeps_are_one_sentence(tmp_path: Path) -> None:
+    path = scaling(tmp_path).record.path
+    assert find_sweep([path]) == path
+    (path / "sweep.parquet").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"damaged sweep.*sweep\.parquet"):
+        read_sweep(path)
+    (path / "sweep.json").write_text("{")
+    with pytest.raises(UserError, match="damaged sweep"):
+        read_sweep(path)
+    (path / "sweep.json").write_text('{"format": 99}')
+    with pytest.raises(UserError, match="format 99"):
+        read_sweep(path)
+
+
+def test_terminal(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    shown = Console(file=io.StringIO(), width=200)
+    print_sweep(scaling(tmp_path).record, shown)
+    printed = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "flat_ps is the fastest of 12 points" in printed
+    assert printed.count("cores of trainer") >= 9
+
+
+SUMMARY = {
+    "examples_per_second": 100.0,
+    "facts": {
+        "elasticities": {"cores": 0.09, "nic": 0.02, "costs.call": -0.03, "dense_servers": 0.4},
+        "elasticity_errors": {"cores": 0.01, "nic": 0.015, "costs.call": 0.0, "dense_servers": 0.1},
+        "calibration_ci95": [90.0, 112.0],
+        "what_if": {"step": 0.1},
+    },
+}
+
+
+def test_what_if_says_what_is_surer_than_its_error() -> None:
+    assert [name for name, _, _ in telling(SUMMARY)] == ["cores", "costs.call", "dense_servers"]
+    first, second = sentences(SUMMARY)
+    assert first == (
+        "10 % more of one of them changes the throughput by: cores +9.0 %, price of call −3.0 %"
+    )
+    assert second == "With one more dense server +40.0 %"
+    assert calibration(SUMMARY) == "± 11.0 %"
+    assert what_if_figure(SUMMARY, "w", "flat_ps") is not None
+
+
+def test_what_if_that_was_not_asked() -> None:
+    assert sentences({"facts": {}}) == []
+    assert what_if_figure({}, "w", "x") is None
+    assert calibration({"examples_per_second": 5.0, "facts": {"calibration_ci95": None}}) == "–"

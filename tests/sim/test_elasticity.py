@@ -1,0 +1,134 @@
+"""What 10 % more changes: the design, and answers that can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+
+from recsim_train.config.cluster import Cluster, Costs, Price
+from recsim_train.data.counts import counts_for
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
+from recsim_train.sim.run import simulate
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+
+
+@pytest.mark.parametrize("columns", [1, 11, 12, 19, 20, 23, 24, 31, 43, 47, 59])
+def test_the_design_is_orthogonal_and_balanced(columns: int) -> None:
+    design = plackett_burman(columns)
+    runs = len(design)
+    assert design.shape == (runs, runs - 1)
+    assert runs > columns
+    assert set(np.unique(design)) == {-1.0, 1.0}
+    assert (design.sum(axis=0) == 0).all()
+    assert (design.T @ design == runs * np.eye(runs - 1)).all()
+
+
+def test_scaling_changes_what_it_names_and_nothing_else(clusters: Clusters) -> None:
+    cluster = clusters()
+    assert scaled(cluster, {}) == cluster
+    more = scaled(cluster, {"nic": 1.1, "costs.call": 2.0})
+    assert more.hosts["default"].nic == pytest.approx(1.1 * cluster.hosts["default"].nic)
+    assert more.hosts["default"].cores == cluster.hosts["default"].cores
+    assert more.costs.call.value == 2.0 * cluster.costs.call.value
+    assert more.network.latency == cluster.network.latency
+    assert scaled(cluster, {"latency": 3.0}).network.latency == 3.0 * cluster.network.latency
+
+
+def answers(plan: Plan, cluster: Cluster) -> Elasticities:
+    return elasticities(plan, cluster, counts_for(plan), 6)
+
+
+def priced_at(seconds: float, uncertainty: str = "0 %") -> Price:
+    return Price.model_validate({"value": f"{seconds!r} s", "uncertainty": uncertainty})
+
+
+def priced(cluster: Cluster, **values: float) -> Cluster:
+    """A cluster on which nothing costs anything but what is named."""
+    costs = Costs(**{n: priced_at(values.get(n, 0.0)) for n in Costs.model_fields})
+    network = cluster.network.model_copy(update={"latency": values.get("latency", 0.0)})
+    return cluster.model_copy(update={"costs": costs, "network": network})
+
+
+def test_one_price_decides_all(plans: Plans, clusters: Clusters) -> None:
+    """A single process that only multiplies: its throughput is 1 / price."""
+    found = answers(plans(), priced(clusters(), gemm_flop=1e-9))
+    assert found.changes["costs.gemm_flop"] == pytest.approx(1 / (1 + STEP) - 1)
+    others = {name: c for name, c in found.changes.items() if name != "costs.gemm_flop"}
+    assert set(others) == {"cores", "nic"}
+    assert all(abs(change) < 1e-9 for change in others.values())
+    assert found.errors["costs.gemm_flop"] < 1e-9
+    assert found.runs == 1 + 12
+
+
+def test_prices_share_the_time(plans: Plans, clusters: Clusters) -> None:
+    """Two prices that each make some of the time: their slopes are their shares of it."""
+    plan = plans()
+    alone = {
+        name: simulate(plan, priced(clusters(), **{name: value})).iterations[-1]
+        for name, value in (("gemm_flop", 1e-9), ("effect", 1e-4))
+    }
+    seconds = {name: i.end - i.start for name, i in alone.items()}
+    whole = sum(seconds.values())
+    found = answers(plan, priced(clusters(), gemm_flop=1e-9, effect=1e-4))
+    for name, part in seconds.items():
+        slope = log(1 + found.changes[f"costs.{name}"]) / log(1 + STEP)
+        assert slope == pytest.approx(-part / whole, abs=0.01)
+
+
+def test_the_network_binds(plans: Plans, clusters: Clusters) -> None:
+    """Nothing but bytes takes time: the throughput follows the network's rate."""
+    plan = plans(roles={"trainers": 2, "embedding_servers": 1, "dense_servers": 1})
+    found = answers(plan, priced(clusters()))
+    assert found.changes["nic"] == pytest.approx(STEP, abs=0.01)
+    assert found.changes["cores"] == pytest.approx(0.0, abs=3 * found.errors["cores"] + 1e-9)
+    assert found.changes["dense_servers"] >= -1e-6  # one more can only help here
+    assert not found.uncertain
+
+
+def test_cores_bind(plans: Plans, clusters: Clusters) -> None:
+    """Eight busy processes on two cores: the throughput follows the cores."""
+    cluster = priced(clusters(colocate=True, cores=2), gemm_flop=1e-8)
+    found = answers(plans("allreduce", roles={"trainers": 8}), cluster)
+    assert found.changes["cores"] == pytest.approx(STEP, abs=0.01)
+
+
+def test_errors_of_prices_carry_to_the_throughput(plans: Plans, clusters: Clusters) -> None:
+    """The only price is 5 % unsure, so the throughput is too."""
+    cluster = priced(clusters(), gemm_flop=1e-9)
+    unsure = priced_at(1e-9, "5 %")
+    costs = cluster.costs.model_copy(update={"gemm_flop": unsure})
+    plan = plans()
+    found = answers(plan, cluster.model_copy(update={"costs": costs}))
+    assert found.uncertainty == pytest.approx(0.05)
+    low, high = found.interval(1000.0)
+    assert (low, high) == pytest.approx((1000 * exp(-1.96 * 0.05), 1000 * exp(1.96 * 0.05)))
+    both = costs.model_copy(update={"effect": priced_at(1e-4, "10 %")})
+    found = answers(plan, cluster.model_copy(update={"costs": both}))
+    parts = [
+        log(1 + found.changes[f"costs.{n}"]) / log(1 + STEP) * u
+        for n, u in (("gemm_flop", 0.05), ("effect", 0.1))
+    ]
+    assert found.uncertainty == pytest.approx(sqrt(sum(p * p for p in parts)), rel=0.01)
+
+
+def test_asked_for_in_the_experiment_and_the_same_every_time(
+    plans: Plans, clusters: Clusters
+) -> None:
+    cluster = clusters()
+    plain = simulate(plans(), cluster)
+    assert "elasticities" not in plain.facts
+    plan = plans(simulation={"what_if_steps": 4})
+    first, second = (simulate(plan, cluster) for _ in range(2))
+    assert first.facts == second.facts
+    assert first.iterations == plain.iterations  # asking changes no answer
+    assert isinstance(first.facts["elasticities"], dict)
+    what_if = first.facts["what_if"]
+    assert isinstance(what_if, dict)
+    assert what_if["runs"] > 12
+    assert what_if["cost"] > 0
