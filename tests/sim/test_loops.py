@@ -13,6 +13,8 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
+from recsim_train.config.experiment import Recovery
+from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.blame import DeadlockError, StrategyError
 from recsim_train.sim.jitter import Jitter
@@ -180,6 +182,17 @@ def test_a_deadlock_names_who_waits_for_what_and_where(run: Callable[..., Any]) 
     assert rows[0].endswith(line_of(Stuck, "await AllReduce"))
     assert "1 of 2 members arrived" in text
     assert isinstance(caught.value, RunFailed)
+
+
+def test_a_deadlock_is_found_although_hosts_go_on_failing(
+    plans: Plans, clusters: Clusters, fake_counts: Any, registered: Any
+) -> None:
+    registered(Stuck)
+    recovery = Recovery(policy="continue_without")
+    plan = plans("stuck", roles={"trainers": 2}, recovery=recovery)
+    failing = clusters(failures=Failures.model_validate({"mtbf": "5 ms", "restart": "1 ms"}))
+    with pytest.raises(DeadlockError, match="1 of 2 members arrived"):
+        simulate(plan, failing, counts=fake_counts(plan))
 
 
 def test_an_exception_names_the_loop_and_the_line(run: Callable[..., Any]) -> None:
