@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import text, what_if
+from recsim_train.report import anatomy, text, what_if
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison, Findings
@@ -120,7 +120,8 @@ def _limits(c: Comparison) -> list[str]:
     """What binds the prediction, and what nothing can beat."""
     bottleneck, bound = c.simulated.summary.get("bottleneck"), c.simulated.summary.get("bound_eps")
     found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
-    if bound:
+    found += [f"{sentence}." for sentence in anatomy.sentences(c.simulated.summary)]
+    if bound and not anatomy.bounds(c.simulated.summary):
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
     found += [f"{sentence}." for sentence in what_if.sentences(c.simulated.summary)]
     found += [f"{sentence}." for sentence in c.compression]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from recsim_train.report import text, what_if
+from recsim_train.report import anatomy, text, what_if
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
@@ -43,6 +43,8 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         if c.why:
             lines += [f"## Why: {plain(c.label)}", ""]
             lines += [f"- {plain(sentence)}" for sentence in c.why.sentences] + [""]
+        if said := anatomy.sentences(c.simulated.summary):
+            lines += [f"## Bounds: {plain(c.label)}", "", *(f"- {plain(s)}." for s in said), ""]
         if said := what_if.sentences(c.simulated.summary):
             lines += [f"## What if: {plain(c.label)}", "", *(f"- {plain(s)}." for s in said), ""]
         if c.compression:

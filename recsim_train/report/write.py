@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.report import figures, text
+from recsim_train.report import anatomy, figures, text
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
 from recsim_train.report.drawing import Picture
@@ -108,10 +108,10 @@ def draw(findings: Findings) -> dict[str, Picture]:
         for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1)
         if u.record.world == "simulated"
     }
-    drawn = [
-        what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id)
-        for number, record in alone.items()
-    ]
+    drawn: list[Picture | None] = []
+    for number, record in alone.items():
+        drawn += anatomy.pictures(record.summary, f"alone-{number}", record.run_id)
+        drawn.append(what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id))
     if not comparisons:
         return {picture.name: picture for picture in drawn if picture is not None}
     drawn += [
@@ -122,6 +122,7 @@ def draw(findings: Findings) -> dict[str, Picture]:
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
+        drawn += anatomy.pictures(c.simulated.summary, str(number), c.label)
         drawn.append(what_if_figure(c.simulated.summary, f"what-if-{number}", c.label))
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}

@@ -122,6 +122,8 @@ class Machines:
                 continue
             process = self._process(instance, places[instance], shared)
             self.processes[instance] = process
+            if kernel.fluid.ideal:
+                continue  # nothing is shared, so that nobody's copies are felt
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
             elif instance.role == "reader" and working:
