@@ -1,0 +1,176 @@
+"""All experiments that are shipped: no prediction beats its bounds, and inputs count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.cli import common
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.sim import run
+from recsim_train.sim.job import Job
+from recsim_train.sim.memory import check_memory
+from recsim_train.trace.record import Outcome
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+CLAIMS = sorted((ROOT / "experiments/claims").glob("*.yaml"))
+SHORT = ["training.steps=10", "training.warmup_steps=2", "simulation.what_if_steps=0"]
+CHANCE = 0.02
+"""By how much a short run with stragglers may be faster than loops without them."""
+
+
+@pytest.fixture(autouse=True)
+def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the loops of each simulated run would do alone, as it is found out: the explanation
+    raises that bound to what was seen."""
+    found: list[float] = []
+    original = Job._alone
+
+    def noting(self: Job, steps: int) -> float:
+        found.append(original(self, steps))
+        return found[-1]
+
+    monkeypatch.setattr(Job, "_alone", noting)
+    return found
+
+
+def check(plan: Plan, cluster: Cluster, alone: list[float]) -> None:
+    check_memory(plan, cluster)
+    alone.clear()
+    outcome = run.simulate(plan, cluster)
+    assert outcome.speed is not None
+    rate = outcome.speed.examples_per_second
+    assert rate is not None
+    assert rate > 0.0
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert len(bounds) > 1
+    for resource, bound in bounds.items():
+        assert rate <= bound * (1.0 + 1e-9), f"{plan.strategy}: {resource}"
+    assert outcome.bound_eps == min(bounds.values())
+    assert rate <= alone[0] * (1.0 + CHANCE), f"{plan.strategy}: loops alone"
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_no_prediction_beats_its_bounds(path: Path, alone: list[float]) -> None:
+    loaded = common.load_points(path, SHORT, None)[-1]
+    cluster = common.profile(loaded, None)
+    for plan in common.plans(loaded):
+        check(plan, cluster, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
+def test_no_prediction_of_a_claim_beats_its_bounds(path: Path, alone: list[float]) -> None:
+    claim = common.load(path, SHORT, None).claim
+    assert claim is not None
+    for sets in claim.variants.values():
+        chosen = [*claim.common, *sets, *SHORT]
+        loaded = common.load(path, chosen, None)
+        cluster = common.profile(loaded, None)
+        for plan in common.plans(loaded):
+            check(plan, cluster, alone)
+
+
+BASE = """
+name: base
+model: {preset: criteo-kaggle, max_rows: 20_000}
+data: {eval_rows: 0}
+roles: {trainers: 4, embedding_servers: 2, dense_servers: 2}
+training: {batch_size: 128, threads: 2, steps: 30, warmup_steps: 3}
+strategy: {kind: flat_ps}
+cluster: paper-20core-25gbit
+simulation: {what_if_steps: 0}
+"""
+SERVED = ["cluster.hosts.dense_server={cores: 20, memory: 256 GiB, nic: 500 Mbit/s}"]
+"""The dense servers' NICs bind."""
+FEW_CORES = ["cluster.hosts.default.cores=1"]
+"""The trainers' cores bind."""
+
+# (what binds, what is changed, whether the throughput rises, falls, or only changes)
+INPUTS: list[tuple[str, list[str], str, int]] = [
+    ("free", [], "cluster.costs.gemm_flop.value=30 ps", -1),
+    ("free", [], "cluster.costs.message.value=400 us", -1),
+    ("free", [], "cluster.costs.gather_row.value=1 us", -1),
+    ("free", [], "cluster.costs.scatter_row.value=1 us", -1),
+    ("free", [], "cluster.costs.effect.value=1 ms", -1),
+    ("free", [], "cluster.costs.request.value=1 ms", -1),
+    ("free", [], "cluster.costs.stream_byte.value=200 ps", -1),
+    ("free", [], "cluster.network.latency=2 ms", -1),
+    ("free", [], "cluster.network.connection_cap=100 Mbit/s", -1),
+    ("free", [], "cluster.jitter=0.5", 0),
+    ("free", [], "cluster.contention=0.3", 0),
+    ("free", [], "training.batch_size=256", +1),
+    ("free", [], "training.threads=3", +1),
+    ("free", [], "training.dense_optimizer=adagrad", -1),
+    ("free", [], "roles.trainers=6", +1),
+    ("free", [], "roles.readers=1", 0),
+    ("free", [], "model.embedding_dim=32", 0),
+    ("free", [], "model.top_mlp=[1024, 1024, 256, 1]", -1),
+    ("free", [], "model.dtype=float64", -1),
+    ("free", [], "strategy.pooling=worker", 0),
+    ("free", [], "strategy.mode=easgd", 0),
+    ("free", [], "placement.cost=bytes", 0),
+    ("free", [], "seed=2", 0),
+    ("served", SERVED, "cluster.hosts.dense_server.nic=1 Gbit/s", +1),
+    ("served", SERVED, "cluster.network.efficiency=0.5", -1),
+    ("served", SERVED, "roles.dense_servers=4", +1),
+    ("served", SERVED, "roles.dense_servers=1", -1),
+    ("cores", FEW_CORES, "cluster.hosts.default.cores=2", +1),
+    ("cores", FEW_CORES, "cluster.costs.gemm_flop.value=30 ps", -1),
+]
+
+
+def predicted(folder: Path, sets: list[str]) -> Outcome:
+    path = folder / "base.yaml"
+    path.write_text(BASE, encoding="utf-8")
+    loaded = common.load(path, sets, None)
+    (plan,) = common.plans(loaded)
+    return run.simulate(plan, common.profile(loaded, None))
+
+
+def rate_of(outcome: Outcome) -> float:
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    return outcome.speed.examples_per_second
+
+
+@pytest.fixture(scope="module")
+def rates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    folder = tmp_path_factory.mktemp("base")
+    settings: dict[str, list[str]] = {"free": [], "served": SERVED, "cores": FEW_CORES}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(ROOT)
+        return {name: rate_of(predicted(folder, sets)) for name, sets in settings.items()}
+
+
+@pytest.mark.parametrize(("name", "sets", "change", "sign"), INPUTS, ids=str)
+def test_every_input_counts(
+    name: str, sets: list[str], change: str, sign: int, rates: dict[str, float], tmp_path: Path
+) -> None:
+    rate = rate_of(predicted(tmp_path, [*sets, change]))
+    if sign > 0:
+        assert rate > 1.02 * rates[name]
+    elif sign < 0:
+        assert rate < rates[name]
+    else:
+        assert rate != rates[name]
+
+
+def test_what_should_not_matter_does_not(rates: dict[str, float], tmp_path: Path) -> None:
+    same: list[Any] = [
+        "execution.timeout=90 s",
+        "cluster.hosts.default.memory=512 GiB",
+        "training.dense_lr=0.9",
+    ]
+    assert rate_of(predicted(tmp_path, same)) == rates["free"]
