@@ -108,8 +108,8 @@ def notes(findings: SweepFindings) -> Sequence[str]:
         )
     if len(findings.strategies) > 1:
         said.append(
-            "Throughput only: how much strategies learn from an example differs, and is measured by "
-            "real runs."
+            "Throughput only: how much a strategy learns from an example differs, and only real runs "
+            "measure it."
         )
     if findings.best_of:
         names = ", ".join(a.label for a in findings.best_of)
