@@ -108,7 +108,7 @@ def notes(findings: SweepFindings) -> Sequence[str]:
         )
     if len(findings.strategies) > 1:
         said.append(
-            "Throughput only: how much a strategy learns from an example differs, and only real runs "
+            "Throughput only: what a strategy learns from an example differs, and only real runs "
             "measure it."
         )
     if findings.best_of:
