@@ -10,6 +10,8 @@ TERMS = {
     "counted step": "One iteration of every training loop after the warm-up. Rates, times and "
     "bytes are of counted steps only.",
     "signed error": "Predicted / measured − 1. Positive: the prediction is too fast.",
+    "from calibration": "What the calibration's own errors make of the predicted throughput: half "
+    "of the 95 % interval that follows from them. It does not contain the model's error.",
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
     "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
     "windows of the run).",

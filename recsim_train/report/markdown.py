@@ -62,14 +62,15 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
 
 def _table(findings: Findings) -> list[str]:
     rows = [
-        "| strategy | predicted examples/s | measured examples/s | signed error | spread "
-        "| predicted bytes/step | measured bytes/step |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| strategy | predicted examples/s | from calibration | measured examples/s | signed error "
+        "| spread | predicted bytes/step | measured bytes/step |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for c in findings.comparisons:
         spread = f"± {text.percent(c.measured_spread)}" if c.measured_spread is not None else "–"
         rows.append(
-            f"| {plain(c.label)} | {c.predicted_eps:,.0f} | {c.measured_eps:,.0f} "
+            f"| {plain(c.label)} | {c.predicted_eps:,.0f} "
+            f"| {what_if.calibration(c.simulated.summary)} | {c.measured_eps:,.0f} "
             f"| {text.percent(c.signed_error, signed=True)} | {spread} "
             f"| {text.exact(sum(b.predicted for b in c.payload))} "
             f"| {text.exact(sum(b.measured for b in c.payload))} |"

@@ -106,6 +106,11 @@ def notes(findings: SweepFindings) -> Sequence[str]:
             f"{len(findings.without)} points have no figure; the first "
             f"({first['status']}): {(why or [''])[0]}."
         )
+    if len(findings.strategies) > 1:
+        said.append(
+            "Throughput only: what a strategy learns from an example differs, and only real runs "
+            "measure it."
+        )
     if findings.best_of:
         names = ", ".join(a.label for a in findings.best_of)
         said.append(f"Lines and maps show the best value of {names} at each place.")

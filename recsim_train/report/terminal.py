@@ -125,7 +125,8 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
     if findings.comparisons:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("strategy", overflow="fold")
-        for name in ("predicted/s", "measured/s", "error", "spread", "bytes predicted", "measured"):
+        heads = ("predicted/s", "from calibration", "measured/s", "error", "spread")
+        for name in (*heads, "bytes predicted", "measured"):
             table.add_column(name, justify="right")
         for c in findings.comparisons:
             spread = (
@@ -135,6 +136,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             table.add_row(
                 escape(c.label),
                 text.exact(round(c.predicted_eps)),
+                what_if.calibration(c.simulated.summary),
                 text.exact(round(c.measured_eps)),
                 text.percent(c.signed_error, signed=True),
                 spread,

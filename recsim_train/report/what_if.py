@@ -18,8 +18,8 @@ from recsim_train.report.drawing import (
     style,
 )
 
-SURE = 2.0
-"""A change counts from this many standard errors on."""
+SURE = 3.0
+"""A change counts from this many standard errors on: some twenty are looked at side by side."""
 WORTH_SAYING = 0.001
 """Changes of the throughput below this share are none."""
 SERVERS = {
@@ -79,7 +79,7 @@ def calibration(summary: Mapping[str, Any]) -> str:
 
 
 def what_if_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
-    """Bars of the changes with two standard errors; None where there is nothing to show."""
+    """Bars of the changes with three standard errors; None where there is nothing to show."""
     found = telling(summary)[:14]
     if not found:
         return None

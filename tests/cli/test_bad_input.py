@@ -113,6 +113,24 @@ def test_known_before_starting(name: str, folder: Path) -> None:
     assert not list(folder.glob("runs/*"))
 
 
+def test_a_dry_run_says_whether_it_fits(folder: Path) -> None:
+    words = ["simulate", "small.yaml", "--dry-run", "--cluster", REFERENCE]
+    done = command(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "memory: fits: " in done.stdout
+    large = ["--set", "model.tables={count: 26, rows: 50000000}",
+             "--set", "cluster.colocate=false"]  # fmt: skip
+    done = command(*words, *large, cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert "trainer[0]" in done.stdout  # the plan is there nevertheless
+    assert "memory: does not fit: embedding_server[0] needs" in done.stdout
+    assert "embedding servers would be enough" in done.stderr
+    done = command(*words, *large, "--json", cwd=folder)
+    memory = json.loads(done.stdout)["plans"][0]["memory"]
+    assert memory["fits"] is False
+    assert memory["smallest_servers"]["embedding_server"] > 1
+
+
 def test_a_truncated_gzip_is_found_in_the_middle(folder: Path) -> None:
     assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
     packed = gzip.compress((folder / "small.tsv").read_bytes())
