@@ -26,7 +26,12 @@ SERVERS = {
     "embedding_servers": "one more embedding server",
     "dense_servers": "one more dense server",
 }
-_WORDS = {"cores": "cores", "nic": "network rate", "latency": "latency"}
+_WORDS = {
+    "cores": "cores",
+    "nic": "network rate",
+    "uplink": "rate of the racks' uplinks",
+    "latency": "latency",
+}
 
 
 def name_of(resource: str) -> str:

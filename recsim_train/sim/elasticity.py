@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from recsim_train.config.cluster import Cluster, Costs, Host, Price
 from recsim_train.config.errors import UserError
+from recsim_train.config.topology import MixedHosts
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.build import build_plan
@@ -50,7 +51,8 @@ class Elasticities:
     """Answers of the throughput."""
 
     changes: dict[str, float]
-    """Relative change of examples per second if this were `STEP` more: "cores", "nic", "latency",
+    """Relative change of examples per second if this were `STEP` more: "cores", "nic", "uplink"
+    (where there are racks), "latency",
     "costs.NAME" for the prices in use; "embedding_servers", "dense_servers": one server more."""
     errors: dict[str, float]
     """Standard error of each."""
@@ -181,7 +183,8 @@ def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
         if name in used and getattr(cluster.costs, name).value > 0.0
     ]
     latency = ["latency"] if cluster.network.latency > 0.0 else []
-    return ["cores", "nic", *latency, *prices]
+    uplink = ["uplink"] if cluster.topology is not None else []
+    return ["cores", "nic", *uplink, *latency, *prices]
 
 
 def _uncertainty(costs: Costs, slopes: Mapping[str, float], error: float) -> float:
@@ -252,6 +255,26 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         nic = given.nic * factors.get("nic", 1.0)
         return given.model_copy(update={"cores": cores, "nic": nic})
 
+    def hosts_that_differ(given: MixedHosts) -> MixedHosts:
+        more = {
+            name: value * factors.get(name, 1.0)
+            for name in ("cores", "nic")
+            if (value := getattr(given, name)) is not None
+        }
+        return given.model_copy(update=more)
+
+    mixed = cluster.mixed
+    if mixed is not None:
+        mixed = {role: tuple(map(hosts_that_differ, hosts)) for role, hosts in mixed.items()}
+    topology = cluster.topology
+    if topology is not None:
+        uplink, over = topology.uplink, topology.oversubscription
+        faster = factors.get("uplink", 1.0)
+        if uplink is not None:
+            uplink *= faster
+        if over is not None:  # against NICs that change, too
+            over *= factors.get("nic", 1.0) / faster
+        topology = topology.model_copy(update={"uplink": uplink, "oversubscription": over})
     cap = cluster.network.connection_cap
     network = {
         "latency": cluster.network.latency * factors.get("latency", 1.0),
@@ -267,6 +290,8 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
             "hosts": _each(cluster.hosts, host),
             "network": cluster.network.model_copy(update=network),
             "costs": cluster.costs.model_copy(update=costs),
+            "mixed": mixed,
+            "topology": topology,
         }
     )
 

@@ -132,3 +132,18 @@ def test_asked_for_in_the_experiment_and_the_same_every_time(
     assert isinstance(what_if, dict)
     assert what_if["runs"] > 12
     assert what_if["cost"] > 0
+
+
+def test_uplinks_and_hosts_that_differ_are_asked_too(plans: Plans, clusters: Clusters) -> None:
+    topology = {"racks": 2, "oversubscription": 40.0, "arrange": "spread"}
+    mixed = {"trainer": ({"count": 1, "nic": "5 Gbit/s"}, {})}
+    cluster = clusters(topology=topology, mixed=mixed, jitter=0.0)
+    plan = plans(roles={"trainers": 4, "embedding_servers": 2, "dense_servers": 2})
+    changes = elasticities(plan, cluster, counts_for(plan), steps=5).changes
+    assert changes["uplink"] > 0.01
+    wider = scaled(cluster, {"nic": 2.0})
+    assert wider.mixed is not None
+    assert wider.mixed["trainer"][0].nic == 2 * 5e9 / 8
+    assert wider.mixed["trainer"][1].nic is None
+    assert wider.topology is not None
+    assert wider.topology.oversubscription == 80.0  # the uplink itself stays
