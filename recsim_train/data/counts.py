@@ -24,7 +24,7 @@ from recsim_train.workload.shape import mean_ids
 
 _EXACT_IDS = 200_000_000
 """Ids that are counted exactly at most; about the work of half a minute."""
-_EXACT_IDS_FOLDED = 10_000_000
+_EXACT_IDS_FOLDED = 5_000_000
 """The same where trainers stand for others: their batches do, too."""
 _EXACT_ENTRIES = 4_000_000
 """(Batch, shard) pairs whose counts are kept at most: 48 MB."""
