@@ -12,6 +12,7 @@ from recsim_train.sim.fluid_layout import (
     C_AGE,
     C_DIRTY,
     C_FIRST,
+    C_KEEP,
     C_LAST,
     C_NEXT,
     C_SIZE,
@@ -57,7 +58,7 @@ def _dirty_cell(i: Ints, cell: int) -> None:
 
 
 @compiled
-def _new_cell(i: Ints, first: int) -> int:
+def _new_cell(f: Floats, i: Ints, first: int) -> int:
     """A cell of one resource so far."""
     cell: int = i[FREE_CELL]
     i[FREE_CELL] = i[cell + C_NEXT]
@@ -65,6 +66,7 @@ def _new_cell(i: Ints, first: int) -> int:
     i[cell + C_SIZE] = 1
     i[cell + C_AGE] = 0
     i[cell + C_DIRTY] = 0
+    f[cell + C_KEEP] = 0.0
     i[first + R_CELL] = cell
     i[first + R_NEXT] = 0
     return cell
@@ -86,6 +88,7 @@ def _join(f: Floats, i: Ints, a: int, b: int) -> int:
     i[a + C_LAST] = i[b + C_LAST]
     i[a + C_SIZE] += i[b + C_SIZE]
     i[b + C_FIRST] = 0
+    f[a + C_KEEP] = 0.0
     cancel_due(f, i, b)
     _dirty_cell(i, b)  # where it is found and freed
     return a
@@ -111,7 +114,7 @@ def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
         if i[resource + R_MARK] == mark:
             continue
         i[resource + R_MARK] = mark
-        made = _new_cell(i, resource)
+        made = _new_cell(f, i, resource)
         while resource:  # the chain grows while it is walked
             users = i[resource + R_USERS]
             for user in range(users, users + 2 * i[resource + R_COUNT], 2):
@@ -143,7 +146,7 @@ def _contention(f: Floats, i: Ints) -> None:
         if full != (i[resource + R_CONTENDED] == 1):
             i[resource + R_CONTENDED] = 1 if full else 0
             if full:
-                _dirty_cell(i, _new_cell(i, resource))
+                _dirty_cell(i, _new_cell(f, i, resource))
             else:
                 i[i[resource + R_CELL] + C_AGE] = 1 << 40  # it no longer hangs together
                 _dirty_cell(i, i[resource + R_CELL])

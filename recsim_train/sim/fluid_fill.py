@@ -14,6 +14,7 @@ from recsim_train.sim.fluid_heaps import cancel_due, drop, heapify, set_due, sif
 from recsim_train.sim.fluid_layout import (
     A_FINISH,
     C_FIRST,
+    C_KEEP,
     DIGITS,
     DIRTY_KINDS,
     K_AT,
@@ -57,6 +58,11 @@ from recsim_train.sim.fluid_layout import (
     U,
     compiled,
 )
+
+KEPT = 1.0 - 1e-9
+"""Levels closer than this are one."""
+STAYS = -1
+"""Of rising kinds: the resource stays as the last solution has it."""
 
 # ---------------------------------------------------------------- clocks
 
@@ -175,6 +181,9 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
     size = 0
     resource = i[cell + C_FIRST]
     while resource:
+        if i[resource + R_RISING] == STAYS:  # all its users stay, too
+            resource = i[resource + R_NEXT]
+            continue
         lowest = inf
         users = i[resource + R_USERS]
         for at in range(users, users + 2 * i[resource + R_COUNT], 2):
@@ -192,8 +201,53 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
 
 
 @compiled
+def _keep(f: Floats, i: Ints, cell: int, keep: float) -> None:
+    """Mark the resources that were full below a level up to which nothing has changed.
+
+    Up to there the filling is the same as the last time. An activity that is gone had risen at
+    least as far, so that none of its resources was full before; one that has come fills none of its
+    resources before that one's capacity over all its users' pull.
+    """
+    resource = i[U(cell + C_FIRST)]
+    while resource:
+        full = i[U(resource + R_HELD)] > 0 and f[U(resource + R_LEVEL)] < keep
+        i[U(resource + R_RISING)] = STAYS if full else 0
+        resource = i[U(resource + R_NEXT)]
+
+
+@compiled
+def _resume(f: Floats, i: Ints, resource: int, keep: float, mark: int) -> float:
+    """What is left of a resource at a level, and who still rises; returns their lowest cap."""
+    left, pull, rising = f[U(resource + R_CAPACITY)], 0.0, 0
+    lowest: float = f[U(resource + R_CAP_LOW)]
+    search = lowest < keep
+    if search:
+        lowest = inf
+    users = i[U(resource + R_USERS)]
+    for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
+        kind = i[U(at)]
+        mine = f[U(i[U(at + 1)] + 1)]
+        holder = i[U(kind + K_AT)]
+        if holder and i[U(holder + R_RISING)] == STAYS:
+            i[U(kind + K_FROZEN)] = mark
+            left -= mine * f[U(holder + R_LEVEL)]
+        elif holder == 0 and f[U(kind + K_RATE)] > 0.0 and f[U(kind + K_LEVEL)] < keep:
+            i[U(kind + K_FROZEN)] = mark
+            left -= mine * f[U(kind + K_LEVEL)]
+        else:
+            pull += mine
+            rising += 1
+            if search:
+                lowest = min(lowest, f[U(kind + K_LEVEL)])
+    f[U(resource + R_LEFT)] = left
+    f[U(resource + R_PULL)] = pull
+    i[U(resource + R_RISING)] = rising
+    return lowest
+
+
+@compiled
 def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Progressive filling of a cell.
+    """Progressive filling of a cell, from the level up to which the last solution still holds.
 
     What a resource offers to those that still rise only grows while others stop, so an old figure
     is a lower bound, and only the smallest has to be worked out anew.
@@ -202,22 +256,30 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
     mark = i[U(MARK)]
     base, resources = i[U(SCRATCH)], 0
     lowest_cap = inf
+    keep = f[U(cell + C_KEEP)] * KEPT
+    level = 0.0
+    if 0.0 < keep < inf:
+        level = keep
+        _keep(f, i, cell, keep)
     resource = i[U(cell + C_FIRST)]
     while resource:
-        at = base + 2 * resources
-        left, pull = f[U(resource + R_CAPACITY)], f[U(resource + R_TOTAL)]
-        f[U(resource + R_LEFT)] = left
-        f[U(resource + R_PULL)] = pull
-        f[U(resource + R_FLOOR)] = pull * DIGITS
-        i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
-        lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
-        f[U(at)] = left / pull
-        i[U(at + 1)] = resource
-        resources += 1
+        if level == 0.0:
+            f[U(resource + R_LEFT)] = f[U(resource + R_CAPACITY)]
+            f[U(resource + R_PULL)] = f[U(resource + R_TOTAL)]
+            i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
+            lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
+        elif i[U(resource + R_RISING)] != STAYS:
+            lowest_cap = min(lowest_cap, _resume(f, i, resource, keep, mark))
+        if i[U(resource + R_RISING)] > 0:
+            at = base + 2 * resources
+            pull = f[U(resource + R_PULL)]
+            f[U(resource + R_FLOOR)] = pull * DIGITS
+            f[U(at)] = f[U(resource + R_LEFT)] / pull
+            i[U(at + 1)] = resource
+            resources += 1
         resource = i[U(resource + R_NEXT)]
     heapify(f, i, base, resources)
     caps, capped = base + 2 * resources, -1  # heap of caps: made when the first one may bind
-    level = 0.0
     while resources:
         resource = i[U(base + 1)]
         if i[U(resource + R_RISING)] == 0:
@@ -280,7 +342,9 @@ def solve_cell(f: Floats, i: Ints, cell: int, now: float) -> None:
     earliest = inf
     resource = i[U(cell + C_FIRST)]
     while resource:
-        if i[U(resource + R_HELD)]:
+        if i[U(resource + R_RISING)] == STAYS:
+            earliest = min(earliest, f[U(resource + R_DUE)])
+        elif i[U(resource + R_HELD)]:
             if i[U(resource + R_STALE)]:
                 _first(f, i, resource)
             left = f[U(resource + R_FIRST_KEY)] - f[U(resource + R_CLOCK)]
@@ -292,4 +356,5 @@ def solve_cell(f: Floats, i: Ints, cell: int, now: float) -> None:
             f[U(resource + R_LEVEL)] = 0.0
             f[U(resource + R_DUE)] = inf
         resource = i[U(resource + R_NEXT)]
+    f[U(cell + C_KEEP)] = inf
     set_due(f, i, cell, earliest)

@@ -75,7 +75,8 @@ C_SIZE = 5
 C_AGE = 6  # solves since it was last seen to hang together
 C_DIRTY = 7
 C_NEXT = 8  # chain of dirty cells, or of free ones
-C_WORDS = 9
+C_KEEP = 9  # below this level the last solution still holds; inf: nothing has changed
+C_WORDS = 10
 
 # Resource. First what filling uses.
 R_CAPACITY = 0
