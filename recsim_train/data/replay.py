@@ -34,7 +34,12 @@ _REPLAYED_IDS = 400_000_000
 _REPLAYED_IDS_FOLDED = 20_000_000
 """The same where trainers stand for others."""
 _LEAST_STEPS = 4
+_SAMPLED_BATCHES = 8
+_EXAMPLES_AT_ONCE = 32_768
+_MARKED_ROWS = 1 << 28
+"""Up to so many rows a mark for each of them is cheaper than sorting."""
 _CHECKED_STEPS = 2
+_CHECKED_IDS = 2_000_000
 
 
 class Turnover(NamedTuple):
@@ -97,16 +102,19 @@ class Replay:
         bound = _REPLAYED_IDS if simulated is None else _REPLAYED_IDS_FOLDED
         self._limit = min(total, max(_LEAST_STEPS, int(bound / max(per_step, 1))))
         self.complete = self._limit == total
-        self._loops = plan.streams
+        # Where many trainers' batches become one, larger pieces are faster to make.
+        together = 1 if simulated is None else _together(plan.streams, plan.examples)
+        self._loops = plan.streams // together
         self._stream = open_stream(
             model,
             feeding_data(plan.experiment.data),
-            batch_size=plan.examples,
-            positions=range(plan.streams),
-            total=plan.streams,
+            batch_size=plan.examples * together,
+            positions=range(self._loops),
+            total=self._loops,
             iterations=self._limit,
         )
         self._known: list[Step] = []
+        self._own_unique = None if together == 1 else self._sampled(plan)
 
     def step(self, index: int) -> Step:
         """What iteration ``index`` needs.
@@ -130,8 +138,13 @@ class Replay:
         batches = [row_numbers(self._model, next(self._stream).batch, self._bases)]
         while len(batches) < self._loops:
             batches.append(row_numbers(self._model, next(self._stream).batch, self._bases))
-        own = [np.unique(batch) for batch in batches]
-        union = own[0] if len(own) == 1 else np.unique(np.concatenate(own))
+        mean = self._own_unique
+        if mean is None:
+            batches_own = [np.unique(batch) for batch in batches]
+            mean = sum(map(len, batches_own)) / len(batches_own)
+            union = _union(batches_own, int(self._bases[-1]))
+        else:
+            union = _union(batches, int(self._bases[-1]))
         found = []
         for trainer, (owner, slots) in enumerate(zip(self._owners, self._maps, strict=True)):
             mine = union[owner.places(union)]
@@ -145,8 +158,22 @@ class Replay:
                 before = self._known[-1].trainers[trainer].kept
             kept = (b + m - e for b, m, e in zip(before, missing, evicted, strict=True))
             found.append(Turnover(len(mine), missing, evicted, tuple(kept)))
-        mean = sum(map(len, own)) / len(own)
         return Step(sum(map(len, batches)), len(union), mean, tuple(found))
+
+    def _sampled(self, plan: Plan) -> float:
+        """Mean of the distinct pairs of one trainer's batch, of the first few."""
+        with open_stream(
+            self._model,
+            feeding_data(plan.experiment.data),
+            batch_size=plan.examples,
+            positions=(0,),
+            total=1,
+            iterations=_SAMPLED_BATCHES,
+        ) as stream:
+            found = [
+                len(np.unique(row_numbers(self._model, fed.batch, self._bases))) for fed in stream
+            ]
+        return sum(found) / len(found)
 
     def warnings(self, steps: int) -> list[str]:
         """What a reader of a prediction must know, one sentence each.
@@ -191,6 +218,24 @@ class Replay:
         )
 
 
+def _union(batches: list[Numbers], rows: int) -> Numbers:
+    """Distinct rows of all, sorted."""
+    if len(batches) == 1:
+        return np.unique(batches[0])
+    if rows > _MARKED_ROWS:
+        return np.unique(np.concatenate(batches))
+    seen = np.zeros(rows, dtype=np.bool_)
+    for batch in batches:
+        seen[batch] = True
+    return np.flatnonzero(seen)
+
+
+def _together(streams: int, examples: int) -> int:
+    """How many trainers' batches are made at once: a divisor of their number."""
+    most = max(1, min(streams, _EXAMPLES_AT_ONCE // examples))
+    return next(n for n in range(most, 0, -1) if streams % n == 0)
+
+
 class _ShardFinder:
     """How many of some rows each embedding shard holds."""
 
@@ -220,10 +265,15 @@ def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
 def check_cache(plan: Plan, simulated: int | None = None) -> None:
     """Raise UserError where the first two steps already do not fit into a trainer's cache.
 
-    ``simulated``: look at the first so many trainers only; None: at all.
+    ``simulated``: look at the first so many trainers only; None: at all. Steps so large that this
+    takes long are not looked at: the run itself will find out.
     """
     training, cache = plan.experiment.training, plan.topology.cache
     if cache is None or not cache.keep:
+        return
+    model = plan.experiment.model
+    ids = sum(plan.examples * mean_ids(model, table) for table in range(len(model.tables)))
+    if simulated is not None and ids * plan.streams > _CHECKED_IDS:
         return
     replay = Replay(plan, roomy=True, simulated=simulated)
     steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
