@@ -1,24 +1,19 @@
 """Drives a strategy's loops: sends each effect's answer back after the time that it takes.
 
-A loop is a coroutine that yields effects; here it is wrapped in a process of simulated time. What
-an effect costs is said in services.py, collectives.py and readers.py; this file only knows which
-effect goes where, and records what happened.
+A loop is a coroutine that yields effects; here it is wrapped in a process of simulated time, and
+what happens is recorded. Which effect goes where is said in perform.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.segments import Segment
-from recsim_train.sim import cache, compression
-from recsim_train.sim.accounts import WAITING, Account
-from recsim_train.sim.arguments import ARGUMENTS
+from recsim_train.sim.accounts import Account
 from recsim_train.sim.blame import (
     DeadlockError,
     StrategyError,
@@ -26,31 +21,25 @@ from recsim_train.sim.blame import (
     waiting_line,
     who_waits,
 )
-from recsim_train.sim.cache import CACHE_OPERATIONS, CacheRuntime
+from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.ghosts import (
-    GhostDense,
-    GhostFeatures,
-    GhostIds,
-    GhostRows,
-)
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Handover, Kernel, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
-from recsim_train.sim.pricing import Pricing, plus
-from recsim_train.sim.readers import SOURCE, Readers
+from recsim_train.sim.perform import NAMES, PERFORM
+from recsim_train.sim.pricing import Pricing
+from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.usage import Snapshot
 from recsim_train.sim.world import World
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
-from recsim_train.strategy.values import Batch, Block, Gradients
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import shape
 
@@ -215,7 +204,7 @@ class Runtime:
                 ) from error
             answer, failure = None, None
             loop.acted = not isinstance(effect, effects.Agree)
-            perform = _PERFORM.get(type(effect))
+            perform = PERFORM.get(type(effect))
             if perform is None:
                 raise StrategyError(
                     f"{waiting_line(program)}: {loop.name} awaits {type(effect).__name__}, which "
@@ -227,12 +216,12 @@ class Runtime:
             except Exception as error:
                 failure = error
                 continue
-            loop.account.close(_NAMES[type(effect)], loop.iteration, self.kernel.now - start)
+            loop.account.close(NAMES[type(effect)], loop.iteration, self.kernel.now - start)
             if name is None:
                 continue
             series = loop.records.get((type(effect), name))
             if series is None:
-                what = _NAMES[type(effect)]
+                what = NAMES[type(effect)]
                 series = self.ledger.series(loop.process.name, loop.label, what, name)
                 loop.records[type(effect), name] = series
             series.add(loop.iteration, start, self.kernel.now, payload)
@@ -280,219 +269,10 @@ class Runtime:
             self.kernel.now, waiting, [f"group {g.name!r}: {g.arrived}" for g in groups]
         )
 
-    # ------------------------------------------------------------------ effects
-    # Each returns (answer, name in the records or None for no record, payload bytes).
-
-    def _next_batch(self, loop: LoopState, _: effects.NextBatch) -> Steps:
-        if loop.queue is None:
-            raise TypeError(f"loop {loop.loop.loop!r} does not consume batches: it has no queue")
-        if loop.paced_by is None:
-            self._begin_iteration(loop)
-        loop.waiting = "a core"
-        yield self.world.work(loop, self.world.overhead(), "next_batch")
-        if loop.iteration >= self.iterations:
-            loop.iteration = self.iterations
-            return None, None, 0
-        loop.waiting = "a batch from its reader queue"
-        yield from self.world.wait_for_others(loop, loop.queue.get())
-        ids, unique = self.counts.batch_counts(loop.position, loop.iteration)
-        size = self.plan.examples
-        ghost = GhostIds(loop.position, loop.iteration, ids, unique)
-        return Batch(size, ghost, GhostFeatures(size)), SOURCE, 0
-
-    def _begin_iteration(self, loop: LoopState) -> None:
+    def begin_iteration(self, loop: LoopState) -> None:
         self._close_iteration(loop)
         loop.iteration += 1
         loop.started = self.kernel.now
         warmup = self.plan.experiment.training.warmup_steps
         if self.opening is None and loop.trains and loop.iteration == warmup:
             self.opening = (loop.started, self.kernel.used())
-
-    def _compute(self, loop: LoopState, effect: effects.Compute[object]) -> Steps:
-        name, arguments = effect.operation.name, effect.arguments
-        if self.cache is not None and name in CACHE_OPERATIONS:
-            return (yield from self.cache.compute(loop, name, arguments)), name, 0
-        wanted = ARGUMENTS.get(name)
-        if wanted is None:
-            raise KeyError(f"no such operation: {name!r}")
-        if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
-            given = ", ".join(type(a).__name__ for a in arguments)
-            raise TypeError(f"Compute({name}): {effect.operation.summary}; got ({given})")
-        if name in compression.ARGUMENTS:
-            loop.waiting = "a core"
-            seconds, answer = compression.perform(self, loop, name, arguments)
-            work = plus(self.world.overhead(), seconds)
-            yield self.world.work(loop, work, name)
-            return answer, name, 0
-        net = self.nets.get(loop.loop.trainer) if name.startswith("net_") else None
-        if net is None and name.startswith("net_"):
-            raise TypeError(f"Compute({name}): the strategy's topology asks for no net")
-        cut = arguments[1] if len(arguments) > 1 and isinstance(arguments[1], int) else 0
-        segment = Segment() if net is None else net.segment(name, cut)
-        # the last ones: where rows are an argument, those that are really at hand
-        counted = next((a for a in map(_ids_of, reversed(arguments)) if a is not None), None)
-        seconds = self.pricing.operation(
-            name,
-            pieces=segment.pieces,
-            numbers=segment.numbers,
-            pooling=self.plan.embedding.service.pooling if self.plan.embedding else "server",
-            ids=0 if counted is None else counted.ids,
-            unique=0 if counted is None else counted.unique,
-            tables=len(self.world.model.tables),
-            elements=self.elements if net is None else net.elements_of(name),
-        )
-        loop.waiting = "a core"
-        work = plus(self.world.overhead(), seconds)
-        yield self.world.work(loop, work, name)
-        if net is not None:
-            return net.result(name, arguments), name, 0
-        return self._result(name, arguments), name, 0
-
-    def _result(self, name: str, arguments: tuple[object, ...]) -> object:
-        if name == "deduplicate":
-            (ids,) = arguments
-            assert isinstance(ids, GhostIds)
-            return GhostIds(ids.position, ids.batch, ids.ids, ids.unique, distinct=True)
-        if name == "forward_backward":
-            rows = arguments[1]
-            assert isinstance(rows, GhostRows)
-            return Gradients(
-                GhostDense(self.elements, self.elements * self.bytes),
-                rows.as_gradient(),
-            )
-        if name in ("snapshot", "drain", "towards", "block_step"):
-            return GhostDense(self.elements, self.elements * self.bytes)
-        return None
-
-    def _embedding_service(self, name: str) -> EmbeddingRuntime:
-        if self.embedding is None or self.embedding.name != name:
-            raise KeyError(f"the strategy's topology has no embedding service {name!r}")
-        return self.embedding
-
-    def _dense_service(self, name: str) -> DenseRuntime:
-        if self.dense is None or self.dense.name != name:
-            raise KeyError(f"the strategy's topology has no dense service {name!r}")
-        return self.dense
-
-    def _lookup(self, loop: LoopState, effect: effects.Lookup) -> Steps:
-        service = self._embedding_service(effect.service)
-        answer, payload = yield from service.lookup(loop, effect.ids)
-        return answer, effect.service, payload
-
-    def _update(self, loop: LoopState, effect: effects.Update) -> Steps:
-        service = self._embedding_service(effect.service)
-        answer, payload = yield from service.update(loop, effect.gradient)
-        return answer, effect.service, payload
-
-    def _fetch(self, loop: LoopState, effect: effects.Fetch) -> Steps:
-        service = self._embedding_service(effect.service)
-        answer, payload = yield from cache.fetch(service, loop, effect.ids)
-        return answer, effect.service, payload
-
-    def _store(self, loop: LoopState, effect: effects.Store) -> Steps:
-        service = self._embedding_service(effect.service)
-        payload = yield from cache.store(service, loop, effect.rows)
-        return None, effect.service, payload
-
-    def _pull(self, loop: LoopState, effect: effects.Pull) -> Steps:
-        answer, payload = yield from self._dense_service(effect.service).pull(loop)
-        return answer, effect.service, payload
-
-    def _push(self, loop: LoopState, effect: effects.Push) -> Steps:
-        service = self._dense_service(effect.service)
-        answer, payload = yield from service.push(loop, effect.gradient)
-        return answer, effect.service, payload
-
-    def _exchange(self, loop: LoopState, effect: effects.Exchange) -> Steps:
-        service = self._dense_service(effect.service)
-        answer, payload = yield from service.exchange(loop, effect.parameters, effect.central)
-        return answer, effect.service, payload
-
-    def _all_reduce(self, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
-        answer, payload = yield from self._group(loop, effect.group).all_reduce(loop, effect.value)
-        return answer, effect.group, payload
-
-    def _all_gather(self, loop: LoopState, effect: effects.AllGather) -> Steps:
-        answer, payload = yield from self._group(loop, effect.group).all_gather(loop, effect.value)
-        return answer, effect.group, payload
-
-    def _all_to_all(self, loop: LoopState, effect: effects.AllToAll) -> Steps:
-        answer, payload = yield from self._group(loop, effect.group).all_to_all(loop, effect.parts)
-        return answer, effect.group, payload
-
-    def _agree(self, loop: LoopState, effect: effects.Agree) -> Steps:
-        if loop.background:
-            self._begin_iteration(loop)
-        if effect.group is None:
-            yield self.world.work(loop, self.world.overhead(), "agree")
-            return bool(effect.yes), "", 0
-        group = self._group(loop, effect.group)
-        answer = yield from group.agree(loop, effect.yes)
-        return answer, effect.group, 0
-
-    def _group(self, loop: LoopState, name: str) -> GroupRuntime:
-        group = self.groups.get((name, loop.loop.trainer))
-        if group is None:
-            raise KeyError(f"the strategy's topology has no group {name!r}")
-        return group
-
-    def _queue(self, loop: LoopState, name: str) -> Handover:
-        queue = self.queues.get((name, loop.loop.trainer))
-        if queue is None:
-            raise KeyError(f"the strategy's topology has no queue {name!r}")
-        return queue
-
-    def _put(self, loop: LoopState, effect: effects.Put) -> Steps:
-        queue = self._queue(loop, effect.queue)
-        yield self.world.work(loop, self.world.overhead(), "put")
-        loop.waiting = f"room in queue {effect.queue!r}"
-        start = self.kernel.now
-        yield from queue.put(effect.item)
-        loop.account.now[WAITING] += self.kernel.now - start
-        return None, effect.queue, 0
-
-    def _take(self, loop: LoopState, effect: effects.Take) -> Steps:
-        queue = self._queue(loop, effect.queue)
-        if loop.paced_by == effect.queue:
-            self._begin_iteration(loop)
-        yield self.world.work(loop, self.world.overhead(), "take")
-        loop.waiting = f"an item of queue {effect.queue!r}"
-        start = self.kernel.now
-        item = yield from queue.take()
-        loop.account.now[WAITING] += self.kernel.now - start
-        if item is None and loop.paced_by == effect.queue:
-            loop.iteration = self.iterations
-            return None, None, 0
-        return item, effect.queue, 0
-
-    def _now(self, loop: LoopState, _: effects.Now) -> Steps:
-        yield self.world.work(loop, self.world.overhead(), "now")
-        return self.kernel.now, "", 0
-
-
-def _ids_of(value: object) -> GhostIds | None:
-    """The ids that a value is about, if it is about any."""
-    ids: object = value.ids if isinstance(value, Batch | GhostRows) else value
-    return ids if isinstance(ids, GhostIds) else None
-
-
-_PERFORM: dict[type, Callable[..., Steps]] = {
-    effects.NextBatch: Runtime._next_batch,
-    effects.Compute: Runtime._compute,
-    effects.Lookup: Runtime._lookup,
-    effects.Update: Runtime._update,
-    effects.Fetch: Runtime._fetch,
-    effects.Store: Runtime._store,
-    effects.Pull: Runtime._pull,
-    effects.Push: Runtime._push,
-    effects.Exchange: Runtime._exchange,
-    effects.AllReduce: Runtime._all_reduce,
-    effects.AllGather: Runtime._all_gather,
-    effects.AllToAll: Runtime._all_to_all,
-    effects.Agree: Runtime._agree,
-    effects.Put: Runtime._put,
-    effects.Take: Runtime._take,
-    effects.Now: Runtime._now,
-}
-
-_NAMES = {kind: re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in _PERFORM}
