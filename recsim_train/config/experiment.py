@@ -150,12 +150,12 @@ class Simulation(Section):
     """Stop once the 95 % interval is within this share of the estimate; 0 %: run every step."""
     minimum_steps: Positive = 200
     """Counted iterations per worker thread before an early stop is considered."""
-    minimum_iterations: Positive = 4_000
+    minimum_iterations: Positive = 3_000
     """With many loops fewer iterations of each will do before an early stop is considered: as many
     as make this many of all together, but at least 16."""
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
-    fold_above: Count = 128
+    fold_above: Count = 100
     """More trainers than this are not simulated one by one: about so many are, each of which stands
     for several others, and what that changes is estimated and said. 0: never. Trainers that nothing
     distinguishes (no stragglers, sizes that do not depend on the ids) are always folded when there

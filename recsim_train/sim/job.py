@@ -62,22 +62,28 @@ class Job:
         """What the estimate covers."""
         self._all: list[Iteration] = []
 
-    def run(self, progress: Progress | None) -> Outcome:
-        """Raises RunFailed where the strategy fails, or a host before there is a figure."""
+    def run(self, progress: Progress | None, steps: int | None = None) -> Outcome:
+        """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
+
+        Raises RunFailed where the strategy fails, or a host before there is a figure.
+        """
         warmup, total = self.warmup, self.total
-        done = 0
+        iterations = 0
 
         def on_iteration() -> None:
-            nonlocal done
-            done += 1
+            nonlocal iterations
+            iterations += 1
             if progress is not None:
-                progress(done, total * len(runtime.training))
+                progress(iterations, total * len(runtime.training))
 
         def on_step(completed: int) -> None:
             # an early stop would not see what happens rarely
             if completed == total or runtime.machines.changing:
                 return
-            if steady.reached(completed - warmup, runtime.ledger.iterations):
+            counted = completed - warmup
+            if steps is None and steady.reached(counted, runtime.ledger.iterations):
+                runtime.stop()
+            if counted == steps:
                 runtime.stop()
 
         self.runtime = runtime = Runtime(
@@ -96,22 +102,22 @@ class Job:
             runtime.run()
         except HostFailed as failure:
             aborted = str(failure)
-        steps = max(0, runtime.settled() - warmup)
-        if aborted and steps == 0:
+        done = max(0, runtime.settled() - warmup)
+        if aborted and done == 0:
             raise RunFailed(f"{aborted}, before all loops had done a counted iteration")
-        outcome = self._outcome(steps)
+        outcome = self._outcome(done)
         everything = self._all = outcome.iterations
-        outcome.iterations = [i for i in everything if i.iteration < warmup + steps]
-        if aborted or steps == total - warmup:
+        outcome.iterations = [i for i in everything if i.iteration < warmup + done]
+        if aborted or done in (0, total - warmup):
             outcome.facts["stopped"] = aborted or "every step done"
-            if runtime.opening is not None and steps:
-                self._window = runtime.opening, runtime.closings[warmup + steps]
-            outcome.speed = steady.overall(steps, outcome.iterations)
+            if runtime.opening is not None and done:
+                self._window = runtime.opening, runtime.closings[warmup + done]
+            outcome.speed = steady.overall(done, outcome.iterations)
         else:
             outcome.facts["stopped"] = "estimate settled"
-            self._window = first, last = self._while_all_go_on(everything, steps)
-            outcome.speed = steady.within(first[0], last[0], steps, everything)
-        found = surroundings(runtime, steps, outcome.speed, aborted)
+            self._window = first, last = self._while_all_go_on(everything, done)
+            outcome.speed = steady.within(first[0], last[0], done, everything)
+        found = surroundings(runtime, done, outcome.speed, aborted)
         said = found.pop("warnings", ())
         outcome.warn(said if isinstance(said, list) else ())
         outcome.facts |= found

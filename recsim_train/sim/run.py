@@ -12,7 +12,7 @@ from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.trace.record import Outcome
 
-_WHAT_IF_TRAINERS = 32
+_WHAT_IF_TRAINERS = 16
 """More are folded in the short runs that ask "what if"."""
 
 
@@ -68,7 +68,9 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
     )
     half = folding_of(job.plan, job.cluster, most=folding.simulated // 2)
     if half.simulated < folding.simulated:
-        other = Job(job.plan, job.cluster, half, job.counts, job.replay).run(None).speed
+        other = (
+            Job(job.plan, job.cluster, half, job.counts, job.replay).run(None, outcome.steps).speed
+        )
         rate = outcome.speed.examples_per_second
         if other is not None and other.examples_per_second is not None and rate:
             error = abs(other.examples_per_second / rate - 1.0)
