@@ -214,10 +214,7 @@ def _one_more(plan: Plan, short: _Short) -> list[tuple[str, _Short]]:
             more = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
         except UserError:
             continue  # nothing is left that one more could hold
-        simulated = None
-        if short.folding is not None and short.folding.simulated < short.folding.trainers:
-            simulated = len(more.feeding) // short.folding.trainers * short.folding.simulated
-        counts = counts_for(more, None if more.shares_batches else simulated)
+        counts = counts_for(more, None if short.folding is None else short.folding.loops(more))
         found.append((f"{role}s", _Short(more, counts, short.steps, None, short.folding)))
     return found
 

@@ -45,6 +45,12 @@ class Folding:
         """All that a simulated trainer stands for."""
         return range(trainer, self.trainers, self.simulated)
 
+    def loops(self, plan: Plan) -> int | None:
+        """Of how many loops the batches are needed: the first ones. None: of all."""
+        if self.simulated == self.trainers or plan.shares_batches:
+            return None
+        return len(plan.feeding) // self.trainers * self.simulated
+
     def stand_in(self, trainer: int) -> int:
         """Who stands for a trainer: one with the same place in its group of hosts."""
         return trainer % self.simulated

@@ -48,11 +48,8 @@ class Job:
         replay: Replay | None = None,
     ) -> None:
         self.plan, self.cluster, self.folding = plan, cluster, folding
+        self.counts = counts_for(plan, folding.loops(plan)) if counts is None else counts
         folded = folding.simulated < folding.trainers
-        loops = len(plan.feeding) // folding.trainers * folding.simulated
-        if counts is None:
-            counts = counts_for(plan, loops if folded and not plan.shares_batches else None)
-        self.counts = counts
         if replay is None and plan.topology.cache is not None:
             replay = Replay(plan, simulated=folding.simulated if folded else None)
         self.replay = replay

@@ -25,6 +25,7 @@ from recsim_train.results.environment import versions
 from recsim_train.results.rundir import write_run
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.sim.folding import folding_of
 from recsim_train.sim.run import simulate
 
 _REMEMBERED = 8
@@ -65,7 +66,7 @@ class Points:
         start = time.perf_counter()
         plan = build_plan(task.experiment, task.choice)
         try:
-            outcome = simulate(plan, task.cluster, counts=self._counts_for(plan))
+            outcome = simulate(plan, task.cluster, counts=self._counts_for(plan, task.cluster))
             run_id = None
             if self._keep is not None:
                 run_id = write_run(
@@ -87,10 +88,11 @@ class Points:
         row["wall_seconds"] = round(time.perf_counter() - start, 4)
         return task.number, row
 
-    def _counts_for(self, plan: Plan) -> IdCounts:
-        key = counts_key(plan)
+    def _counts_for(self, plan: Plan, cluster: Cluster) -> IdCounts:
+        loops = folding_of(plan, cluster).loops(plan)
+        key = loops, counts_key(plan)
         known = self._counts.pop(key, None)
-        self._counts[key] = known = counts_for(plan) if known is None else known
+        self._counts[key] = known = counts_for(plan, loops) if known is None else known
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
         return known
