@@ -13,7 +13,7 @@ from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.trace.record import Outcome
 
 _WHAT_IF_TRAINERS = 16
-"""More are folded in the short runs that ask "what if"."""
+"""How many of folded trainers are simulated in the short runs that ask "what if"."""
 
 
 def simulate(
@@ -45,8 +45,9 @@ def simulate(
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:
-        few = folding_of(plan, cluster, most=min(_WHAT_IF_TRAINERS, folding.simulated))
-        answers = elasticities(plan, cluster, job.counts, wanted, job.replay, few)
+        if folding.simulated < folding.trainers and not folding.exact:
+            folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
+        answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
         outcome.facts |= answers.facts(predicted, job.runtime.kernel.events)
     return outcome
 
