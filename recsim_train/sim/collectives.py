@@ -137,7 +137,8 @@ class GroupRuntime:
         out = plus(world.overhead(), world.messages(messages))
         loop.waiting = "a core"
         yield world.work(loop, out, effect)
-        yield from world.meet(loop)
+        if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
+            yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
         answer: list[Any] = []
         arrived = world.kernel.now
