@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_fill import leave, sync, touch
+from recsim_train.sim.fluid_clocks import leave, sync, touch
 from recsim_train.sim.fluid_heaps import merge, pop
 from recsim_train.sim.fluid_layout import (
     A_CHILD,
@@ -14,7 +14,7 @@ from recsim_train.sim.fluid_layout import (
     A_SIBLING,
     A_WORDS,
     A_WORK,
-    C_KEEP,
+    C_WHOLE,
     DIGITS,
     DIRTY_RESOURCES,
     DONE,
@@ -22,7 +22,6 @@ from recsim_train.sim.fluid_layout import (
     FREE_ACTIVITY,
     G_LEFT,
     G_NEXT,
-    K_AT,
     K_CAP,
     K_CLOCK,
     K_COUNT,
@@ -44,7 +43,6 @@ from recsim_train.sim.fluid_layout import (
     R_COUNT,
     R_DEMAND,
     R_DIRTY,
-    R_LEVEL,
     R_NEXT_DIRTY,
     R_PACE,
     R_PEAK,
@@ -111,7 +109,7 @@ def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
             for use in range(first, first + 2 * i[kind + K_USES], 2):
                 used = i[use]
                 if i[used + R_CONTENDED]:
-                    f[i[used + R_CELL] + C_KEEP] = 0.0
+                    i[i[used + R_CELL] + C_WHOLE] = 1
                 f[used + R_DEMAND] += f[use + 1] * (level - before)
                 f[used + R_CAP_LOW] = min(f[used + R_CAP_LOW], level)
                 _dirty(i, used)
@@ -123,7 +121,7 @@ def set_capacity(f: Floats, i: Ints, resource: int, capacity: float) -> None:
     """The capacity of a resource changes."""
     f[resource + R_CAPACITY] = capacity
     if i[resource + R_CONTENDED]:
-        f[i[resource + R_CELL] + C_KEEP] = 0.0
+        i[i[resource + R_CELL] + C_WHOLE] = 1
     if i[resource + R_COUNT]:
         _dirty(i, resource)
         touch(i, i[i[resource + R_USERS]])  # one is enough: its cell is solved as a whole
@@ -134,10 +132,6 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
     """The number of a kind's activities changes."""
     before = i[kind + K_COUNT]
     count = before + by
-    held = i[kind + K_AT]
-    below = f[kind + K_LEVEL] if before and f[kind + K_RATE] > 0.0 else inf
-    if held:
-        below = f[held + R_LEVEL]
     if before == 0 and i[PACED]:
         _keep_pace(f, i, kind)
     i[kind + K_COUNT] = count
@@ -165,11 +159,6 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
         f[resource + R_DEMAND] += moved * level
         f[resource + R_PEAK] = max(f[resource + R_PEAK], f[resource + R_TOTAL])
         i[resource + R_TOUCHES] += 1
-        if i[resource + R_CONTENDED]:
-            cell = i[resource + R_CELL]
-            if by > 0:  # all its users risen so far take no more than this
-                below = min(below, f[resource + R_CAPACITY] / f[resource + R_TOTAL])
-            f[cell + C_KEEP] = min(f[cell + C_KEEP], below)
         if (
             i[resource + R_TOUCHES] & 1023 == 0
             or f[resource + R_TOTAL] < f[resource + R_PEAK] * DIGITS

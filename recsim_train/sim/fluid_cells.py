@@ -6,16 +6,17 @@ fallen apart is looked at only now and then, because solving two parts as one is
 
 from __future__ import annotations
 
-from recsim_train.sim.fluid_fill import let_go, solve_cell, touch
-from recsim_train.sim.fluid_heaps import cancel_due
+from recsim_train.sim.fluid_clocks import let_go, touch
+from recsim_train.sim.fluid_fill import solve_cell
 from recsim_train.sim.fluid_layout import (
     C_AGE,
     C_DIRTY,
     C_FIRST,
-    C_KEEP,
     C_LAST,
     C_NEXT,
     C_SIZE,
+    C_TOUCHED,
+    C_WHOLE,
     DIRTY_CELLS,
     DIRTY_KINDS,
     DIRTY_RESOURCES,
@@ -45,6 +46,7 @@ from recsim_train.sim.fluid_layout import (
     Ints,
     compiled,
 )
+from recsim_train.sim.fluid_ripple import ripple
 
 # ---------------------------------------------------------------- what hangs together
 
@@ -66,7 +68,8 @@ def _new_cell(f: Floats, i: Ints, first: int) -> int:
     i[cell + C_SIZE] = 1
     i[cell + C_AGE] = 0
     i[cell + C_DIRTY] = 0
-    f[cell + C_KEEP] = 0.0
+    i[cell + C_WHOLE] = 1
+    i[cell + C_TOUCHED] = 0
     i[first + R_CELL] = cell
     i[first + R_NEXT] = 0
     return cell
@@ -88,8 +91,8 @@ def _join(f: Floats, i: Ints, a: int, b: int) -> int:
     i[a + C_LAST] = i[b + C_LAST]
     i[a + C_SIZE] += i[b + C_SIZE]
     i[b + C_FIRST] = 0
-    f[a + C_KEEP] = 0.0
-    cancel_due(f, i, b)
+    i[a + C_WHOLE] |= i[b + C_WHOLE]
+    i[a + C_TOUCHED] += i[b + C_TOUCHED]
     _dirty_cell(i, b)  # where it is found and freed
     return a
 
@@ -106,7 +109,6 @@ def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
             i[base + size] = resource
             size += 1
         resource = i[resource + R_NEXT]
-    cancel_due(f, i, cell)
     i[cell + C_NEXT] = i[FREE_CELL]
     i[FREE_CELL] = cell
     for at in range(base, base + size):
@@ -134,6 +136,7 @@ def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
                         i[made + C_SIZE] += 1
             resource = i[resource + R_NEXT]
         solve_cell(f, i, made, now)
+        i[made + C_WHOLE] = 0
 
 
 @compiled
@@ -149,14 +152,16 @@ def _contention(f: Floats, i: Ints) -> None:
                 _dirty_cell(i, _new_cell(f, i, resource))
             else:
                 i[i[resource + R_CELL] + C_AGE] = 1 << 40  # it no longer hangs together
+                i[i[resource + R_CELL] + C_WHOLE] = 1
                 _dirty_cell(i, i[resource + R_CELL])
             users = i[resource + R_USERS]
             for at in range(users, users + 2 * i[resource + R_COUNT], 2):
                 touch(i, i[at])
         elif full:
-            _dirty_cell(i, i[resource + R_CELL])
+            cell = i[resource + R_CELL]
+            i[cell + C_TOUCHED] += 1
+            _dirty_cell(i, cell)
         resource = i[resource + R_NEXT_DIRTY]
-    i[DIRTY_RESOURCES] = 0
 
 
 @compiled
@@ -191,14 +196,18 @@ def solve(f: Floats, i: Ints, now: float) -> None:
             i[cell + C_NEXT] = left
             left = cell
         cell = after
+    ripple(f, i, now)
+    i[DIRTY_RESOURCES] = 0
     while left:
         cell, left = left, i[left + C_NEXT]
-        i[cell + C_DIRTY] = 0
+        i[cell + C_DIRTY] = i[cell + C_TOUCHED] = 0
         i[cell + C_AGE] += 1
-        if i[cell + C_AGE] > i[cell + C_SIZE]:
-            _regroup(f, i, cell, now)
-        else:
-            solve_cell(f, i, cell, now)
+        if i[cell + C_WHOLE]:
+            if i[cell + C_AGE] > i[cell + C_SIZE]:
+                _regroup(f, i, cell, now)
+            else:
+                i[cell + C_WHOLE] = 0
+                solve_cell(f, i, cell, now)
     i[DIRTY_CELLS] = 0
     kind = i[DIRTY_KINDS]
     while kind:

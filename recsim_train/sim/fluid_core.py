@@ -16,13 +16,15 @@ import numpy as np
 from recsim_train.sim import (
     fluid_activities,
     fluid_cells,
+    fluid_clocks,
     fluid_fill,
     fluid_heaps,
     fluid_layout,
+    fluid_ripple,
 )
 from recsim_train.sim.fluid_activities import change, end, set_capacity, set_pace, start
 from recsim_train.sim.fluid_cells import solve
-from recsim_train.sim.fluid_fill import sync
+from recsim_train.sim.fluid_clocks import sync
 from recsim_train.sim.fluid_heaps import drop, heapify, merge, pop, set_due
 from recsim_train.sim.fluid_layout import (
     A_CHILD,
@@ -30,7 +32,6 @@ from recsim_train.sim.fluid_layout import (
     A_SERIAL,
     A_SIBLING,
     A_WORK,
-    C_FIRST,
     DONE,
     E_DUE,
     E_KIND,
@@ -50,10 +51,8 @@ from recsim_train.sim.fluid_layout import (
     PENDING,
     R_CLOCK,
     R_COUNT,
-    R_DUE,
-    R_HELD,
+    R_FIRST_KIND,
     R_LEVEL,
-    R_NEXT,
     R_SINCE,
     R_USED,
     R_USERS,
@@ -89,21 +88,20 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
         if f[entry + E_DUE] > limit:
             break
         kind = i[entry + E_KIND]
-        if kind:
+        if kind > 0:
             size = _list(f, i, kind, size)
         else:
-            resource = i[entry + C_FIRST]
-            while resource:
-                if i[resource + R_HELD] and f[resource + R_DUE] <= limit:
-                    users = i[resource + R_USERS]
-                    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
-                        kind = i[at]
-                        if i[kind + K_AT] == resource:
-                            left = f[kind + K_KEY] - f[resource + R_CLOCK]
-                            due = f[resource + R_SINCE] + left / f[resource + R_LEVEL]
-                            if due <= limit:
-                                size = _list(f, i, kind, size)
-                resource = i[resource + R_NEXT]
+            resource, found = -kind, size
+            users = i[resource + R_USERS]
+            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+                kind = i[at]
+                if i[kind + K_AT] == resource:
+                    left = f[kind + K_KEY] - f[resource + R_CLOCK]
+                    due = f[resource + R_SINCE] + left / f[resource + R_LEVEL]
+                    if due <= limit:
+                        size = _list(f, i, kind, size)
+            if size == found:  # by nothing but rounding
+                size = _list(f, i, i[resource + R_FIRST_KIND], size)
         set_due(f, i, entry, inf)  # it is solved again before time moves
     heapify(f, i, i[SCRATCH], size)
     return size
@@ -264,7 +262,15 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
 
 def _stamp() -> str:
     found = []
-    for module in (fluid_layout, fluid_heaps, fluid_fill, fluid_cells, fluid_activities):
+    for module in (
+        fluid_layout,
+        fluid_heaps,
+        fluid_clocks,
+        fluid_fill,
+        fluid_ripple,
+        fluid_cells,
+        fluid_activities,
+    ):
         assert module.__file__ is not None
         status = Path(module.__file__).stat()
         found.append(f"{status.st_size}.{status.st_mtime_ns}")

@@ -1,46 +1,26 @@
-"""Max-min fair rates of one cell: progressive filling, and who holds whom back.
-
-A kind is held back by one resource, or runs at its cap. All kinds that a resource holds back have
-one level (rate / weight), so the resource carries the clock for all of them: the integral of the
-level. A change of level is one change, however many kinds it moves; only a kind that gets another
-resource to hold it back is touched itself.
-"""
+"""Max-min fair rates of one cell as a whole: progressive filling."""
 
 from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_heaps import cancel_due, drop, heapify, set_due, sift
+from recsim_train.sim.fluid_clocks import hold, let_go, reschedule
+from recsim_train.sim.fluid_heaps import drop, heapify, sift
 from recsim_train.sim.fluid_layout import (
-    A_FINISH,
     C_FIRST,
-    C_KEEP,
     DIGITS,
-    DIRTY_KINDS,
     K_AT,
-    K_CAP,
-    K_CLOCK,
     K_DIRTY,
-    K_ENTRY,
     K_FROZEN,
     K_HOT,
-    K_KEY,
     K_LEVEL,
     K_MARK,
-    K_NEXT_DIRTY,
-    K_RATE,
-    K_ROOT,
-    K_SINCE,
     K_USES,
-    K_WEIGHT,
     MARK,
     R_CAP_LOW,
     R_CAPACITY,
     R_CLOCK,
     R_COUNT,
-    R_DUE,
-    R_FIRST_KEY,
-    R_FIRST_KIND,
     R_FLOOR,
     R_HELD,
     R_LEFT,
@@ -49,7 +29,6 @@ from recsim_train.sim.fluid_layout import (
     R_PULL,
     R_RISING,
     R_SINCE,
-    R_STALE,
     R_TOTAL,
     R_USERS,
     SCRATCH,
@@ -58,92 +37,6 @@ from recsim_train.sim.fluid_layout import (
     U,
     compiled,
 )
-
-KEPT = 1.0 - 1e-9
-"""Levels closer than this are one."""
-STAYS = -1
-"""Of rising kinds: the resource stays as the last solution has it."""
-
-# ---------------------------------------------------------------- clocks
-
-
-@compiled
-def sync(f: Floats, i: Ints, kind: int, now: float) -> None:
-    """Bring a kind's clock of work done up to now."""
-    at = i[kind + K_AT]
-    if at:
-        reading = f[at + R_CLOCK] + f[at + R_LEVEL] * (now - f[at + R_SINCE])
-        f[kind + K_CLOCK] += f[kind + K_WEIGHT] * (reading - f[kind + K_SINCE])
-        f[kind + K_SINCE] = reading
-    else:
-        f[kind + K_CLOCK] += f[kind + K_RATE] * (now - f[kind + K_SINCE])
-        f[kind + K_SINCE] = now
-
-
-@compiled
-def touch(i: Ints, kind: int) -> None:
-    """A kind takes part in the next solve."""
-    if i[kind + K_DIRTY] == 0:
-        i[kind + K_DIRTY] = 1
-        i[kind + K_NEXT_DIRTY] = i[DIRTY_KINDS]
-        i[DIRTY_KINDS] = kind
-
-
-@compiled
-def leave(f: Floats, i: Ints, kind: int, now: float) -> None:
-    """A kind is held back by nothing, and has no rate, until it gets one."""
-    sync(f, i, kind, now)
-    at = i[kind + K_AT]
-    if at:
-        i[at + R_HELD] -= 1
-        if i[at + R_HELD] == 0:
-            f[at + R_CLOCK] = f[at + R_LEVEL] = 0.0
-            f[at + R_SINCE] = now
-            f[at + R_FIRST_KEY] = inf
-            i[at + R_FIRST_KIND] = 0
-            i[at + R_STALE] = 0
-        elif i[at + R_FIRST_KIND] == kind:
-            i[at + R_STALE] = 1
-        i[kind + K_AT] = 0
-        f[kind + K_SINCE] = now
-    else:
-        cancel_due(f, i, kind + K_ENTRY)
-    f[kind + K_RATE] = 0.0
-
-
-@compiled
-def _hold(f: Floats, i: Ints, kind: int, at: int, now: float) -> None:
-    """A kind is held back by a resource whose clock was read now; or it was, and has changed."""
-    if i[kind + K_AT] == at:
-        sync(f, i, kind, now)
-    else:
-        leave(f, i, kind, now)
-        i[kind + K_AT] = at
-        i[at + R_HELD] += 1
-        f[kind + K_SINCE] = f[at + R_CLOCK]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
-    key = f[at + R_CLOCK] + left / f[kind + K_WEIGHT]
-    f[kind + K_KEY] = key
-    if key < f[at + R_FIRST_KEY]:
-        f[at + R_FIRST_KEY] = key
-        i[at + R_FIRST_KIND] = kind
-    elif i[at + R_FIRST_KIND] == kind:
-        i[at + R_STALE] = 1
-
-
-@compiled
-def let_go(f: Floats, i: Ints, kind: int, now: float) -> None:
-    """A kind runs at its cap."""
-    if i[kind + K_AT]:
-        leave(f, i, kind, now)
-    elif i[kind + K_DIRTY] == 0 and f[kind + K_RATE] == f[kind + K_CAP]:
-        return
-    else:
-        sync(f, i, kind, now)
-    f[kind + K_RATE] = f[kind + K_CAP]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
-    set_due(f, i, kind + K_ENTRY, max(now, now + left / f[kind + K_CAP]))
-
 
 # ---------------------------------------------------------------- filling
 
@@ -181,9 +74,6 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
     size = 0
     resource = i[cell + C_FIRST]
     while resource:
-        if i[resource + R_RISING] == STAYS:  # all its users stay, too
-            resource = i[resource + R_NEXT]
-            continue
         lowest = inf
         users = i[resource + R_USERS]
         for at in range(users, users + 2 * i[resource + R_COUNT], 2):
@@ -201,53 +91,8 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
 
 
 @compiled
-def _keep(f: Floats, i: Ints, cell: int, keep: float) -> None:
-    """Mark the resources that were full below a level up to which nothing has changed.
-
-    Up to there the filling is the same as the last time. An activity that is gone had risen at
-    least as far, so that none of its resources was full before; one that has come fills none of its
-    resources before that one's capacity over all its users' pull.
-    """
-    resource = i[U(cell + C_FIRST)]
-    while resource:
-        full = i[U(resource + R_HELD)] > 0 and f[U(resource + R_LEVEL)] < keep
-        i[U(resource + R_RISING)] = STAYS if full else 0
-        resource = i[U(resource + R_NEXT)]
-
-
-@compiled
-def _resume(f: Floats, i: Ints, resource: int, keep: float, mark: int) -> float:
-    """What is left of a resource at a level, and who still rises; returns their lowest cap."""
-    left, pull, rising = f[U(resource + R_CAPACITY)], 0.0, 0
-    lowest: float = f[U(resource + R_CAP_LOW)]
-    search = lowest < keep
-    if search:
-        lowest = inf
-    users = i[U(resource + R_USERS)]
-    for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
-        kind = i[U(at)]
-        mine = f[U(i[U(at + 1)] + 1)]
-        holder = i[U(kind + K_AT)]
-        if holder and i[U(holder + R_RISING)] == STAYS:
-            i[U(kind + K_FROZEN)] = mark
-            left -= mine * f[U(holder + R_LEVEL)]
-        elif holder == 0 and f[U(kind + K_RATE)] > 0.0 and f[U(kind + K_LEVEL)] < keep:
-            i[U(kind + K_FROZEN)] = mark
-            left -= mine * f[U(kind + K_LEVEL)]
-        else:
-            pull += mine
-            rising += 1
-            if search:
-                lowest = min(lowest, f[U(kind + K_LEVEL)])
-    f[U(resource + R_LEFT)] = left
-    f[U(resource + R_PULL)] = pull
-    i[U(resource + R_RISING)] = rising
-    return lowest
-
-
-@compiled
 def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Progressive filling of a cell, from the level up to which the last solution still holds.
+    """Progressive filling of a cell.
 
     What a resource offers to those that still rise only grows while others stop, so an old figure
     is a lower bound, and only the smallest has to be worked out anew.
@@ -256,20 +101,13 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
     mark = i[U(MARK)]
     base, resources = i[U(SCRATCH)], 0
     lowest_cap = inf
-    keep = f[U(cell + C_KEEP)] * KEPT
     level = 0.0
-    if 0.0 < keep < inf:
-        level = keep
-        _keep(f, i, cell, keep)
     resource = i[U(cell + C_FIRST)]
     while resource:
-        if level == 0.0:
-            f[U(resource + R_LEFT)] = f[U(resource + R_CAPACITY)]
-            f[U(resource + R_PULL)] = f[U(resource + R_TOTAL)]
-            i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
-            lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
-        elif i[U(resource + R_RISING)] != STAYS:
-            lowest_cap = min(lowest_cap, _resume(f, i, resource, keep, mark))
+        f[U(resource + R_LEFT)] = f[U(resource + R_CAPACITY)]
+        f[U(resource + R_PULL)] = f[U(resource + R_TOTAL)]
+        i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
+        lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
         if i[U(resource + R_RISING)] > 0:
             at = base + 2 * resources
             pull = f[U(resource + R_PULL)]
@@ -318,43 +156,17 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
             if i[U(kind + K_FROZEN)] != mark:
                 _freeze(f, i, kind, level, mark, resource)
                 if i[U(kind + K_AT)] != resource or i[U(kind + K_DIRTY)]:
-                    _hold(f, i, kind, resource, now)
-
-
-@compiled
-def _first(f: Floats, i: Ints, resource: int) -> None:
-    """Find the first kind that is done of those that a resource holds back."""
-    key, first = inf, 0
-    users = i[U(resource + R_USERS)]
-    for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
-        kind = i[U(at)]
-        if i[U(kind + K_AT)] == resource and f[U(kind + K_KEY)] < key:
-            key, first = f[U(kind + K_KEY)], kind
-    f[U(resource + R_FIRST_KEY)] = key
-    i[U(resource + R_FIRST_KIND)] = first
-    i[U(resource + R_STALE)] = 0
+                    hold(f, i, kind, resource, now)
 
 
 @compiled
 def solve_cell(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Levels of a cell's resources, and when the first of its kinds is done."""
+    """Levels of a cell's resources, and when the first that each holds back is done."""
     _fill(f, i, cell, now)
-    earliest = inf
     resource = i[U(cell + C_FIRST)]
     while resource:
-        if i[U(resource + R_RISING)] == STAYS:
-            earliest = min(earliest, f[U(resource + R_DUE)])
-        elif i[U(resource + R_HELD)]:
-            if i[U(resource + R_STALE)]:
-                _first(f, i, resource)
-            left = f[U(resource + R_FIRST_KEY)] - f[U(resource + R_CLOCK)]
-            level = f[U(resource + R_LEVEL)]  # 0 where there is no capacity: never, as it is now
-            due = max(now, now + left / level) if level > 0.0 else inf
-            f[U(resource + R_DUE)] = due
-            earliest = min(earliest, due)
+        if i[U(resource + R_HELD)]:
+            reschedule(f, i, resource, now)
         else:
             f[U(resource + R_LEVEL)] = 0.0
-            f[U(resource + R_DUE)] = inf
         resource = i[U(resource + R_NEXT)]
-    f[U(cell + C_KEEP)] = inf
-    set_due(f, i, cell, earliest)

@@ -134,6 +134,22 @@ def drop(f: Floats, i: Ints, base: int, size: int) -> int:
 
 
 @compiled
+def insert(f: Floats, i: Ints, base: int, size: int, key: float, record: int) -> None:
+    """Add a pair to a heap of ``size`` pairs."""
+    place = size
+    while place > 0:
+        above = (place - 1) >> 1
+        at = base + 2 * above
+        if f[U(at)] < key or (f[U(at)] == key and i[U(at + 1)] < record):
+            break
+        f[U(base + 2 * place)] = f[U(at)]
+        i[U(base + 2 * place + 1)] = i[U(at + 1)]
+        place = above
+    f[U(base + 2 * place)] = key
+    i[U(base + 2 * place + 1)] = record
+
+
+@compiled
 def merge(f: Floats, i: Ints, a: int, b: int) -> int:
     """Join two pairing heaps of activities; the root finishes first, equals in order of start."""
     if f[b + A_FINISH] < f[a + A_FINISH] or (

@@ -64,23 +64,25 @@ PENDING = 16  # (kind or -fan, work, group) triples that are to start
 PACED = 17  # 1: the pace of some resource has changed
 HEAD_WORDS = 18
 
-# An entry of the heap of what is due: a kind that runs at its cap, or a cell.
+# An entry of the heap of what is due: a kind that runs at its cap, or a resource for the first kind
+# that it holds back.
 E_DUE = 0
 E_PLACE = 1  # in the heap, from 1; 0: not there
-E_KIND = 2  # 0: a cell
-# A cell: contended resources that hang together by kinds. It is solved as a whole.
-C_FIRST = 3  # chain of its resources; 0: merged into another cell
-C_LAST = 4
-C_SIZE = 5
-C_AGE = 6  # solves since it was last seen to hang together
-C_DIRTY = 7
-C_NEXT = 8  # chain of dirty cells, or of free ones
-C_KEEP = 9  # below this level the last solution still holds; inf: nothing has changed
-C_WORDS = 10
+E_KIND = 2  # or minus the resource
+# A cell: contended resources that hang together by kinds.
+C_FIRST = 0  # chain of its resources; 0: merged into another cell
+C_LAST = 1
+C_SIZE = 2
+C_AGE = 3  # solves since it was last seen to hang together
+C_DIRTY = 4
+C_NEXT = 5  # chain of dirty cells, or of free ones
+C_WHOLE = 6  # 1: it is to be solved as a whole
+C_TOUCHED = 7  # resources that changed since the last solve
+C_WORDS = 8
 
 # Resource. First what filling uses.
 R_CAPACITY = 0
-R_LEFT = 1  # filling: capacity not yet given to frozen kinds
+R_LEFT = 1  # filling: capacity not yet given to frozen kinds; of one that is not full: what is left
 R_PULL = 2  # filling: consumption per unit of level by kinds still rising
 R_RISING = 3  # filling: kinds still rising
 R_FLOOR = 4  # filling: below this the pull has lost its digits
@@ -99,15 +101,18 @@ R_HELD = 16  # kinds that it holds back
 R_FIRST_KEY = 17  # when the first of them is done, by the resource's clock, and which it is
 R_FIRST_KIND = 18
 R_STALE = 19  # 1: find the first anew
-R_DUE = 20
-R_CAP_LOW = 21  # no user's cap level is below
-R_CELL = 22
-R_NEXT = 23
-R_MARK = 24
-R_DIRTY = 25
-R_NEXT_DIRTY = 26
-R_PACE = 27  # limits the paced cap of whoever uses it
-R_WORDS = 28
+R_DUE = R_ENTRY = 20  # from here on an entry of the heap of what is due
+R_PLACE = 21
+R_SELF = 22
+R_CAP_LOW = 23  # no user's cap level is below
+R_CELL = 24
+R_NEXT = 25
+R_MARK = 26
+R_DIRTY = 27
+R_NEXT_DIRTY = 28
+R_PACE = 29  # limits the paced cap of whoever uses it
+R_LISTED = 30  # 1: a ripple is to come by
+R_WORDS = 31
 
 # Kind. From its address on: what filling uses, then (resource, pull) for each use, then
 # (coefficient, place among the resource's users) for each use. Before its address: the rest.

@@ -70,6 +70,7 @@ class Block:
         floats[address + lay.R_PACE] = pace
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
+        self.ints[address + lay.R_SELF] = -address
         cell = self.take(lay.C_WORDS)
         self.ints[cell + lay.C_NEXT] = self.ints[lay.FREE_CELL]
         self.ints[lay.FREE_CELL] = cell

@@ -193,6 +193,17 @@ def test_completions_are_those_of_the_reference(case: Case) -> None:
         assert used <= case.capacities[r] * fluid.now * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("length", [4, 15, 80])
+def test_a_change_that_moves_every_link_of_a_chain(length: int) -> None:
+    # flow n fills link n with what flow n - 1 leaves of it: each change moves all that follow
+    flows = [Flow(((n, 1.0), (n + 1, 1.0)), inf, 1.0, 3.0 * (n + 1), 0.0) for n in range(length)]
+    flows += [Flow(((0, 1.0),), inf, 1.0, 3.0, 0.0)]  # as slow as flow 0
+    flows += [Flow(((0, 1.0),), inf, 0.02, 0.001 * (n + 1), 0.2 * n) for n in range(3)]
+    case = Case([2.0, *(2.0 * n + 1.0 for n in range(1, length)), 1e9], flows)
+    ends, _ = ends_of(case)
+    assert ends == pytest.approx(completions(case.capacities, case.flows), rel=1e-9)
+
+
 @st.composite
 def changing(draw: st.DrawFn) -> tuple[Case, list[Change]]:
     """Capacities go down, to 0 as well, and up again; so do paces, up to twice the first one."""
@@ -284,11 +295,11 @@ def test_removing_one_is_as_if_it_had_less_work(case: Case, when: float, which: 
     ends: dict[object, float] = {}
     while (due := fluid.next_completion()) is not None and due <= when:
         ends |= dict.fromkeys(fluid.advance(due), due)
+    ends |= dict.fromkeys(fluid.advance(when), when)  # an end in this very instant
     if which in ends:
         with pytest.raises(ValueError, match="not running"):
             fluid.remove(running[which])
     else:
-        fluid.advance(when)
         left = fluid.remove(running[which])
         old = flows[which]
         assert 0.0 < left < old.work
