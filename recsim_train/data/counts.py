@@ -211,6 +211,7 @@ class _StreamCounts(_Counts):
             positions=(0,),
             total=1,
             iterations=self._exact,
+            ids_only=True,
         )
         self._known: list[NDArray[np.int32]] = []
 

@@ -124,6 +124,29 @@ class Generator:
             lengths=_joined(lengths).astype(np.int32),
         )
 
+    def id_batches(self, rows: Rows, size: int) -> Iterator[NumpyBatch]:
+        """Consecutive batches of ``size`` of the rows with these numbers, of which only the ids are
+        made: labels and dense features are zeros."""
+        bags = self._bags(rows)
+        ends = [None if bag.lengths is None else np.cumsum(bag.lengths) for bag in bags]
+        for first in range(0, len(rows), size):
+            last = min(first + size, len(rows))
+            ids, lengths = [], []
+            for bag, stops in zip(bags, ends, strict=True):
+                if bag.lengths is None or stops is None:
+                    each = len(bag.ids) // len(rows)
+                    ids.append(bag.ids[first * each : last * each])
+                else:
+                    start = stops[first - 1] if first else 0
+                    ids.append(bag.ids[start : stops[last - 1]])
+                    lengths.append(bag.lengths[first:last])
+            yield NumpyBatch(
+                labels=np.zeros(last - first, dtype=np.float32),
+                dense=np.zeros((last - first, self.model.dense_features), dtype=np.float32),
+                ids=_joined(ids),
+                lengths=_joined(lengths).astype(np.int32),
+            )
+
     def examples(self, rows: Rows) -> Examples:
         """The rows with these numbers before they are encoded."""
         counts, missing = self._counts(rows, self.model.dense_features)

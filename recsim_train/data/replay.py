@@ -112,6 +112,7 @@ class Replay:
             positions=range(self._loops),
             total=self._loops,
             iterations=self._limit,
+            ids_only=True,
         )
         self._known: list[Step] = []
         self._own_unique = None if together == 1 else self._sampled(plan)
@@ -169,6 +170,7 @@ class Replay:
             positions=(0,),
             total=1,
             iterations=_SAMPLED_BATCHES,
+            ids_only=True,
         ) as stream:
             found = [
                 len(np.unique(row_numbers(self._model, fed.batch, self._bases))) for fed in stream

@@ -31,6 +31,9 @@ from recsim_train.data.criteo import (
 )
 from recsim_train.data.generator import Generator
 
+_ROWS_TOGETHER = 8192
+"""Of a stream of ids: rows that are made at a time."""
+
 
 class Fed(NamedTuple):
     """A batch and whom it is for."""
@@ -159,6 +162,23 @@ class _GeneratedStream(BatchStream):
         """There is nothing to close."""
 
 
+class _GeneratedIds(_GeneratedStream):
+    """The ids of rows of the generator for all loops, several batches at a time."""
+
+    _ahead: Iterator[NumpyBatch] = iter(())
+
+    def _make(self, index: int) -> NumpyBatch:
+        found = next(self._ahead, None)
+        if found is None:
+            start = index * self.batch_size
+            stop = start + max(1, _ROWS_TOGETHER // self.batch_size) * self.batch_size
+            rows = np.arange(start, stop, dtype=np.int64) % self._rows + self._first
+            self._ahead = self._generator.id_batches(rows, self.batch_size)
+            found = next(self._ahead)
+        self._last_row = (index + 1) * self.batch_size - 1
+        return found
+
+
 def open_stream(
     model: Model,
     data: Data,
@@ -168,18 +188,21 @@ def open_stream(
     total: int,
     iterations: int,
     start: int = 0,
+    ids_only: bool = False,
 ) -> BatchStream:
     """The batches of iterations ``start`` to ``iterations`` (exclusive) for some loops.
 
     ``positions``: the loops' places, out of ``total`` that share the stream. Batches come in stream
-    order: iteration by iteration, within one by position.
+    order: iteration by iteration, within one by position. ``ids_only``: labels and dense features
+    are not looked at, and may be zeros.
 
     Raises UserError for a file that can not be opened or a model that it can not feed; while
     iterating RunFailed, for a file that ends early, can not be read on, or has a whole batch
     without one well-formed row.
     """
     if data.path is None:
-        return _GeneratedStream(model, data, batch_size, positions, total, iterations, start)
+        made = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
+        return made(model, data, batch_size, positions, total, iterations, start)
     return _CriteoStream(model, data, data.path, batch_size, positions, total, iterations, start)
 
 

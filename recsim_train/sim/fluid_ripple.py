@@ -84,7 +84,7 @@ def _level(f: Floats, i: Ints, resource: int) -> float:
     if pull > 0.0:
         level = max(0.0, left / pull)
         if highest * SAME <= level and level * SAME <= lowest:
-            return level
+            return float(level)
     elif left >= -capacity * (1.0 - SAME):
         f[U(resource + R_LEFT)] = left
         return inf
@@ -110,7 +110,7 @@ def _level(f: Floats, i: Ints, resource: int) -> float:
         if abs(fits - level) <= EQUAL * level:
             break
         level = fits
-    return level
+    return float(level)
 
 
 @compiled

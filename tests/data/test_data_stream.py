@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Data, Model, Synthetic
+from recsim_train.config.experiment import Data, Model, Synthetic, Table
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.stream import check_data, held_out, open_stream, profile_stream
 from recsim_train.data.synthetic import write_criteo
@@ -105,6 +105,42 @@ def test_generator_and_its_file_feed_the_same_stream(
     assert all(map(same, held_out(model, direct, 8), held_out(model, file, 8)))
     # two dense columns or ten would be a different file of the same stream
     assert sum(b.size for b in held_out(model, file, 8)) == 20
+
+
+@pytest.mark.parametrize("positions", [(0,), (0, 1), (1,)])
+@pytest.mark.parametrize("batch", [5, 64, 3000])
+def test_ids_alone_are_those_of_the_whole_batches(positions: tuple[int, ...], batch: int) -> None:
+    tables = (
+        Table(rows=5000, ids=3),
+        Table(rows=50, ids=4, variable=True),
+        Table(rows=9),
+        Table(rows=9, variable=True),
+    )
+    model = Model(embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(1,), tables=tables)
+    data = Data(synthetic=Synthetic(rows=700, seed=3), eval_rows=20)  # several epochs
+    total = max(positions) + 1
+
+    def feed(ids_only: bool) -> tuple[list[NumpyBatch], int]:
+        with open_stream(
+            model,
+            data,
+            batch_size=batch,
+            positions=positions,
+            total=total,
+            iterations=9,
+            start=2,
+            ids_only=ids_only,
+        ) as stream:
+            return [fed.batch for fed in stream], stream.epochs
+
+    (whole, epochs), (ids, epochs_of_ids) = feed(False), feed(True)
+    assert epochs == epochs_of_ids
+    assert [b.size for b in whole] == [b.size for b in ids]
+    for left, right in zip(whole, ids, strict=True):
+        assert np.array_equal(left.ids, right.ids)
+        assert np.array_equal(left.lengths, right.lengths)
+        assert left.dense.shape == right.dense.shape
+        assert not right.dense.any()
 
 
 def test_held_out_file(numbered: Callable[[int], str], make_model: Callable[..., Model]) -> None:
