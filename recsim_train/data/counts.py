@@ -140,14 +140,14 @@ class _Counter:
 
     def _count_remainders(self, batch: NumpyBatch) -> NDArray[np.int64]:
         """The same where ids are dealt out by their remainder."""
-        table = np.repeat(np.arange(len(self._tables)), self._per_table(batch))
-        places = batch.ids + self._offsets[table]
-        unique, first = np.unique(places, return_index=True)
+        places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
+        unique = places[np.diff(places, prepend=-1) != 0]
+        stops = np.searchsorted(unique, self._offsets[1:])
+        per_table = np.diff(stops, prepend=0, append=len(unique))
         counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
-        for column, ids in enumerate((batch.ids, batch.ids[first])):
+        for column, ids in enumerate((batch.ids, unique - np.repeat(self._offsets, per_table))):
             counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
             counts[-1, column] = len(ids)
-        assert len(unique) == counts[-1, 1]
         return counts
 
     def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:
