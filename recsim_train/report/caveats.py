@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recsim_train.report import text
@@ -17,17 +17,19 @@ NOISY = 0.10
 """Spread of a measurement above which repeats are advised."""
 
 
-def caveats(simulated: RunRecord, real: RunRecord) -> list[str]:
-    """Every reason to doubt this pair, in a fixed order."""
-    return [
-        *_unfinished(simulated, real),
-        *_settings(simulated, real),
-        *_profile(simulated, real),
-        *_range(simulated),
-        *_load(real),
-        *_data(simulated, real),
-        *reconstructions(simulated),
-    ]
+def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
+    """Every reason to doubt a prediction and its measurements, in a fixed order, each once."""
+    found: list[str] = []
+    for real in repeats:
+        found += _unfinished(simulated, real)
+        found += _settings(simulated, real)
+        found += _profile(simulated, real)
+    found += _range(simulated)
+    found += _busy(repeats)
+    for real in repeats:
+        found += _stated(real)
+        found += _data(simulated, real)
+    return list(dict.fromkeys([*found, *reconstructions(simulated)]))
 
 
 def _unfinished(*records: RunRecord) -> Iterator[str]:
@@ -136,17 +138,24 @@ def _stated(record: RunRecord) -> Iterator[str]:
             yield str(sentence)
 
 
-def _load(real: RunRecord) -> Iterator[str]:
-    # The launcher's own reading is from before the run; the environment may be from after it.
-    load = (real.summary.get("facts") or {}).get("load_average_before")
-    load = real.environment.get("load") if load is None else load
-    cores = real.environment.get("cores")
-    if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
-        yield (
-            f"The machine was busy when {real.run_id} began: load {load:.1f} on {cores} cores, so "
-            "the measurement may be too slow."
-        )
-    yield from _stated(real)
+def _busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
+    """Measurements that began while something else ran."""
+    busy = []
+    for real in repeats:
+        # The launcher's own reading is from before the run; the environment may be from after it.
+        load = (real.summary.get("facts") or {}).get("load_average_before")
+        load = real.environment.get("load") if load is None else load
+        cores = real.environment.get("cores")
+        if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
+            busy.append((load, cores, real.run_id))
+    if not busy:
+        return
+    load, cores, name = max(busy)
+    if len(busy) == 1:
+        what = f"when {name} began: load {load:.1f}"
+    else:
+        what = f"when {len(busy)} of {len(repeats)} measurements began: load up to {load:.1f}"
+    yield f"The machine was busy {what} on {cores} cores, so the measurement may be too slow."
 
 
 def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:

@@ -248,7 +248,6 @@ def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) ->
     simulated = min(predictions, key=lambda r: abs(_eps(r) - predicted))
     real = min(repeats, key=lambda r: abs(_eps(r) - measured))
     spread = (max(values) - min(values)) / 2 / measured if len(values) > 1 else _interval(real)
-    warnings = [w for r in repeats for w in caveats(simulated, r)]
     return Comparison(
         label=label,
         simulated=simulated,
@@ -260,7 +259,7 @@ def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) ->
         measured_spread=spread,
         payload=tuple(_payload(simulated, real, repeats)),
         why=explain(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
-        warnings=tuple(dict.fromkeys([*warnings, *noisy(spread, len(repeats))])),
+        warnings=(*caveats(simulated, repeats), *noisy(spread, len(repeats))),
     )
 
 

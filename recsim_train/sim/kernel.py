@@ -126,6 +126,8 @@ class Kernel:
                                 _fire(event)
                                 self.events += 1
                             continue
+                    if coming == inf:  # nothing is left that ever ends
+                        return
                     fluid.now = coming
                 if outside and outside[0][0] <= coming:
                     env._now = coming

@@ -20,8 +20,21 @@ def pair(factory: Any, out: Path, **changes: Any) -> tuple[Any, Any]:
     return simulated, real
 
 
+def doubts(simulated: Any, real: Any) -> list[str]:
+    return caveats(simulated, [real])
+
+
+def test_several_busy_measurements_are_one_sentence(tmp_path: Path, factory: Any) -> None:
+    runs = []
+    for number, load in enumerate((0.1, 2.5, 3.5)):
+        facts = {"load_average_before": load}
+        runs.append(pair(factory, tmp_path / str(number), facts=facts))
+    (found,) = caveats(runs[0][0], [real for _, real in runs])
+    assert "busy when 2 of 3 measurements began: load up to 3.5 on 4 cores" in found
+
+
 def test_a_clean_pair_has_no_caveat(tmp_path: Path, factory: Any) -> None:
-    assert caveats(*pair(factory, tmp_path)) == []
+    assert doubts(*pair(factory, tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +69,7 @@ def test_each_reason_to_doubt_is_said(
         "stated": {"facts": {"warnings": ["the queue overflowed"]}},
         "placed": {"real_plan": factory.plan(roles={"embedding_servers": 1})},
     }[name]
-    found = caveats(*pair(factory, tmp_path, **changes))
+    found = doubts(*pair(factory, tmp_path, **changes))
     assert [w for w in found if expected in w], found
     assert len(found) == 1 or name == "placed"
 

@@ -97,7 +97,9 @@ def test_options_are_the_dataclass_fields() -> None:
     assert all(option.help for kind in schemas().values() for option in kind.values())
 
 
-def test_a_strategy_of_a_third_party_is_registered_by_name() -> None:
+def test_a_strategy_of_a_third_party_is_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recsim_train.strategy.registry._registered", {})
+
     @dataclasses.dataclass
     class Mine(Strategy):
         kind = "mine_for_this_test"
