@@ -12,6 +12,8 @@ from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory import check_memory, nearly_full
 from recsim_train.trace.record import Outcome
 
+_COARSE = 0.1
+"""A folded prediction that half as many trainers change by more than this needs more of them."""
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in the short runs that ask "what if"."""
 
@@ -81,4 +83,6 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
             }
             facts["error"] = error
             said += f"; {half.simulated} instead change the examples/s by {error:.1%}"
+            if error > _COARSE:
+                said += ", too much to trust it: raise simulation.fold_above"
     outcome.warn([f"{said}."])
