@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
@@ -49,6 +51,8 @@ def simulate(
     if wanted and predicted is not None:
         if folding.simulated < folding.trainers and not folding.exact:
             folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
+        if job.period <= 2 * wanted:  # whole periods
+            wanted = ceil(wanted / job.period) * job.period
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
         outcome.facts |= answers.facts(predicted, job.runtime.kernel.events)
     return outcome

@@ -1,0 +1,62 @@
+"""Where a prediction ends early, and what it then says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.ledger import Ledger
+from recsim_train.trace.record import Iteration, Outcome
+
+
+@pytest.mark.parametrize("least", [16, 17, 18, 19, 20])
+def test_an_early_end_counts_whole_periods(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[..., Outcome],
+    least: int,
+) -> None:
+    """All meet at every fifth step, which takes long; four steps and a meeting are no period."""
+
+    def rate(**simulation: Any) -> tuple[float, int]:
+        plan = plans(
+            "shadowsync",
+            {"algorithm": "bmuf", "sync": "foreground", "every": 5},
+            model={"bottom_mlp": (512, 8)},
+            training={"steps": 200, "warmup_steps": 5},
+            roles={"trainers": 3, "embedding_servers": 1},
+            simulation=simulation,
+        )
+        outcome = outcome_of(plan, clusters(network={"efficiency": 0.1}))
+        assert outcome.speed is not None
+        assert outcome.speed.examples_per_second is not None
+        return outcome.speed.examples_per_second, outcome.steps
+
+    whole, every = rate(precision="0 %")
+    early, steps = rate(precision="90 %", minimum_steps=least)
+    assert every == 200
+    assert least - 1 <= steps <= least
+    assert early == pytest.approx(whole, rel=1e-3)
+
+
+def test_a_period_is_seen_in_what_a_loop_does() -> None:
+    ledger = Ledger(0)
+    step = ledger.series("trainer[0]", "worker[0]", "compute", "forward")
+    meet = ledger.series("trainer[0]", "worker[0]", "all_reduce", "everyone")
+    other = ledger.series("trainer[1]", "worker[0]", "push", "dense")
+    assert ledger.period(0, 12) == 1
+    for iteration in range(20):
+        step.add(iteration, 0.0, 1.0, 0)
+        if iteration % 4 == 3:
+            meet.add(iteration, 0.0, 1.0, 0)
+        if iteration % 7 == 0:
+            other.add(iteration, 0.0, 1.0, 0)
+        ledger.iterations.append(Iteration("trainer[0].worker[0]", iteration, 0.0, 1.0))
+    assert ledger.period(0, 20) == 4
+    assert ledger.period(1, 10) == 4
+    assert ledger.period(1, 8) == 1  # too short to show it
+    assert ledger.period(0, 3) == 1
