@@ -154,6 +154,7 @@ def draw(points: list[dict[str, Any]], along: str, path: Path) -> None:
     """CPU time and memory against trainers (or steps)."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     mpl.rcParams["svg.hashsalt"] = "recsim-train"
     figure = Figure(figsize=(10, 4.2), layout="constrained")
@@ -162,10 +163,14 @@ def draw(points: list[dict[str, Any]], along: str, path: Path) -> None:
         mine = sorted((p for p in points if p["strategy"] == name), key=lambda p: p[along])
         x = [p[along] for p in mine]
         style = {"marker": "os^dvP*X<>h"[number % 11], "ms": 5, "lw": 1.2, "label": name}
+        style["color"] = mpl.colormaps["tab20"](2 * number % 19)
         left.plot(x, [p["cpu_seconds"] for p in mine], **style)
         right.plot(x, [p["peak_rss_mib"] for p in mine], **style)
     for axes, what in ((left, "CPU time (s)"), (right, "peak memory (MiB)")):
         axes.set(xscale="log", yscale="log", xlabel=along, ylabel=what)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
         axes.grid(alpha=0.3)
     sizes = sorted({p[along] for p in points})
     first = min(p["cpu_seconds"] for p in points if p[along] == sizes[0])
