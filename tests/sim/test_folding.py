@@ -107,6 +107,20 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     )
 
 
+@pytest.mark.parametrize(("least", "advised"), [(-1.0, True), (10.0, False)])
+def test_a_coarse_folding_says_what_to_do(
+    plans: Plans,
+    clusters: Clusters,
+    monkeypatch: pytest.MonkeyPatch,
+    least: float,
+    advised: bool,
+) -> None:
+    monkeypatch.setattr("recsim_train.sim.run._COARSE", least)
+    folded = predicted(plans, clusters(jitter=0.1), VARIED["s-easgd"], 24, 8)
+    (note,) = folded.facts["warnings"]  # type: ignore[misc]
+    assert ("raise simulation.fold_above" in note) == advised
+
+
 def test_those_who_wait_meet_all_stragglers(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
