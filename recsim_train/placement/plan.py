@@ -5,6 +5,7 @@ Both worlds and ``--dry-run`` read the same plan; nothing in it is decided at ru
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,10 +151,19 @@ class Plan:
     """Settings that this strategy does not use as written, one sentence each."""
 
     def rank(self, instance: Instance) -> int:
-        return self.instances.index(instance)
+        return self._ranks[instance]
+
+    @cached_property
+    def _ranks(self) -> dict[Instance, int]:
+        return {instance: rank for rank, instance in enumerate(self.instances)}
 
     def of_role(self, role: Role) -> tuple[Instance, ...]:
         return tuple(i for i in self.instances if i.role == role)
+
+    @cached_property
+    def readers(self) -> tuple[Instance, ...]:
+        """The reader processes."""
+        return self.of_role("reader")
 
     def loops(self, trainer: int) -> Iterator[LoopId]:
         """Every loop of one trainer, in thread order."""
@@ -227,7 +237,11 @@ class Plan:
 
     def position(self, loop: LoopId) -> int:
         """A feeding loop's place in the stream, below ``streams``."""
-        return 0 if self.shares_batches else self.feeding.index(loop)
+        return 0 if self.shares_batches else self._positions[loop]
+
+    @cached_property
+    def _positions(self) -> dict[LoopId, int]:
+        return {loop: position for position, loop in enumerate(self.feeding)}
 
     def group_of(self, name: str, trainer: int) -> GroupPlan | None:
         """The group of this name that a trainer is in."""
@@ -236,5 +250,10 @@ class Plan:
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""
-        readers = self.of_role("reader")
+        readers = self.readers
         return readers[loop.trainer % len(readers)] if readers else None
+
+    @cached_property
+    def fed(self) -> Counter[Instance | None]:
+        """How many loops each reader process feeds; None: how many read for themselves."""
+        return Counter(map(self.reader_of, self.feeding))

@@ -164,14 +164,15 @@ def example_level_parallelism(batch: int, threads: int, trainers: int) -> int:
     return batch * threads * trainers
 
 
-def sync_gaps(iterations: Iterable[Iteration], syncs: Iterable[float]) -> list[int]:
+def sync_gaps(ends: Iterable[float], syncs: Iterable[float]) -> list[int]:
     """Iterations between each two syncs of one trainer that follow one another.
 
-    ``iterations``: of all training loops of that trainer; one belongs to the gap in which it ends.
-    ``syncs``: when each sync was over. Before the first and after the last there is no gap.
+    ``ends``: of all iterations of that trainer's training loops, in seconds; an iteration belongs
+    to the gap in which it ends. ``syncs``: when each sync was over. Before the first and after the
+    last there is no gap.
     """
-    ends = sorted(i.end for i in iterations)
-    places = [bisect_right(ends, time) for time in sorted(syncs)]
+    ordered = sorted(ends)
+    places = [bisect_right(ordered, time) for time in sorted(syncs)]
     return [after - before for before, after in itertools.pairwise(places)]
 
 

@@ -161,11 +161,10 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
             loop = f"{span.instance}.{span.loop}"
             if span.effect == EXCHANGE and (loop, span.iteration) in counted_ones:
                 syncs[trainer_of[loop]].append(span.end)
-    gaps = [
-        gap
-        for trainer, times in sorted(syncs.items())
-        for gap in sync_gaps((i for i in done if trainer_of[i.loop] == trainer), times)
-    ]
+    ends: dict[int, list[float]] = defaultdict(list)
+    for i in done:
+        ends[trainer_of[i.loop]].append(i.end)
+    gaps = [gap for t, times in sorted(syncs.items()) for gap in sync_gaps(ends[t], times)]
     gap = distribution(gaps)
     if gap is not None:
         threads = len(plan.training) / spec.roles.trainers

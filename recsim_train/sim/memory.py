@@ -110,8 +110,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
         add("activations", _activation_bytes(plan) * len(loops))
     elif instance.role == "reader":
-        served = sum(plan.reader_of(loop) == instance for loop in plan.feeding)
-        add("queues", batch * 2 * (served + 1))
+        add("queues", batch * 2 * (plan.fed[instance] + 1))
     return MemoryUse(instance, parts, available)
 
 

@@ -131,8 +131,9 @@ def test_kendall_tau() -> None:
 def test_sync_gaps_count_the_iterations_of_all_threads() -> None:
     both = process([1.0] * 12, "trainer[0].worker[0]") + process([2.0] * 6, "trainer[0].worker[1]")
     # ends: 1 2 2 3 4 4 5 6 6 ... ; one at the very end of a sync belongs to the gap before it
-    assert sync_gaps(both, [6.0, 0.5, 3.0]) == [4, 5]
-    assert sync_gaps(both, [3.0]) == []
+    ends = [i.end for i in both]
+    assert sync_gaps(ends, [6.0, 0.5, 3.0]) == [4, 5]
+    assert sync_gaps(ends, [3.0]) == []
     assert sync_gaps([], [1.0, 2.0, 3.0]) == [0, 0]
 
 
