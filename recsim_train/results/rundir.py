@@ -26,6 +26,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
 from recsim_train.results.summary import clean, data_dependent, summarise
+from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Iteration, Outcome, Span, Total, TotalKey
 
 World = Literal["simulated", "real"]
@@ -128,6 +129,7 @@ def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
     return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
 
 
+@collection_paused()
 def write_run(
     out: Path,
     *,

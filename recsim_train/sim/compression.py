@@ -8,6 +8,7 @@ docs/strategies.md). Masks keep exactly k of each row.
 
 from __future__ import annotations
 
+from collections import Counter
 from types import UnionType
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,10 @@ def _dense(
             parts = GhostParts((parts.size,))
         assert isinstance(parts, GhostParts)
         whole = layout.small_elements * value
-        entries = sum((size - whole) // (value + INDEX_BYTES) for size in parts.sizes)
+        entries = sum(
+            (size - whole) // (value + INDEX_BYTES) * count
+            for size, count in Counter(parts.sizes).items()
+        )
         kept = entries + layout.small_elements * len(parts.sizes)
         seconds = pricing.operation(name, elements=total, kept=kept, shards=len(parts.sizes))
         return seconds, GhostDense(total, total * value)

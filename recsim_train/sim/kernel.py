@@ -6,7 +6,6 @@ of one instant are solved once, after everything else of that instant has happen
 
 from __future__ import annotations
 
-import gc
 import heapq
 from collections import deque
 from collections.abc import Callable, Generator
@@ -19,6 +18,7 @@ from simpy.events import Timeout
 
 from recsim_train.sim.fans import Flows
 from recsim_train.sim.fluid import Fluid, Kind
+from recsim_train.trace.garbage import collection_paused
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
@@ -105,8 +105,10 @@ class Kernel:
         somebody waits for or to SimPy's next event, whichever comes first.
         """
         self._stopped = False
-        collecting = gc.isenabled()
-        gc.disable()  # events are many, short-lived and freed by their reference counts
+        with collection_paused():
+            self._run()
+
+    def _run(self) -> None:
         env, fluid = self._env, self.fluid
         queue, step, outside = env._queue, env.step, self._outside
         try:
@@ -143,9 +145,6 @@ class Kernel:
             if isinstance(original, type(error)):
                 raise original from original.__cause__
             raise
-        finally:
-            if collecting:
-                gc.enable()
 
 
 def _fire(event: Event) -> None:
