@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.placement.segments import Segment, segment_of
@@ -29,21 +31,27 @@ class NetRuntime:
         self._batch = plan.experiment.training.batch_size
         self._bytes = shape.value_bytes(plan.experiment.model)
         self._whole = plan.net.graph.elements
+        self._shared = plan.net.shared_numbers
         self._known: dict[tuple[str, int], Segment] = {}
 
     def elements_of(self, name: str) -> int:
         """Parameters that an operation touches."""
         if name in ("net_answered", "net_towards", "net_move"):
-            assert isinstance(self.program, TaggedNet)
-            return self.program.answered_elements(self.host)
+            return self._answered[0]
         return self.elements
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Parameters that this host holds."""
         if isinstance(self.program, TaggedNet):
             return self.program.elements(self.host)
         return self._whole
+
+    @cached_property
+    def _answered(self) -> tuple[int, int]:
+        """How many elements this host answers for, and where they start in a central copy."""
+        assert isinstance(self.program, TaggedNet)
+        return self.program.answered_elements(self.host), self.program.answered_start(self.host)
 
     def segment(self, name: str, cut: int) -> Segment:
         """Work and sizes of an operation."""
@@ -60,9 +68,7 @@ class NetRuntime:
             assert isinstance(rows, GhostRows)
             return GhostPass(rows.ids)
         if name in ("net_answered", "net_towards"):
-            assert isinstance(self.program, TaggedNet)
-            elements = self.program.answered_elements(self.host)
-            start = self.program.answered_start(self.host)
+            elements, start = self._answered
             return GhostDense(elements, elements * self._bytes, start)
         if name == "net_whole":
             return GhostDense(self._whole, self._whole * self._bytes)
@@ -76,7 +82,7 @@ class NetRuntime:
         if name == "net_gradients":
             tape = arguments[0]
             assert isinstance(tape, GhostPass)
-            shared = self.program.shared_numbers
+            shared = self._shared
             if isinstance(self.program, TaggedNet) and self.program.outer:
                 shared *= 2  # with the moves that were kept back
             return NetGradients(
