@@ -237,11 +237,13 @@ class Plan:
 
     def position(self, loop: LoopId) -> int:
         """A feeding loop's place in the stream, below ``streams``."""
-        return 0 if self.shares_batches else self._positions[loop]
+        return self.positions[loop]
 
     @cached_property
-    def _positions(self) -> dict[LoopId, int]:
-        return {loop: position for position, loop in enumerate(self.feeding)}
+    def positions(self) -> dict[LoopId, int]:
+        """The place in the stream of every feeding loop."""
+        at = 0 if self.shares_batches else 1
+        return {loop: at * number for number, loop in enumerate(self.feeding)}
 
     def group_of(self, name: str, trainer: int) -> GroupPlan | None:
         """The group of this name that a trainer is in."""

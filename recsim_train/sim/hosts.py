@@ -29,17 +29,20 @@ class Place:
         return self.host.speed / self.slow
 
 
-def places_of(plan: Plan, cluster: Cluster) -> dict[Instance, Place]:
+def places_of(
+    plan: Plan, cluster: Cluster, instances: Sequence[Instance] | None = None
+) -> dict[Instance, Place]:
     """The host of every instance; the same racks and slow hosts for every strategy that has them.
 
-    Raises UserError where the profile describes too few hosts, or names one that does not exist.
+    ``instances``: whose hosts are asked for; none: all. Raises UserError where the profile
+    describes too few hosts, or names one that does not exist.
     """
     check_names(plan, cluster)
     racks = racks_of(plan.instances, cluster)
     slow = slow_hosts(plan, cluster)
     return {
         i: Place(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
-        for i in plan.instances
+        for i in (plan.instances if instances is None else instances)
     }
 
 

@@ -110,17 +110,16 @@ class Machines:
         self.header_bytes = 0
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
-        places = places_of(plan, cluster)
+        present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
+        places = places_of(plan, cluster, present)
         self.racks = self._racks(places)
         shared = None
         if cluster.colocate:
             shared = self._cores("machine", places[plan.instances[0]])
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
-        for instance in plan.instances:
-            if instance.role == "trainer" and instance.index >= folding.simulated:
-                continue
-            process = self._process(instance, places[instance], shared)
+        for instance, place in places.items():
+            process = self._process(instance, place, shared)
             self.processes[instance] = process
             if kernel.fluid.ideal:
                 continue  # nothing is shared, so that nobody's copies are felt

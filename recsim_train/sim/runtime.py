@@ -128,22 +128,21 @@ class Runtime:
 
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
-        position = {loop: at for at, loop in enumerate(plan.feeding)}
-        if plan.shares_batches:
-            position = dict.fromkeys(position, 0)
+        simulated = self.folding.simulated
         definitions = {loop.name: loop for loop in plan.topology.loops}
         loops = []
-        for trainer, instance in enumerate(plan.of_role("trainer")[: self.folding.simulated]):
+        for trainer, instance in enumerate(plan.of_role("trainer")[:simulated]):
             place = plan.place(trainer)
             strategy = create(plan.strategy, place) if strategies is None else strategies[trainer]
             programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
             process = self.machines.processes[instance]
             for loop in plan.loops(trainer):
                 program = programs[loop.loop]()
-                at = position.get(loop, -1)
+                at = plan.positions.get(loop, -1)
                 account = Account(plan.experiment.training.warmup_steps)
                 loops.append(LoopState(loop, definitions[loop.loop], process, at, program, account))
-        meeting = {member.name for group in plan.groups for member in group.members}
+        members = (member for group in plan.groups for member in group.members)
+        meeting = {member.name for member in members if member.trainer < simulated}
         if plan.embedding is not None and plan.embedding.service.apply == "together":
             meeting |= {loop.name for loop in plan.training}
         jitter = self.machines.jitter
