@@ -258,7 +258,7 @@ def check_local_memory(plan: Plan) -> None:
     import psutil
 
     from recsim_train.config.cluster import Host
-    from recsim_train.sim.memory import check_machine
+    from recsim_train.sim.fit import check_machine
 
     memory = psutil.virtual_memory().total
     host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}

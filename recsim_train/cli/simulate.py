@@ -62,7 +62,7 @@ def simulate(
     profile = common.profile(loaded, cluster)
 
     from recsim_train.results.rundir import find_complete, write_run
-    from recsim_train.sim.memory import check_memory
+    from recsim_train.sim.fit import check_memory
     from recsim_train.sim.run import simulate as predict
 
     for plan in plans:

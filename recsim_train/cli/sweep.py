@@ -207,7 +207,7 @@ def _plain(cluster: Cluster | None) -> dict[str, Any]:
 def _too_large(rows: Sequence[Row]) -> dict[int, str]:
     """Points that do not fit into memory, by number. Raises UserError if none does."""
     from recsim_train.config.errors import UserError
-    from recsim_train.sim.memory import check_memory
+    from recsim_train.sim.fit import check_memory
 
     refused = {}
     for number, row in enumerate(rows):

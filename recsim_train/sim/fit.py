@@ -1,31 +1,25 @@
-"""How many servers it takes to fit, and the whole answer to "does it fit?"."""
+"""Does it fit: what every process needs, against the memory of its host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
-from recsim_train.placement.build import build_plan
-from recsim_train.placement.plan import Plan
-from recsim_train.sim.memory import (
-    OTHER_WAYS,
-    MemoryUse,
-    check_memory,
-    gib,
-    largest_part,
-    memory_uses,
-    nearly_full,
-)
+from recsim_train.placement.plan import Plan, Role
+from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
+from recsim_train.sim.sizing import OTHER_WAYS, SERVERS, advice, largest_part, plural, smallest
 
-ServerRole = Literal["embedding_server", "dense_server"]
-SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
-MOST_SERVERS = 1024
-"""More are not suggested."""
+NEARLY = 0.9
+"""Share of a host's memory above which an estimate of the large parts is no promise."""
 
-Enough = Callable[[list[MemoryUse]], bool]
+ROLE_NAMES: dict[Role, str] = {
+    "trainer": "trainers",
+    "embedding_server": "embedding servers",
+    "dense_server": "dense servers",
+    "reader": "readers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,7 @@ class Fit:
         found = f"fits: {use.name} is the fullest, {gib(use.needed)} of {gib(use.available)} GiB"
         found += f" ({share:.0%})" if share >= 0.01 else ""
         fewer = [
-            f"{number} {_plural(role, number)}"
+            f"{number} {plural(role, number)}"
             for role, number in self.smallest.items()
             if number is not None and number < self.present[role]
         ]
@@ -90,61 +84,68 @@ def fit(plan: Plan, cluster: Cluster) -> Fit:
     )
 
 
-def smallest(plan: Plan, cluster: Cluster, role: ServerRole) -> int | None:
-    """The smallest number of servers of a role of which each fits into its host."""
+def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
+    """Memory of every process, in rank order.
 
-    def enough(uses: list[MemoryUse]) -> bool:
-        return all(u.needed <= u.available for u in uses if u.instance.role == role)
-
-    return _search(plan, cluster, role, 1, enough)
-
-
-def advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
-    """What makes the whole plan fit, of which ``use`` does not."""
-
-    def enough(uses: list[MemoryUse]) -> bool:
-        return all(u.needed <= u.available for u in uses)
-
-    # tables and dense shards sit in the trainers where there are no servers for them
-    for role in SERVERS:
-        if use.instance.role not in (role, "trainer"):
-            continue
-        present = len(plan.of_role(role))
-        servers = _search(plan, cluster, role, present + 1, enough)
-        if servers is not None:
-            return f"{servers} {_plural(role, servers)} would be enough"
-        servers = smallest(plan, cluster, role)
-        if use.instance.role == role and servers is not None and servers > present:
-            return f"it takes {servers} {_plural(role, servers)}, but others do not fit either"
-    return OTHER_WAYS[largest_part([use])]
+    Raises UserError, in one sentence with the role and the figures, where something does not fit,
+    or where the profile has not the hosts that the plan needs.
+    """
+    if cluster.colocate:
+        return check_machine(plan, cluster.hosts["default"])
+    uses = memory_uses(plan, cluster)
+    for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
+        if use.needed > use.available:
+            raise UserError(
+                f"{use.name} needs {gib(use.needed)} GiB{_mostly([use])}, but its host has "
+                f"{gib(use.available)} GiB: {gib(use.needed - use.available)} GiB too much; "
+                f"{advice(plan, cluster, use)}"
+            )
+    return uses
 
 
-def _plural(role: str, count: int) -> str:
-    name = role.replace("_", " ")
-    return name if count == 1 else f"{name}s"
+def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
+    """Memory of every process, all on one machine of type ``host``.
+
+    Raises UserError, in one sentence with the figures, where they do not fit together.
+    """
+    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
+    needed = sum(use.needed for use in uses)
+    if needed > host.memory:
+        largest = max(uses, key=lambda use: use.needed)
+        role = ROLE_NAMES[largest.instance.role]
+        share = sum(u.needed for u in uses if u.instance.role == largest.instance.role)
+        raise UserError(
+            f"all processes together need {gib(needed)} GiB{_mostly(uses)}, most of it the "
+            f"{role} with {gib(share)} GiB, but the machine has {gib(host.memory)} GiB: "
+            f"{gib(needed - host.memory)} GiB too much; {OTHER_WAYS[largest_part(uses)]}"
+        )
+    return uses
 
 
-def _search(
-    plan: Plan, cluster: Cluster, role: ServerRole, first: int, enough: Enough
-) -> int | None:
-    """The smallest number from ``first`` on that is enough: doubling, then halving."""
+def nearly_full(uses: Sequence[MemoryUse], colocate: bool) -> list[str]:
+    """A sentence where what fits by this estimate may not fit in truth."""
+    if colocate:
+        needed, available = sum(u.needed for u in uses), uses[0].available
+        names = "all processes together need"
+    else:
+        fullest = max(uses, key=lambda u: u.needed / u.available)
+        needed, available = fullest.needed, fullest.available
+        names = f"{fullest.name} needs"
+    if needed <= NEARLY * available:
+        return []
+    return [
+        f"{names} {gib(needed)} of {gib(available)} GiB: only the large parts are counted, so that "
+        "it may not fit after all"
+    ]
 
-    def fits(servers: int) -> bool:
-        roles = plan.experiment.roles.model_copy(update={f"{role}s": servers})
-        try:
-            other = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
-        except UserError:
-            return False
-        return bool(other.of_role(role)) and enough(memory_uses(other, cluster))
 
-    if fits(first):
-        return first
-    low, high = first, first * 2
-    while not fits(high):
-        if high >= MOST_SERVERS:
-            return None
-        low, high = high, min(MOST_SERVERS, high * 2)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+def gib(size: float) -> str:
+    """Bytes as a number of GiB."""
+    number = size / 2**30
+    return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
+
+
+def _mostly(uses: Sequence[MemoryUse]) -> str:
+    part = largest_part(uses)
+    size = sum(use.parts.get(part, 0.0) for use in uses)
+    return f" (of which {PART_NAMES[part]} {gib(size)} GiB)"

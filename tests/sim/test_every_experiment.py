@@ -11,8 +11,8 @@ from recsim_train.cli import common
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim import run
+from recsim_train.sim.fit import check_memory
 from recsim_train.sim.job import Job
-from recsim_train.sim.memory import check_memory
 from recsim_train.trace.record import Outcome
 
 ROOT = Path(__file__).parents[2]

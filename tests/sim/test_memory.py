@@ -10,9 +10,10 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fit import fit, smallest
-from recsim_train.sim.memory import PROCESS_BYTES, check_machine, check_memory, memory_uses
+from recsim_train.sim.fit import check_machine, check_memory, fit
+from recsim_train.sim.memory import PROCESS_BYTES, memory_uses
 from recsim_train.sim.run import simulate
+from recsim_train.sim.sizing import smallest
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -1,0 +1,97 @@
+"""How many servers it takes until everything fits, and what else helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_uses
+
+ServerRole = Literal["embedding_server", "dense_server"]
+SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
+MOST_SERVERS = 1024
+"""More are not suggested."""
+
+Enough = Callable[[list[MemoryUse]], bool]
+
+_SMALLER = "use a larger host, fewer threads or a smaller batch"
+OTHER_WAYS = dict.fromkeys(PART_NAMES, _SMALLER) | {
+    "tables": "cap the tables' rows or use a larger host",
+    "dense": "use a smaller net or a larger host",
+    "cache": "use a smaller cache or a larger host",
+}
+"""What helps, by the part that most of the memory is for."""
+
+
+def smallest(plan: Plan, cluster: Cluster, role: ServerRole) -> int | None:
+    """The smallest number of servers of a role of which each fits into its host."""
+
+    def enough(uses: list[MemoryUse]) -> bool:
+        return all(u.needed <= u.available for u in uses if u.instance.role == role)
+
+    return _search(plan, cluster, role, 1, enough)
+
+
+def advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
+    """What makes the whole plan fit, of which ``use`` does not."""
+
+    def enough(uses: list[MemoryUse]) -> bool:
+        return all(u.needed <= u.available for u in uses)
+
+    # tables and dense shards sit in the trainers where there are no servers for them
+    for role in SERVERS:
+        if use.instance.role not in (role, "trainer"):
+            continue
+        present = len(plan.of_role(role))
+        servers = _search(plan, cluster, role, present + 1, enough)
+        if servers is not None:
+            return f"{servers} {plural(role, servers)} would be enough"
+        servers = smallest(plan, cluster, role)
+        if use.instance.role == role and servers is not None and servers > present:
+            return f"it takes {servers} {plural(role, servers)}, but others do not fit either"
+    return OTHER_WAYS[largest_part([use])]
+
+
+def largest_part(uses: Sequence[MemoryUse]) -> str:
+    """What most of the memory is for."""
+    total: dict[str, float] = {}
+    for use in uses:
+        for part, size in use.parts.items():
+            total[part] = total.get(part, 0.0) + size
+    return max(total, key=total.__getitem__)
+
+
+def plural(role: str, count: int) -> str:
+    """A role's name for so many of it."""
+    name = role.replace("_", " ")
+    return name if count == 1 else f"{name}s"
+
+
+def _search(
+    plan: Plan, cluster: Cluster, role: ServerRole, first: int, enough: Enough
+) -> int | None:
+    """The smallest number from ``first`` on that is enough: doubling, then halving."""
+
+    def fits(servers: int) -> bool:
+        roles = plan.experiment.roles.model_copy(update={f"{role}s": servers})
+        try:
+            other = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
+        except UserError:
+            return False
+        return bool(other.of_role(role)) and enough(memory_uses(other, cluster))
+
+    if fits(first):
+        return first
+    low, high = first, first * 2
+    while not fits(high):
+        if high >= MOST_SERVERS:
+            return None
+        low, high = high, min(MOST_SERVERS, high * 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
