@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recsim_train.sim.fans import Ends, Flows
-from recsim_train.sim.fluid import Kind, Resource
+from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.kernel import Barrier, Kernel, Steps
 
 

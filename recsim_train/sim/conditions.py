@@ -12,7 +12,7 @@ from math import fsum, prod
 
 from recsim_train.config.hazards import Episodes
 from recsim_train.config.topology import Traffic
-from recsim_train.sim.fluid import Fluid, Resource
+from recsim_train.sim.fluid.solver import Fluid, Resource
 from recsim_train.sim.jitter import stream
 from recsim_train.sim.kernel import Kernel
 

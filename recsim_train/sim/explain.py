@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fluid import Resource
+from recsim_train.sim.fluid.solver import Resource
 from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 
 SATURATED = 0.9

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recsim_train.sim.fluid import Fan, Fluid, Kind, Resource, Uses
+from recsim_train.sim.fluid.solver import Fan, Fluid, Kind, Resource, Uses
 
 
 class Ends:

@@ -17,7 +17,7 @@ from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
 from recsim_train.sim.fans import Flows
-from recsim_train.sim.fluid import Fluid, Kind
+from recsim_train.sim.fluid.solver import Fluid, Kind
 from recsim_train.trace.garbage import collection_paused
 
 Event = simpy.Event

@@ -16,7 +16,7 @@ from recsim_train.sim.conditions import (
     start_episodes,
 )
 from recsim_train.sim.faults import Faults
-from recsim_train.sim.fluid import Kind, Resource
+from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.hosts import Place, places_of, uplink_rate
 from recsim_train.sim.jitter import Jitter

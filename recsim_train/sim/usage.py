@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fluid import Resource
+from recsim_train.sim.fluid.solver import Resource
 
 _BINS = 60
 """Points of a curve at most."""

@@ -27,7 +27,7 @@ ALLOWED = {
 }
 ONLY_IN = {
     "simpy": {"sim/kernel.py"},
-    "numba": {"sim/fluid_layout.py"},
+    "numba": {"sim/fluid/layout.py"},
     "yaml": {"config/"},
 }
 NEVER_IN = {

@@ -11,7 +11,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
-from recsim_train.sim.fluid import Fluid
+from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.run import simulate
 from recsim_train.sim.usage import by_class, class_of, over_time
 from recsim_train.trace.record import Iteration, Outcome

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.sim import fluid_layout as lay
-from recsim_train.sim.fluid import Activity, Fluid, Resource
+from recsim_train.sim.fluid import layout as lay
+from recsim_train.sim.fluid.solver import Activity, Fluid, Resource
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsim_train.sim.fans import Ends
-from recsim_train.sim.fluid import Fluid, Resource
+from recsim_train.sim.fluid.solver import Fluid, Resource
 from recsim_train.sim.kernel import Kernel, Mailbox, Steps
 
 # ---------------------------------------------------------------- the reference

@@ -7,16 +7,16 @@ from before, the full resources among the other ones of its kinds are looked at,
 now have more than they can carry. When nothing is left to look at, every kind has its bottleneck,
 and that solution is the only one. Lower levels go first, since they decide the higher ones.
 
-Filling (`recsim_train.sim.fluid_fill`) visits a whole cell; most changes move a handful of levels.
+Filling (`recsim_train.sim.fluid.fill`) visits a whole cell; most changes move a handful of levels.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_clocks import hold, let_go, reschedule
-from recsim_train.sim.fluid_heaps import drop, insert
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.clocks import hold, let_go, reschedule
+from recsim_train.sim.fluid.heaps import drop, insert
+from recsim_train.sim.fluid.layout import (
     C_SIZE,
     C_TOUCHED,
     C_WHOLE,

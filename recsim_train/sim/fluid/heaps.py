@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.layout import (
     A_CHILD,
     A_FINISH,
     A_SERIAL,

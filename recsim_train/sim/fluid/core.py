@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from recsim_train.sim import (
-    fluid_activities,
-    fluid_cells,
-    fluid_clocks,
-    fluid_fill,
-    fluid_heaps,
-    fluid_layout,
-    fluid_ripple,
+from recsim_train.sim.fluid import (
+    activities,
+    cells,
+    clocks,
+    fill,
+    heaps,
+    layout,
+    ripple,
 )
-from recsim_train.sim.fluid_activities import change, end, set_capacity, set_pace, start
-from recsim_train.sim.fluid_cells import solve
-from recsim_train.sim.fluid_clocks import sync
-from recsim_train.sim.fluid_heaps import drop, heapify, merge, pop, set_due
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.activities import change, end, set_capacity, set_pace, start
+from recsim_train.sim.fluid.cells import solve
+from recsim_train.sim.fluid.clocks import sync
+from recsim_train.sim.fluid.heaps import drop, heapify, merge, pop, set_due
+from recsim_train.sim.fluid.layout import (
     A_CHILD,
     A_FINISH,
     A_SERIAL,
@@ -263,13 +263,13 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
 def _stamp() -> str:
     found = []
     for module in (
-        fluid_layout,
-        fluid_heaps,
-        fluid_clocks,
-        fluid_fill,
-        fluid_ripple,
-        fluid_cells,
-        fluid_activities,
+        layout,
+        heaps,
+        clocks,
+        fill,
+        ripple,
+        cells,
+        activities,
     ):
         assert module.__file__ is not None
         status = Path(module.__file__).stat()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_clocks import hold, let_go, reschedule
-from recsim_train.sim.fluid_heaps import drop, heapify, sift
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.clocks import hold, let_go, reschedule
+from recsim_train.sim.fluid.heaps import drop, heapify, sift
+from recsim_train.sim.fluid.layout import (
     C_FIRST,
     DIGITS,
     K_AT,

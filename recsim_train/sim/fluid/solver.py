@@ -21,7 +21,7 @@ What keeps a change cheap and the result exact:
   join kinds into cells, and only a cell that a change touches is solved again.
 - Changes of one instant are solved together, when time next moves; until then they are a list.
 - Who waits for several activities waits for a *group*, and hears nothing before all are done.
-- All of this is compiled (`recsim_train.sim.fluid_core`); this file is the door to it.
+- All of this is compiled (`recsim_train.sim.fluid.core`); this file is the door to it.
 
 What this file must NOT know: SimPy, strategies, what a resource stands for. Nothing here depends on
 the order of a set or on addresses in memory: equal calls give equal results, bit by bit.
@@ -34,10 +34,10 @@ from math import inf, isfinite
 
 import numpy as np
 
-from recsim_train.sim import fluid_core as core
-from recsim_train.sim import fluid_layout as lay
-from recsim_train.sim.fluid_memory import Block
-from recsim_train.sim.fluid_records import Activity, Fan, Kind, Resource, Uses
+from recsim_train.sim.fluid import core
+from recsim_train.sim.fluid import layout as lay
+from recsim_train.sim.fluid.memory import Block
+from recsim_train.sim.fluid.records import Activity, Fan, Kind, Resource, Uses
 
 __all__ = ["Activity", "Fan", "Fluid", "Kind", "Resource", "Uses"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_heaps import cancel_due, set_due
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.heaps import cancel_due, set_due
+from recsim_train.sim.fluid.layout import (
     A_FINISH,
     DIRTY_KINDS,
     K_AT,

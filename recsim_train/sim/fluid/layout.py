@@ -1,4 +1,4 @@
-"""Where things lie in the block of memory that `recsim_train.sim.fluid_core` works on.
+"""Where things lie in the block of memory that `recsim_train.sim.fluid.core` works on.
 
 All state of the solver lies in one block of 64-bit words that is passed as two views, ``f``
 (float64) and ``i`` (int64). A record is a run of words, its address is one of its words, and a

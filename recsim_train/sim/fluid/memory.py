@@ -1,4 +1,4 @@
-"""The block of memory of one `recsim_train.sim.fluid.Fluid`, and the records that Python makes."""
+"""The block of memory of one `solver.Fluid`, and the records that Python makes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import cast
 
 import numpy as np
 
-from recsim_train.sim import fluid_layout as lay
+from recsim_train.sim.fluid import layout as lay
 
 
 class Block:
-    """Words in two views, and what is laid out in them; see `recsim_train.sim.fluid_layout`."""
+    """Words in two views, and what is laid out in them; see `recsim_train.sim.fluid.layout`."""
 
     def __init__(self, pending: int) -> None:
         self.kinds = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid_clocks import leave, sync, touch
-from recsim_train.sim.fluid_heaps import merge, pop
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.clocks import leave, sync, touch
+from recsim_train.sim.fluid.heaps import merge, pop
+from recsim_train.sim.fluid.layout import (
     A_CHILD,
     A_FINISH,
     A_GROUP,

@@ -6,9 +6,9 @@ fallen apart is looked at only now and then, because solving two parts as one is
 
 from __future__ import annotations
 
-from recsim_train.sim.fluid_clocks import let_go, touch
-from recsim_train.sim.fluid_fill import solve_cell
-from recsim_train.sim.fluid_layout import (
+from recsim_train.sim.fluid.clocks import let_go, touch
+from recsim_train.sim.fluid.fill import solve_cell
+from recsim_train.sim.fluid.layout import (
     C_AGE,
     C_DIRTY,
     C_FIRST,
@@ -46,7 +46,7 @@ from recsim_train.sim.fluid_layout import (
     Ints,
     compiled,
 )
-from recsim_train.sim.fluid_ripple import ripple
+from recsim_train.sim.fluid.ripple import ripple
 
 # ---------------------------------------------------------------- what hangs together
 
