@@ -21,6 +21,8 @@ _DASHES = ("-", "--", "-.", ":")
 _WORTH_A_LINE = 0.03
 """Busy share that a class must reach at some time."""
 _MOST_LINES = 8
+_WORTH_SAYING = 0.1
+"""Share of an iteration that an effect must take to be named."""
 _SMALL = 0.001
 """Of an iteration: effects below it have no row."""
 
@@ -151,16 +153,49 @@ def over_time_figure(summary: Mapping[str, Any], name: str, label: str) -> Pictu
         return finish(figure, name, f"{label}: the busiest resource of each class over time")
 
 
+def reliability(summary: Mapping[str, Any]) -> list[str]:
+    """What failures and checkpoints cost, where hosts may fail."""
+    found = _facts(summary).get("reliability") or {}
+    if not found:
+        return []
+    failed, saved = int(found["failures"]), int(found["checkpoints"])
+    return [
+        f"{failed} {'failure' if failed == 1 else 'failures'} and "
+        f"{saved} {'checkpoint' if saved == 1 else 'checkpoints'}: all stood still for "
+        f"{text.seconds(found['standstill_seconds'])}, {found['lost_examples']:,.0f} examples were "
+        f"lost; without those, {text.rate(found.get('goodput'))} examples/s (goodput)"
+    ]
+
+
+def largest(summary: Mapping[str, Any]) -> list[str]:
+    """What most of a training loop's iteration goes into."""
+    path = _facts(summary).get("critical_path") or {}
+    whole = path.get("seconds") or 0.0
+    effects = path.get("effects") or {}
+    taken = sorted(((sum(parts.values()), name) for name, parts in effects.items()), reverse=True)
+    found = []
+    for seconds, name in taken[:2]:
+        if whole > 0.0 and seconds >= _WORTH_SAYING * whole:
+            most = max(effects[name], key=effects[name].__getitem__)
+            within = "" if most == name else f", mostly {most}"
+            found.append(f"{text.effect(name)} takes {text.percent(seconds / whole)}{within}")
+    if not found:
+        return []
+    return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"]
+
+
 def sentences(summary: Mapping[str, Any]) -> list[str]:
-    """How far the prediction is from its tightest bound, and how many servers it would take."""
+    """Where the time goes, how far the prediction is from its tightest bound, and how many servers
+    it would take."""
     predicted = summary.get("examples_per_second")
     found = bounds(summary)
     if not found or not predicted:
         return []
     what, bound = found[0]
     said = [
+        *largest(summary),
         f"The tightest bound is {text.rate(bound)} examples/s ({what}); "
-        f"the prediction reaches {text.percent(min(1.0, predicted / bound))} of it"
+        f"the prediction reaches {text.percent(min(1.0, predicted / bound))} of it",
     ]
     more, fewer = [], []
     for role, entry in (_facts(summary).get("servers_needed") or {}).items():

@@ -59,7 +59,7 @@ def page(
             "p": c.simulated.summary,
             "m": c.real.summary,
             "trace": traces.get(str(number)),
-            "limits": _limits(c),
+            "limits": [*_limits(c.simulated.summary), *(f"{s}." for s in c.compression)],
             "syncing": all(
                 (r.summary.get("synchronisation") or {}).get("sync_gap")
                 for r in (c.simulated, c.real)
@@ -81,6 +81,7 @@ def page(
         findings=findings,
         summary=findings.document()["summary"],
         comparisons=comparisons,
+        unpaired=_alone(findings),
         figures=figures,
         faults=[(c, b) for c in findings.comparisons for b in c.faults],
         warnings=grouped_warnings(findings.comparisons),
@@ -116,16 +117,29 @@ def grouped_warnings(comparisons: Iterable[Comparison]) -> list[tuple[str, list[
     return list(found.items())
 
 
-def _limits(c: Comparison) -> list[str]:
-    """What binds the prediction, and what nothing can beat."""
-    bottleneck, bound = c.simulated.summary.get("bottleneck"), c.simulated.summary.get("bound_eps")
+def _limits(summary: Mapping[str, Any]) -> list[str]:
+    """What binds a prediction, what nothing can beat, and what would change it."""
+    bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
     found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
-    found += [f"{sentence}." for sentence in anatomy.sentences(c.simulated.summary)]
-    if bound and not anatomy.bounds(c.simulated.summary):
+    found += [f"{sentence}." for sentence in anatomy.sentences(summary)]
+    if bound and not anatomy.bounds(summary):
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
-    found += [f"{sentence}." for sentence in what_if.sentences(c.simulated.summary)]
-    found += [f"{sentence}." for sentence in c.compression]
+    found += [f"{sentence}." for sentence in anatomy.reliability(summary)]
+    found += [f"{sentence}." for sentence in what_if.sentences(summary)]
     return found
+
+
+def _alone(findings: Findings) -> list[dict[str, Any]]:
+    """Runs without a partner, with what their own world says of them."""
+    return [
+        {
+            "record": u.record,
+            "reason": u.reason,
+            "limits": _limits(u.record.summary),
+            "notes": (u.record.summary.get("facts") or {}).get("warnings") or [],
+        }
+        for u in findings.unpaired
+    ]
 
 
 def environments(findings: Findings) -> list[tuple[str, list[tuple[str, str]]]]:

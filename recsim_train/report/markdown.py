@@ -55,7 +55,15 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["## Caveats", "", *(f"- {plain(w)}" for w in warnings), ""]
     if findings.unpaired:
         lines += ["## Runs without a partner", ""]
-        lines += [f"- {plain(u.record.run_id)}: {plain(u.reason)}" for u in findings.unpaired]
+        for u in findings.unpaired:
+            lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
+            summary = u.record.summary
+            limits = (
+                *anatomy.sentences(summary),
+                *anatomy.reliability(summary),
+                *what_if.sentences(summary),
+            )
+            lines += [f"    - {plain(sentence)}." for sentence in limits]
         lines.append("")
     return "\n".join(lines)
 

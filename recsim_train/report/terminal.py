@@ -102,7 +102,8 @@ def print_runs(document: Mapping[str, Any], console: Console | None = None) -> N
     out = console_for(console)
     out.print(run_table(document["runs"]))
     for run in document["runs"]:
-        for sentence in (*anatomy.sentences(run), *what_if.sentences(run)):
+        said = (*anatomy.sentences(run), *anatomy.reliability(run), *what_if.sentences(run))
+        for sentence in said:
             out.print(
                 f"{title(str(run['strategy']), run)}: {sentence}", markup=False, soft_wrap=True
             )

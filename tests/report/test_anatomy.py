@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recsim_train.report.anatomy import bounds, pictures, sentences
+from recsim_train.report.anatomy import bounds, largest, pictures, reliability, sentences
 
 SUMMARY: dict[str, Any] = {
     "examples_per_second": 800.0,
@@ -55,8 +55,27 @@ def test_bounds_come_in_order_and_in_words() -> None:
         ("training loops that share nothing", 4000.0),
     ]
     assert sentences(SUMMARY) == [
+        "Of an iteration's 10.0 ms, compute takes 70.0 %; pull takes 30.0 %, mostly transfer",
         "The tightest bound is 1.00k examples/s (dense server: NIC receive); "
         "the prediction reaches 80.0 % of it",
         "Servers would bind no longer with 8 dense servers instead of 2",
         "If the load divides evenly, 1 embedding server instead of 4 would not bind either",
     ]
+
+
+def test_small_effects_and_runs_without_a_path_are_not_named() -> None:
+    assert largest({}) == []
+    parts = {"compute": 0.0, "queueing": 0.0, "transfer": 0.0005, "waiting": 0.0004}
+    assert (
+        largest({"facts": {"critical_path": {"seconds": 0.01, "effects": {"pull": parts}}}}) == []
+    )
+
+
+def test_what_failures_cost() -> None:
+    assert reliability(SUMMARY) == []
+    found = {"failures": 1, "checkpoints": 2, "standstill_seconds": 0.3, "lost_examples": 1200}
+    (said,) = reliability({"facts": {"reliability": {**found, "goodput": 700.0}}})
+    assert said.startswith(
+        "1 failure and 2 checkpoints: all stood still for 300 ms, 1,200 examples"
+    )
+    assert said.endswith("700 examples/s (goodput)")

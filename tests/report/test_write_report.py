@@ -152,9 +152,18 @@ def test_foreign_text_is_escaped(tmp_path: Path, factory: Any) -> None:
 
 
 def test_nothing_to_compare_still_gives_a_report(tmp_path: Path, factory: Any) -> None:
-    factory.write(tmp_path / "runs", factory.plan(), "simulated")
+    plan = factory.plan()
+    outcome = factory.outcome(plan, world="simulated")
+    outcome.warn(["only a part is simulated."])
+    lost = {"failures": 2, "checkpoints": 0, "standstill_seconds": 0.0, "lost_examples": 10}
+    outcome.facts["reliability"] = {**lost, "goodput": 500.0}
+    factory.write(tmp_path / "runs", plan, "simulated", found=outcome)
     result = write_report([tmp_path / "runs"], tmp_path / "report")
     page = result.page.read_text(encoding="utf-8")
+    assert "only a part is simulated." in page
+    assert "What binds the prediction" in page
+    for text in (page, (result.out / "summary.md").read_text(encoding="utf-8")):
+        assert "2 failures and 0 checkpoints" in text
     assert "No prediction is paired with a measurement." in page
     assert "no measurement of this strategy was given" in page
     assert result.document["comparisons"] == []
