@@ -45,6 +45,8 @@ def run(
     from recsim_train.results.rundir import find_complete, identity
 
     profiles = {id(loaded): _profile(loaded, cluster) for loaded in points}
+    for sentence in dict.fromkeys(filter(None, map(_not_real, profiles.values()))):
+        common.say(f"note: {sentence}")
     if under_torchrun():
         _one_size(plans)
         _as_rank([(plan, profiles[id(loaded)]) for loaded, plan in planned], out, json)
@@ -74,6 +76,25 @@ def _profile(loaded: Loaded, name: str | None) -> Cluster | None:
     wanted = name or loaded.experiment.cluster
     known = name is not None or find_cluster(wanted, loaded.path) is not None
     return load_cluster(wanted, loaded.path, loaded.profile_sets) if known else None
+
+
+def _not_real(profile: Cluster | None) -> str | None:
+    """A sentence where a profile describes what a measurement does not have."""
+    if profile is None:
+        return None
+    described = {
+        "racks": profile.topology,
+        "hosts that differ": profile.mixed,
+        "stragglers": profile.stragglers,
+        "traffic of others": profile.background,
+        "failures": profile.failures,
+    }
+    if not (given := [name for name, value in described.items() if value]):
+        return None
+    return (
+        f"cluster profile {profile.name} describes {', '.join(given)}; only `simulate` takes "
+        "that into account: this measures the machines as they are"
+    )
 
 
 def _one_size(plans: list[Plan]) -> None:

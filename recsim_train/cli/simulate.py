@@ -67,6 +67,7 @@ def simulate(
 
     for plan in plans:
         check_memory(plan, profile)
+    common.writable(out)
     common.ensure_data(loaded, only_if=any(map(common.needs_ids, plans)))
     records = []
     for plan in plans:

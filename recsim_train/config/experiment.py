@@ -162,9 +162,9 @@ class Simulation(Section):
     are more than 16: that is exact. Where hosts differ, are in racks, fail or share their network
     with others, each trainer is simulated."""
     what_if_steps: Count | None = None
-    """Counted iterations per worker thread of each of some 25 short runs, which tell what 10 % more
-    of every resource and price would change, and how far the prices' own errors carry; 0: none.
-    Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
+    """Counted iterations per worker thread of each of 25 to 35 short runs, which tell what 10 %
+    more of every resource and price would change, and how far the prices' own errors carry; 0:
+    none. Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
 
 
 class Recovery(Section):

@@ -36,6 +36,9 @@ def check_surroundings(cluster: Cluster, findings: Findings) -> None:
             findings.add(("failures", "mtbf"), "expected a duration above 0")
         if failures.restart <= 0:
             findings.add(("failures", "restart"), "expected a duration above 0")
+        if failures.mtbf is not None and 0 < failures.mtbf <= failures.restart:
+            message = "expected more than restart: such hosts would be down most of the time"
+            findings.add(("failures", "mtbf"), message)
         if failures.mtbf is None and not failures.schedule:
             findings.add(("failures",), "expected mtbf, schedule or both: nothing ever fails")
 
@@ -92,7 +95,7 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Finding
         sums[traffic.link] = sums.get(traffic.link, 0.0) + traffic.share
         if sums[traffic.link] >= 1.0:
             message = (
-                f"the shares of all traffic on a {traffic.link} must stay below 100 %, "
+                f"the shares of all traffic on one {traffic.link} must stay below 100 %, "
                 f"and add up to {sums[traffic.link]:.0%}: training would get nothing"
             )
             findings.add((*path, "share"), message)

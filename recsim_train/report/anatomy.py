@@ -208,5 +208,7 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
     if more:
         said.append(f"Servers would bind no longer with {' and '.join(more)}")
     if fewer:
-        said.append(f"If the load divides evenly, {' and '.join(fewer)} would not bind either")
+        said.append(
+            f"If the load divides evenly, {' and '.join(fewer)} would not bind either, memory aside"
+        )
     return said

@@ -226,8 +226,9 @@ class SweepFindings:
             return "No point has a throughput"
         name, row = self.best[0]
         at = f" at {self.settings(row)}" if self.settings(row) else ""
+        points = f"{len(self.done)} {'point' if len(self.done) == 1 else 'points'}"
         return (
-            f"{name} is the fastest of {len(self.done)} points with "
+            f"{name} is the fastest of {points} with "
             f"{text.rate(row['examples_per_second'])} examples/s{at}; {binding(row)} binds there"
         )
 

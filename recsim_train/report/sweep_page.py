@@ -70,7 +70,7 @@ def write_sweep_report(path: Path, out: Path) -> SweepReport:
     """
     findings = SweepFindings(read_sweep(path))
     if not findings.record.rows:
-        raise UserError(f"{path}: no point of this sweep is finished yet")
+        raise UserError(f"{path}: no point of this sweep has a prediction")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; the report needs a folder")
     pictures = draw(findings)

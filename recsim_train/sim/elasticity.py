@@ -188,12 +188,12 @@ def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
 
 
 def _uncertainty(costs: Costs, slopes: Mapping[str, float], error: float) -> float:
-    """In quadrature; what the slopes' own error adds on the mean is taken off."""
+    """In quadrature; what the slopes' own error adds on the mean is taken off each."""
     variance = 0.0
     for name, price in _prices(costs, slopes).items():
         unsure = price.uncertainty / log(1.0 + STEP)
-        variance += (slopes[name] * slopes[name] - error * error) * unsure * unsure
-    return sqrt(max(0.0, variance))
+        variance += max(0.0, slopes[name] * slopes[name] - error * error) * unsure * unsure
+    return sqrt(variance)
 
 
 def _prices(costs: Costs, names: Iterable[str]) -> dict[str, Price]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.fluid.solver import Resource
@@ -12,7 +13,15 @@ from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 SATURATED = 0.9
 """A resource that is busy for this share of the time binds."""
 DOMINANT = 0.6
-"""Share of an iteration from which one thing is named as what its length comes from."""
+"""Share of an iteration from which one effect is named as what its length comes from; below, the
+largest part of all effects together is."""
+_PARTS = {
+    "compute": "computation, one thing after the other",
+    "queueing": "queueing for what others use",
+    "waiting": "waiting for other loops",
+}
+_COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "agree")
+_LOCAL = ("compute", "next_batch", "put", "take", "now")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +68,14 @@ def explain(
     *,
     predicted: float,
     alone: float | None,
+    path: Mapping[str, Any],
+    latency: float,
 ) -> Explanation:
     """Explain a run.
 
     ``predicted``: its examples per second; ``alone``: those of the same loops where nothing is
-    shared (None: unknown), which sharing can only lower.
+    shared (None: unknown), which sharing can only lower; ``path``: see
+    `recsim_train.sim.critical.critical_path`; ``latency``: of the network, in seconds.
     """
     seconds = window.end - window.start
     examples = window.iterations * plan.experiment.training.batch_size
@@ -83,7 +95,10 @@ def explain(
     if busiest.busy >= SATURATED:
         phrase = name_of(busiest.resource)
     else:
-        phrase = _serial(plan, totals, busiest)
+        most = f"the busiest, {name_of(busiest.resource)}, is {busiest.busy:.0%} busy"
+        if any(u.busy > busiest.busy for u in utilisation):
+            most = f"of those that training waits for, {most}"
+        phrase = _serial(plan, totals, path, latency, most)
     return Explanation(utilisation, phrase, bound, bounds)
 
 
@@ -114,21 +129,47 @@ def name_of(resource: str) -> str:
     return words[part]
 
 
-def _serial(plan: Plan, totals: dict[TotalKey, Total], busiest: Utilisation) -> str:
-    """No resource is saturated: the length of one loop's own iteration binds."""
+def _serial(
+    plan: Plan,
+    totals: dict[TotalKey, Total],
+    path: Mapping[str, Any],
+    latency: float,
+    most: str,
+) -> str:
+    """No resource is saturated: what the length of a loop's own iteration mostly comes from."""
     feeding = {loop.name for loop in plan.training}
     spent: dict[str, float] = {}
+    requests = steps = 0
     for key, total in totals.items():
         if f"{key.instance}.{key.loop}" in feeding:
             spent[key.effect] = spent.get(key.effect, 0.0) + total.seconds
+            if key.effect in _COLLECTIVES:
+                steps += total.count
+            elif key.effect not in _LOCAL:
+                requests += total.count
     whole = sum(spent.values())
-    most = f"the busiest, {name_of(busiest.resource)}, is {busiest.busy:.0%} busy"
-    if whole > 0:
-        for effect, what in (
-            ("compute", "computation in each training loop"),
-            ("next_batch", "waiting for readers"),
-        ):
-            share = spent.get(effect, 0.0) / whole
-            if share >= DOMINANT:
-                return f"{what} ({share:.0%} of an iteration): no resource is saturated; {most}"
-    return f"latency: no resource is saturated; {most}"
+    said = f"no resource is saturated; {most}"
+    if whole <= 0.0:
+        return f"nothing known: {said}"
+    for effect, what in (
+        ("compute", "computation in each training loop"),
+        ("next_batch", "waiting for readers"),
+    ):
+        share = spent.get(effect, 0.0) / whole
+        if share >= DOMINANT:
+            return f"{what} ({share:.0%} of an iteration): {said}"
+    parts: dict[str, float] = {}
+    for of_effect in path.get("effects", {}).values():
+        for part, seconds in of_effect.items():
+            parts[part] = parts.get(part, 0.0) + seconds
+    known = sum(parts.values())
+    if known <= 0.0:
+        return f"nothing known: {said}"
+    largest = max(parts, key=parts.__getitem__)
+    share = parts[largest] / known
+    what = _PARTS.get(largest, "bytes on their way")
+    if largest == "transfer":
+        members = max((len(group.members) for group in plan.groups), default=1)
+        alone = latency * (2 * requests + 2 * (members - 1) * steps)
+        what = "latency" if alone >= 0.5 * share * whole else what
+    return f"{what} ({share:.0%} of an iteration): {said}"

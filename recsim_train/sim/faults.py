@@ -21,6 +21,8 @@ from recsim_train.sim.jitter import stream
 from recsim_train.sim.kernel import Kernel
 from recsim_train.trace.record import Iteration
 
+_MOST = 10_000
+"""Failures after which a prediction is given up."""
 _LISTED = 20
 """Failures that are listed one by one in a run's facts."""
 
@@ -106,6 +108,11 @@ class Faults:
         assert self._failures is not None
         now, restart = self._kernel.now, self._failures.restart
         self.failures.append(Failure(instance.name, now, now + restart))
+        if len(self.failures) > _MOST:
+            raise RunFailed(
+                f"{_MOST:,} failures within {now:.6g} s of simulated time, and the loops are not "
+                "done: hosts fail too often for this experiment (cluster.failures.mtbf)"
+            )
         policy = self._recovery.policy
         if policy == "abort":
             self.lost.append((self._at_risk, now))

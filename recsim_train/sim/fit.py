@@ -111,13 +111,16 @@ def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
     uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
     needed = sum(use.needed for use in uses)
     if needed > host.memory:
-        largest = max(uses, key=lambda use: use.needed)
-        role = ROLE_NAMES[largest.instance.role]
-        share = sum(u.needed for u in uses if u.instance.role == largest.instance.role)
+        shares: dict[Role, float] = {}
+        for use in uses:
+            role = use.instance.role
+            shares[role] = shares.get(role, 0.0) + use.needed
+        most = max(shares, key=shares.__getitem__)
         raise UserError(
             f"all processes together need {gib(needed)} GiB{_mostly(uses)}, most of it the "
-            f"{role} with {gib(share)} GiB, but the machine has {gib(host.memory)} GiB: "
-            f"{gib(needed - host.memory)} GiB too much; {OTHER_WAYS[largest_part(uses)]}"
+            f"{ROLE_NAMES[most]} with {gib(shares[most])} GiB, but the machine has "
+            f"{gib(host.memory)} GiB: {gib(needed - host.memory)} GiB too much; "
+            f"{OTHER_WAYS[largest_part(uses)]}"
         )
     return uses
 

@@ -186,6 +186,14 @@ class Job:
             [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
             iterations_within(self._all, start, end),
         )
+        path = critical_path(
+            self.plan,
+            runtime.training,
+            outcome.totals,
+            outcome.iterations,
+            self.warmup,
+            runtime.kernel.now,
+        )
         found = explain(
             self.plan,
             runtime.kernel.fluid.resources,
@@ -193,6 +201,8 @@ class Job:
             outcome.totals,
             predicted=predicted,
             alone=self._alone(outcome.steps),
+            path=path,
+            latency=self.cluster.network.latency,
         )
         outcome.utilisation = found.utilisation
         outcome.bottleneck = found.bottleneck
@@ -203,14 +213,7 @@ class Job:
         outcome.facts["over_time"] = usage.over_time(
             runtime.kernel.fluid.resources, runtime.snapshots()
         )
-        outcome.facts["critical_path"] = critical_path(
-            self.plan,
-            runtime.training,
-            outcome.totals,
-            outcome.iterations,
-            self.warmup,
-            runtime.kernel.now,
-        )
+        outcome.facts["critical_path"] = path
 
     def _alone(self, steps: int) -> float:
         """Examples per second of the same loops when everything runs as fast as it would alone.

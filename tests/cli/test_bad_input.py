@@ -94,6 +94,9 @@ BAD = {
     "absent profile": (["simulate", "small.yaml", "--cluster", "moon"], "moon"),
     "broken profile": (["simulate", "small.yaml", "--cluster", "profile.yaml"], "profile.yaml:"),
     "out is a file": (["run", "small.yaml", "--out", "file"], "file"),
+    "out is a file, predicted": (
+        ["simulate", "small.yaml", "--cluster", REFERENCE, "--out", "file"], "file",
+    ),
     "report of nothing": (["report", "nowhere"], "nowhere"),
     "report of a folder without runs": (["report", "."], "run"),
     "bad gate": (["report", ".", "--max-error", "much"], "percentage"),

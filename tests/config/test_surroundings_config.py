@@ -158,11 +158,15 @@ RESTART = {"restart": "5 s"}
         ({"background": [{"link": "uplink", "share": "5 %"}]}, "background[0].link: there are no"),
         (
             {"background": [{"link": "nic", "share": "60 %"}, {"link": "nic", "share": "40 %"}]},
-            "background[1].share: the shares of all traffic on a nic must stay below 100 %",
+            "background[1].share: the shares of all traffic on one nic must stay below 100 %",
         ),
         (
             {"background": [{"link": "nic", "share": "60 %", "burst": "1 s"}]},
             "background[0]: expected burst and pause, or neither",
+        ),
+        (
+            {"failures": {"mtbf": "1 ms", "restart": "90 s"}},
+            "failures.mtbf: expected more than restart: such hosts would be down most of the time",
         ),
         ({"failures": RESTART}, "failures: expected mtbf, schedule or both: nothing ever fails"),
         ({"failures": {"mtbf": "1 h"}}, "failures.restart: missing; expected a duration such as"),

@@ -59,7 +59,8 @@ def test_bounds_come_in_order_and_in_words() -> None:
         "The tightest bound is 1.00k examples/s (dense server: NIC receive); "
         "the prediction reaches 80.0 % of it",
         "Servers would bind no longer with 8 dense servers instead of 2",
-        "If the load divides evenly, 1 embedding server instead of 4 would not bind either",
+        "If the load divides evenly, 1 embedding server instead of 4 would not bind either, "
+        "memory aside",
     ]
 
 

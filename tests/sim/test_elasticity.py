@@ -11,6 +11,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs, Price
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
+from recsim_train.sim import elasticity
 from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
 from recsim_train.sim.run import simulate
 
@@ -115,6 +116,19 @@ def test_errors_of_prices_carry_to_the_throughput(plans: Plans, clusters: Cluste
         for n, u in (("gemm_flop", 0.05), ("effect", 0.1))
     ]
     assert found.uncertainty == pytest.approx(sqrt(sum(p * p for p in parts)), rel=0.01)
+
+
+def test_what_is_resolved_is_not_drowned_by_what_is_not(clusters: Clusters) -> None:
+    """A price whose slope lies within its own error adds nothing, and takes nothing away."""
+    cluster = priced(clusters(), gemm_flop=1e-9)
+    unsure = {"gemm_flop": priced_at(1e-9, "5 %"), "message": priced_at(1e-6, "50 %")}
+    costs = cluster.costs.model_copy(update=unsure)
+    slopes = {"costs.gemm_flop": -0.05, "costs.message": 0.001, "nic": 0.02}
+    alone = {"costs.gemm_flop": -0.05}
+    error = 0.01
+    found = elasticity._uncertainty(costs, slopes, error)
+    assert found == elasticity._uncertainty(costs, alone, error)
+    assert found == pytest.approx(sqrt(0.05**2 - error**2) * 0.05 / log(1 + STEP))
 
 
 def test_asked_for_in_the_experiment_and_the_same_every_time(

@@ -18,6 +18,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.kernel import Kernel, Steps
 from recsim_train.sim.machines import Machines
+from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Iteration, Outcome
 
 Plans = Callable[..., Plan]
@@ -319,6 +320,16 @@ def test_abort_before_anything_counts_is_a_failed_run(
 
 
 # ------------------------------------------------------------------ random failures
+
+
+def test_too_many_failures_end_the_run(
+    plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plans(roles=ROLES, recovery=CONTINUE)
+    cluster = clusters(prices=HEAVY, failures=failures(mtbf="20 ms", restart=0.01))
+    monkeypatch.setattr("recsim_train.sim.faults._MOST", 30)
+    with pytest.raises(RunFailed, match=r"30 failures within .* hosts fail too often"):
+        simulate(plan, cluster)
 
 
 def test_all_strategies_meet_the_same_failures(

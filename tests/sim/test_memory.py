@@ -127,6 +127,17 @@ def test_processes_of_one_machine_are_added_up(plans: Plans, clusters: Clusters)
     assert len(check_machine(plan, roomy)) == 4
 
 
+def test_many_small_processes_need_fewer_of_them(plans: Plans, clusters: Clusters) -> None:
+    """Most memory is the processes themselves, and those of the trainers together."""
+    plan = plans(roles={"trainers": 12, "embedding_servers": 1, "dense_servers": 1})
+    with pytest.raises(UserError) as caught:
+        check_memory(plan, clusters(colocate=True, memory="1 GiB"))
+    text = str(caught.value)
+    assert "of which the processes themselves" in text
+    assert "most of it the trainers with" in text
+    assert text.endswith("use a larger host or fewer processes on it")
+
+
 def test_simulate_checks_first(plans: Plans, clusters: Clusters) -> None:
     with pytest.raises(UserError, match="needs"):
         simulate(plans(roles=SERVERS, model=LARGE), clusters(memory="5 GiB"))

@@ -310,12 +310,26 @@ def test_latency_binds_and_says_so(
     plan = plans("allreduce", roles={"trainers": 2, "embedding_servers": 1})
     slow = clusters(network={"latency": "5 ms"})
     outcome = outcome_of(plan, slow)
-    assert str(outcome.bottleneck).startswith("latency: no resource is saturated")
+    assert str(outcome.bottleneck).startswith("latency (")
     # nothing is shared here, so one loop's own iteration gives the bound
     assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.05)
     assert eps(plan, clusters(network={"latency": "10 ms"})) == pytest.approx(
         0.5 * eps(plan, slow), rel=0.1
     )
+
+
+def test_what_an_unsaturated_iteration_is_made_of(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """The words follow what is made slow; nothing is near saturation in any of them."""
+    alone = plans(roles={"trainers": 1, "embedding_servers": 1, "dense_servers": 1})
+    slow_calls = clusters(prices={"gemm_flop": "50 ns"})
+    assert str(outcome_of(alone, slow_calls).bottleneck).startswith("computation in each training")
+    thin = outcome_of(alone, clusters(network={"connection_cap": "1 Mbit/s"}))
+    assert str(thin.bottleneck).startswith("bytes on their way (")
+    trainers = plans("allreduce", roles={"trainers": 4, "embedding_servers": 1})
+    uneven = clusters(jitter=1.5, prices={"gemm_flop": "1 ns"})
+    assert str(outcome_of(trainers, uneven).bottleneck).startswith("waiting for other loops (")
 
 
 def test_fewer_exchanges_are_faster(plans: Plans, clusters: Clusters, eps: Eps) -> None:
