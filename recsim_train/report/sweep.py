@@ -185,7 +185,9 @@ class SweepFindings:
     @cached_property
     def changes(self) -> list[str]:
         """Of each line: what binds, and where that changes."""
-        return [s for line in self.lines if (s := self._changes(line))]
+        best = " and ".join(axis.label for axis in self.best_of)
+        at = f" (with the best {best} at each place)" if best else ""
+        return [s + at for line in self.lines if (s := self._changes(line))]
 
     def _changes(self, line: Line) -> str:
         assert self.x is not None

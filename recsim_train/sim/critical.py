@@ -9,7 +9,9 @@ from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.loop import LoopState
 from recsim_train.trace.record import Iteration, Total, TotalKey
 
-_NO_TALK = ("compute", "next_batch", "put", "take", "now", "agree")
+LOCAL = ("compute", "next_batch", "put", "take", "now")
+"""Effects that a loop does by itself."""
+_NO_TALK = (*LOCAL, "agree")
 """Effects of a trainer that move nothing."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.critical import LOCAL
 from recsim_train.sim.fluid.solver import Resource
 from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 
@@ -21,7 +22,6 @@ _PARTS = {
     "waiting": "waiting for other loops",
 }
 _COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "agree")
-_LOCAL = ("compute", "next_batch", "put", "take", "now")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _serial(
             spent[key.effect] = spent.get(key.effect, 0.0) + total.seconds
             if key.effect in _COLLECTIVES:
                 steps += total.count
-            elif key.effect not in _LOCAL:
+            elif key.effect not in LOCAL:
                 requests += total.count
     whole = sum(spent.values())
     said = f"no resource is saturated; {most}"

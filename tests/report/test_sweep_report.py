@@ -115,6 +115,8 @@ def test_more_values_than_lines_leave_the_best(tmp_path: Path) -> None:
     (line,) = found.lines
     assert [d.row["examples_per_second"] for d in line.dots] == [19.0, 38.0]
     assert [a.key for a in found.best_of] == ["training.batch_size"]
+    assert all(s.endswith("(with the best batch size at each place)") for s in found.changes)
+    assert found.changes
     assert any("best value of batch size" in note for note in notes(found))
 
 
