@@ -17,7 +17,7 @@ DOMINANT = 0.6
 """Share of an iteration from which one effect is named as what its length comes from; below, the
 largest part of all effects together is."""
 _PARTS = {
-    "compute": "computation, one thing after the other",
+    "compute": "computation in loops and servers",
     "queueing": "queueing for what others use",
     "waiting": "waiting for other loops",
 }
