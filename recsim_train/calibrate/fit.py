@@ -3,9 +3,12 @@
 An observation says: this much counted work took so many seconds. The prices x minimise
 
     sum over observations of  w_g * (counts . x / seconds - 1)^2
-  + ridge^2 * sum over prices of (x / prior - 1)^2,   x >= 0
+  + ridge^2 * sum over prices of (x / prior - 1)^2,   x >= prior / 20
 
-(non-negative least squares; Lawson and Hanson 1974, chapter 23). Errors are relative, because a
+(non-negative least squares of what is above the lower limit; Lawson and Hanson 1974, chapter 23).
+No kernel is free: where timings are noisy, a price may otherwise vanish because others take over
+what it stands for, and a larger model would then be predicted to cost nothing more. A price at
+the limit says "at most about this" and is 100 % uncertain. Errors are relative, because a
 step of 10 ms and one of 10 us matter alike to whoever predicts them. A group of observations weighs
 the same however many observations it has (w_g = weight / size of the group). The mild ridge only
 decides between prices that the observations can not tell apart. Further rounds weigh down what
@@ -26,6 +29,9 @@ from recsim_train.workload.arithmetic import Work
 Array = NDArray[np.float64]
 
 _RIDGE = 0.004
+_LEAST = 0.05
+"""Of its prior: less than any present machine pays."""
+_UNKNOWN = 1.0
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4
@@ -107,7 +113,8 @@ def fit(
     samples = np.array(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
-    spread = samples.std(axis=0, ddof=1) / np.maximum(solution, 1e-3)
+    spread = samples.std(axis=0, ddof=1) / solution
+    spread = np.where(solution > 1.01 * _LEAST, spread, np.maximum(spread, _UNKNOWN))
     used = [bool((rows[:, k] > 0.0).any()) for k in range(len(names))]
     relative = rows @ solution - 1.0
     return Fit(
@@ -131,7 +138,8 @@ def _solve(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> Array:
     solution = np.ones(rows.shape[1])
     for _ in range(_ROUNDS):
         matrix = np.vstack([rows * weights[:, None], ridge])
-        solution, _norm = nnls(matrix, np.concatenate([weights, target]))
+        above = np.concatenate([weights, target]) - matrix.sum(axis=1) * _LEAST
+        solution = _LEAST + nnls(matrix, above)[0]
         off = np.abs(rows @ solution - 1.0)
         limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
         weights = base * np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))

@@ -80,12 +80,23 @@ def test_one_disturbed_timing_moves_little() -> None:
         assert found[name].value == pytest.approx(value, rel=0.05)
 
 
-def test_prices_are_never_negative() -> None:
+def test_no_price_vanishes_and_one_at_the_limit_is_unknown() -> None:
     seen = [
         Observation("a", {"call": 10.0, "byte": 1e6}, 1e-5),
         Observation("a", {"call": 10.0, "byte": 1e3}, 1e-4),
     ]
-    assert all(p.value >= 0 for p in fit(seen, PRIORS).prices.values())
+    found = fit(seen, PRIORS).prices
+    assert found["byte"].value == pytest.approx(PRIORS["byte"] / 20)
+    assert found["byte"].uncertainty >= 1.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(6, 20))
+def test_few_and_noisy_timings_leave_every_price_physical(seed: int, count: int) -> None:
+    found = fit(observations(PRIORS, 0.5, seed, count), PRIORS).prices
+    for name, price in found.items():
+        assert price.value >= PRIORS[name] / 20.001
+        assert price.uncertainty > 0.0
 
 
 def test_what_nobody_measured_has_no_price() -> None:
