@@ -32,7 +32,6 @@ def plan_document(plan: Plan) -> dict[str, object]:
         }
         for shard in (plan.dense.shards if plan.dense else ())
     ]
-    feeding = set(plan.feeding)
     return {
         "strategy": plan.strategy.kind,
         "options": dict(plan.strategy.options),
@@ -40,7 +39,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "loops": [
             {"loop": loop.name, "reader": reader.name if reader else None}
             for loop in plan.all_loops
-            for reader in [plan.reader_of(loop) if loop in feeding else None]
+            for reader in [plan.reader_of(loop) if loop in plan.positions else None]
         ],
         "embedding_shards": embedding,
         "dense_shards": dense,
@@ -69,14 +68,13 @@ def describe(plan: Plan) -> str:
         f"{spec.training.batch_size} examples an iteration, "
         f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
     ]
-    feeding = set(plan.feeding)
     for instance in plan.instances:
         lines.append(f"  rank {plan.rank(instance)}  {instance.name}")
         if instance.role == "trainer":
             for loop in plan.loops(instance.index):
                 reader = plan.reader_of(loop)
                 fed = f", fed by {reader.name if reader else 'itself'}"
-                lines.append(f"      loop {loop.label}{fed if loop in feeding else ''}")
+                lines.append(f"      loop {loop.label}{fed if loop in plan.positions else ''}")
         for shard in plan.embedding.shards if plan.embedding else ():
             if shard.host == instance:
                 size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20

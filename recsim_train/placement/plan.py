@@ -158,12 +158,12 @@ class Plan:
         return {instance: rank for rank, instance in enumerate(self.instances)}
 
     def of_role(self, role: Role) -> tuple[Instance, ...]:
-        return tuple(i for i in self.instances if i.role == role)
+        return self._by_role.get(role, ())
 
     @cached_property
-    def readers(self) -> tuple[Instance, ...]:
-        """The reader processes."""
-        return self.of_role("reader")
+    def _by_role(self) -> dict[Role, tuple[Instance, ...]]:
+        roles = {instance.role for instance in self.instances}
+        return {role: tuple(i for i in self.instances if i.role == role) for role in roles}
 
     def loops(self, trainer: int) -> Iterator[LoopId]:
         """Every loop of one trainer, in thread order."""
@@ -252,7 +252,7 @@ class Plan:
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""
-        readers = self.readers
+        readers = self.of_role("reader")
         return readers[loop.trainer % len(readers)] if readers else None
 
     @cached_property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import anatomy, text, what_if
+from recsim_train.report import anatomy, limits, text, what_if
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison, Findings
@@ -121,12 +121,9 @@ def _limits(summary: Mapping[str, Any]) -> list[str]:
     """What binds a prediction, what nothing can beat, and what would change it."""
     bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
     found = [f"What binds the prediction: {bottleneck}."] if bottleneck else []
-    found += [f"{sentence}." for sentence in anatomy.sentences(summary)]
     if bound and not anatomy.bounds(summary):
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s.")
-    found += [f"{sentence}." for sentence in anatomy.reliability(summary)]
-    found += [f"{sentence}." for sentence in what_if.sentences(summary)]
-    return found
+    return found + [f"{sentence}." for sentence in limits.sentences(summary)]
 
 
 def _alone(findings: Findings) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from recsim_train.report import anatomy, text, what_if
+from recsim_train.report import anatomy, limits, text, what_if
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
@@ -57,13 +57,7 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["## Runs without a partner", ""]
         for u in findings.unpaired:
             lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
-            summary = u.record.summary
-            limits = (
-                *anatomy.sentences(summary),
-                *anatomy.reliability(summary),
-                *what_if.sentences(summary),
-            )
-            lines += [f"    - {plain(sentence)}." for sentence in limits]
+            lines += [f"    - {plain(s)}." for s in limits.sentences(u.record.summary)]
         lines.append("")
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import anatomy, compression, text, what_if
+from recsim_train.report import compression, limits, text, what_if
 from recsim_train.report.claim_text import print_claims
 from recsim_train.report.write import ReportResult
 
@@ -102,8 +102,7 @@ def print_runs(document: Mapping[str, Any], console: Console | None = None) -> N
     out = console_for(console)
     out.print(run_table(document["runs"]))
     for run in document["runs"]:
-        said = (*anatomy.sentences(run), *anatomy.reliability(run), *what_if.sentences(run))
-        for sentence in said:
+        for sentence in limits.sentences(run):
             out.print(
                 f"{title(str(run['strategy']), run)}: {sentence}", markup=False, soft_wrap=True
             )

@@ -19,6 +19,7 @@ largest part of all effects together is."""
 _PARTS = {
     "compute": "computation in loops and servers",
     "queueing": "queueing for what others use",
+    "transfer": "bytes on their way",
     "waiting": "waiting for other loops",
 }
 _COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "agree")
@@ -167,9 +168,10 @@ def _serial(
         return f"nothing known: {said}"
     largest = max(parts, key=parts.__getitem__)
     share = parts[largest] / known
-    what = _PARTS.get(largest, "bytes on their way")
+    what = _PARTS[largest]
     if largest == "transfer":
         members = max((len(group.members) for group in plan.groups), default=1)
         alone = latency * (2 * requests + 2 * (members - 1) * steps)
-        what = "latency" if alone >= 0.5 * share * whole else what
+        if alone >= 0.5 * share * whole:
+            what = "latency"
     return f"{what} ({share:.0%} of an iteration): {said}"

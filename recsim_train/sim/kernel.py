@@ -98,6 +98,7 @@ class Kernel:
         """Let `run` return after the present event."""
         self._stopped = True
 
+    @collection_paused()
     def run(self) -> None:
         """Run until `stop` or until no event is left; an exception in a process is raised here.
 
@@ -105,10 +106,6 @@ class Kernel:
         somebody waits for or to SimPy's next event, whichever comes first.
         """
         self._stopped = False
-        with collection_paused():
-            self._run()
-
-    def _run(self) -> None:
         env, fluid = self._env, self.fluid
         queue, step, outside = env._queue, env.step, self._outside
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid.clocks import leave, sync, touch
+from recsim_train.sim.fluid.clocks import enlist, leave, sync, touch
 from recsim_train.sim.fluid.heaps import merge, pop
 from recsim_train.sim.fluid.layout import (
     A_CHILD,
@@ -76,10 +76,7 @@ def _sum(f: Floats, i: Ints, resource: int) -> None:
 @compiled
 def _dirty(i: Ints, resource: int) -> None:
     """A resource takes part in the next solve."""
-    if i[resource + R_DIRTY] == 0:
-        i[resource + R_DIRTY] = 1
-        i[resource + R_NEXT_DIRTY] = i[DIRTY_RESOURCES]
-        i[DIRTY_RESOURCES] = resource
+    enlist(i, resource, R_DIRTY, R_NEXT_DIRTY, DIRTY_RESOURCES)
 
 
 @compiled

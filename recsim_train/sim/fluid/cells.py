@@ -6,7 +6,7 @@ fallen apart is looked at only now and then, because solving two parts as one is
 
 from __future__ import annotations
 
-from recsim_train.sim.fluid.clocks import let_go, touch
+from recsim_train.sim.fluid.clocks import enlist, let_go, touch
 from recsim_train.sim.fluid.fill import solve_cell
 from recsim_train.sim.fluid.layout import (
     C_AGE,
@@ -53,10 +53,7 @@ from recsim_train.sim.fluid.ripple import ripple
 
 @compiled
 def _dirty_cell(i: Ints, cell: int) -> None:
-    if i[cell + C_DIRTY] == 0:
-        i[cell + C_DIRTY] = 1
-        i[cell + C_NEXT] = i[DIRTY_CELLS]
-        i[DIRTY_CELLS] = cell
+    enlist(i, cell, C_DIRTY, C_NEXT, DIRTY_CELLS)
 
 
 @compiled

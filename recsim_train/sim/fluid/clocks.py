@@ -58,12 +58,18 @@ def sync(f: Floats, i: Ints, kind: int, now: float) -> None:
 
 
 @compiled
+def enlist(i: Ints, record: int, flag: int, link: int, head: int) -> None:
+    """Put a record into the list that begins at ``head``, unless its ``flag`` says it is there."""
+    if i[record + flag] == 0:
+        i[record + flag] = 1
+        i[record + link] = i[head]
+        i[head] = record
+
+
+@compiled
 def touch(i: Ints, kind: int) -> None:
     """A kind takes part in the next solve."""
-    if i[kind + K_DIRTY] == 0:
-        i[kind + K_DIRTY] = 1
-        i[kind + K_NEXT_DIRTY] = i[DIRTY_KINDS]
-        i[DIRTY_KINDS] = kind
+    enlist(i, kind, K_DIRTY, K_NEXT_DIRTY, DIRTY_KINDS)
 
 
 @compiled
