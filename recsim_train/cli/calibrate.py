@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from recsim_train.cli import common
+from recsim_train.results.folder import writable
 
 
 def calibrate_to(target: Path) -> None:
@@ -15,7 +16,7 @@ def calibrate_to(target: Path) -> None:
     from recsim_train.calibrate.profile import calibrate_machine
     from recsim_train.config.dump import dump_cluster
 
-    common.writable(target.parent)
+    writable(target.parent)
     with common.progress_bar("calibrating") as progress:
         cluster = calibrate_machine(
             name=target.stem, command=common.command_line(), progress=progress

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
+from recsim_train.results.folder import writable
+
 if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
     from recsim_train.config.experiment import Experiment
@@ -239,18 +241,6 @@ def generate(experiment: Experiment, target: Path, rows: int) -> None:
     writable(target.parent)
     with progress_bar(f"writing {target}") as progress:
         write_criteo(target, experiment.model, experiment.data.synthetic, rows, progress=progress)
-
-
-def writable(folder: Path) -> None:
-    """Make a folder, or say in one sentence why it can not be used."""
-    from recsim_train.config.errors import UserError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: can not be used as a folder: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder}: no permission to write there")
 
 
 def check_local_memory(plan: Plan) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from recsim_train.cli import common
+from recsim_train.results.folder import writable
 
 if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
@@ -111,7 +112,7 @@ def _one_size(plans: list[Plan]) -> None:
 def _launch(plan: Plan, profile: Cluster | None, out: Path) -> RunRecord:
     from recsim_train.executor.launch import Interrupted, PartialRun, execute
 
-    common.writable(out)
+    writable(out)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
@@ -170,7 +171,7 @@ def _as_rank(planned: list[tuple[Plan, Cluster | None]], out: Path, json: bool) 
     for plan, profile in planned:
         outcome = execute_rank(plan)
         if outcome is not None:
-            common.writable(out)
+            writable(out)
             records.append(_keep(plan, profile, out, outcome))
     if records:
         common.show_records(records, json)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsim_train.cli import claims, common
+from recsim_train.results.folder import writable
 
 if TYPE_CHECKING:
     from recsim_train.config.load import Loaded
@@ -67,7 +68,7 @@ def simulate(
 
     for plan in plans:
         check_memory(plan, profile)
-    common.writable(out)
+    writable(out)
     common.ensure_data(loaded, only_if=any(map(common.needs_ids, plans)))
     records = []
     for plan in plans:

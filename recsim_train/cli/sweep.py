@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from recsim_train.cli import common
+from recsim_train.results.folder import writable
 
 if TYPE_CHECKING:
     from recsim_train.config.cluster import Cluster
@@ -187,7 +188,7 @@ def _folder(rows: Sequence[Row], experiment: Path, out: Path, resume: bool) -> S
         __version__,
         repeatable(common.command_line()),
     )
-    common.writable(out)
+    writable(out)
     base = results.base_path(out, first.loaded.experiment.name)
     found = results.find_started(base, header) if resume else None
     folder = results.SweepFolder(found.path if found else results.free_path(base), header)
@@ -261,7 +262,7 @@ def _simulated(
     keep = None
     if sweep is not None and sweep.keep_runs:
         keep = Keep(path / RUNS, tuple(common.command_line()))
-        common.writable(keep.folder)
+        writable(keep.folder)
     yield from simulate_points(tasks, jobs or cores(), keep)
 
 

@@ -19,6 +19,7 @@ from recsim_train.report.sweep import SweepFindings
 from recsim_train.report.sweep_figures import draw
 from recsim_train.report.sweep_text import HEADS, cells, notes, sweep_markdown
 from recsim_train.report.write import put
+from recsim_train.results.folder import writable
 from recsim_train.results.rundir import is_run
 from recsim_train.results.sweep import is_sweep, read_sweep
 
@@ -71,12 +72,11 @@ def write_sweep_report(path: Path, out: Path) -> SweepReport:
     findings = SweepFindings(read_sweep(path))
     if not findings.record.rows:
         raise UserError(f"{path}: no point of this sweep has a prediction")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; the report needs a folder")
+    writable(out)
     pictures = draw(findings)
     command = ["recsim-train", "report", os.fspath(path), "--out", os.fspath(out)]
     try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
+        (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
             put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
             put(out / "figures" / f"{picture.name}.png", picture.png)

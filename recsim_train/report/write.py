@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import RunFailed
 from recsim_train.report import anatomy, figures, text
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
@@ -21,6 +21,7 @@ from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
 from recsim_train.report.what_if import what_if_figure
+from recsim_train.results.folder import writable
 from recsim_train.trace.perfetto import Source, write_trace
 
 MOST_DETAILED = 12
@@ -71,12 +72,11 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     claims = judge_all(run_dirs)
     findings = compare(without_claims(load_runs(run_dirs), claims))
     result = ReportResult(findings, out, tuple(claims))
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; the report needs a folder")
+    writable(out)
     pictures = draw(findings)
     command = ["recsim-train", "report", *map(os.fspath, run_dirs), "--out", os.fspath(out)]
     try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
+        (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
             put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
             put(out / "figures" / f"{picture.name}.png", picture.png)
