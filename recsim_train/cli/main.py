@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from typing import Annotated
 
@@ -46,4 +48,6 @@ app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON S
 
 def main() -> None:
     """Entry point of the console script."""
+    # the system takes back all memory at once: Python need not look for cycles in it before
+    atexit.register(gc.freeze)
     sys.exit(app(standalone_mode=True))

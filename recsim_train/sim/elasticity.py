@@ -33,6 +33,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.garbage import earlier_objects_skipped
 
 STEP = 0.1
 """Inputs are multiplied by 1 + STEP, or divided by it."""
@@ -129,6 +130,7 @@ class _Asked(dict[str, float]):
         return self[name]
 
 
+@earlier_objects_skipped()
 def elasticities(
     plan: Plan,
     cluster: Cluster,

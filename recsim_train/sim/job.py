@@ -18,7 +18,6 @@ from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import surroundings
 from recsim_train.sim.usage import Snapshot
-from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import documents
 
@@ -62,7 +61,6 @@ class Job:
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
 
-    @collection_paused()
     def run(self, progress: Progress | None, steps: int | None = None) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 

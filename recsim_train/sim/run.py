@@ -12,6 +12,7 @@ from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.fit import check_memory, nearly_full
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.job import Job, Progress
+from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
 
 _COARSE = 0.1
@@ -37,15 +38,16 @@ def simulate(
     folding = folding_of(plan, cluster)
     check_cache(plan, folding.simulated if folding.simulated < folding.trainers else None)
     job = Job(plan, cluster, folding, counts)
-    outcome = job.run(progress)
+    with collection_paused():
+        outcome = job.run(progress)
+        if folding.simulated < folding.trainers:
+            _say_folding(job, outcome)
+        job.explain(outcome)
     outcome.facts["memory"] = {use.name: use.document() for use in memory}
     outcome.facts["cores"] = {
         i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances
     }
     outcome.warn(nearly_full(memory, cluster.colocate))
-    if folding.simulated < folding.trainers:
-        _say_folding(job, outcome)
-    job.explain(outcome)
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:

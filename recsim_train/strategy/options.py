@@ -6,6 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, TypeVar
 
 from recsim_train.strategy.parts import Part, parts
@@ -35,12 +36,16 @@ class OptionSchema:
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
 
+_hints = cache(typing.get_type_hints)
+"""Of a class: they never change, and every simulated trainer asks for them."""
+
+
 def option_schemas(owner: type) -> dict[str, OptionSchema]:
     """The settings of a strategy's or a part's class, from its dataclass fields.
 
     Raises TypeError for a field whose type has no YAML form.
     """
-    hints = typing.get_type_hints(owner)
+    hints = _hints(owner)
     return {f.name: _schema(owner, f, hints[f.name]) for f in dataclasses.fields(owner)}
 
 
@@ -82,11 +87,16 @@ def build(owner: type[T], options: Mapping[str, object]) -> T:
         given[name] = value
         if schema is not None and schema.type == "part" and isinstance(value, str | Mapping):
             chosen = {"kind": value} if isinstance(value, str) else dict(value)
-            family = typing.get_type_hints(owner)[name].family
-            given[name] = build(parts(family)[str(chosen.pop("kind"))], chosen)
+            known_parts = parts(_family(owner, name))
+            given[name] = build(known_parts[str(chosen.pop("kind"))], chosen)
         elif schema is not None and schema.type == "share" and isinstance(value, str):
             given[name] = float(value.removesuffix("%")) / 100
     return owner(**given)
+
+
+def _family(owner: type, name: str) -> str:
+    found: str = _hints(owner)[name].family
+    return found
 
 
 def flat(options: Mapping[str, object]) -> dict[str, object]:

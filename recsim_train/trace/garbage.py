@@ -21,3 +21,16 @@ def collection_paused() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def earlier_objects_skipped() -> Iterator[None]:
+    """For work whose cycles are garbage soon, after much has been made that is kept.
+
+    Python goes on looking for cycles, but not among what there was before.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
