@@ -29,9 +29,14 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.parametrize("collecting", [True, False])
 def test_a_pause_ends_as_it_began_even_with_an_error(collecting: bool) -> None:
     (gc.enable if collecting else gc.disable)()
-    with pytest.raises(KeyError), collection_paused():
+
+    @collection_paused()
+    def fails() -> None:
         assert not gc.isenabled()
         raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     assert gc.isenabled() == collecting
 
 
