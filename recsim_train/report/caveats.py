@@ -25,7 +25,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
         found += _settings(simulated, real)
         found += _profile(simulated, real)
     found += _range(simulated)
-    found += _busy(repeats)
+    found += busy(repeats)
     for real in repeats:
         found += _stated(real)
         found += _data(simulated, real)
@@ -138,7 +138,7 @@ def _stated(record: RunRecord) -> Iterator[str]:
             yield str(sentence)
 
 
-def _busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
+def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
     """Measurements that began while something else ran."""
     busy = []
     for real in repeats:

@@ -50,6 +50,25 @@ class Comparison:
         return abs(self.signed_error) <= self.measured_spread
 
     @property
+    def predicted_interval(self) -> tuple[float, float] | None:
+        """Examples per second that the prediction allows for, 95 %: the simulation's own interval
+        and what the calibration's errors make; None where neither is known."""
+        summary = self.simulated.summary
+        simulated = summary["ci95"] if len(self.all_simulated) == 1 else None
+        known = [i for i in (simulated, (summary.get("facts") or {}).get("calibration_ci95")) if i]
+        if not known:
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the error is larger than the intervals of prediction and measurement explain."""
+        spread = self.measured_spread or 0.0
+        least, most = (self.measured_eps * (1.0 + way * spread) for way in (-1, 1))
+        low, high = self.predicted_interval or (self.predicted_eps, self.predicted_eps)
+        return high < least or most < low
+
+    @property
     def faults(self) -> list[EffectBytes]:
         """Effects whose payload disagrees and must not."""
         return [b for b in self.payload if b.fault]
@@ -66,7 +85,11 @@ class Comparison:
         if abs(error) < 0.0005:
             return f"{start}the prediction meets the measurement"
         way = "high" if error > 0 else "low"
-        inside = ", which is within the measurement's spread" if self.within_noise else ""
+        inside = ""
+        if self.within_noise:
+            inside = ", which is within the measurement's spread"
+        elif not self.unexplained:
+            inside = ", which the intervals of both explain"
         return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
 
     @property
@@ -89,6 +112,7 @@ class Comparison:
                 "signed_error": self.signed_error,
                 "measured_spread": self.measured_spread,
                 "within_noise": self.within_noise,
+                "unexplained": self.unexplained,
                 "predicted_bytes": sum(b.predicted for b in self.payload),
                 "measured_bytes": sum(b.measured for b in self.payload),
                 "predicted_bytes_by_effect": {b.effect: b.predicted for b in self.payload},
@@ -151,6 +175,11 @@ class Findings:
         return median(self.absolute_errors) if self.absolute_errors else None
 
     @property
+    def unexplained(self) -> int:
+        """How many errors are larger than the intervals of both worlds explain."""
+        return sum(c.unexplained for c in self.comparisons)
+
+    @property
     def rank_agreement(self) -> float | None:
         """Kendall's tau between predicted and measured order; None below two comparisons."""
         return kendall_tau(
@@ -165,6 +194,7 @@ class Findings:
                 "median_abs_error": self.median_abs_error,
                 "max_abs_error": max(self.absolute_errors, default=None),
                 "rank_agreement": self.rank_agreement,
+                "unexplained": self.unexplained if self.comparisons else None,
                 "bytes_agree": all(not c.faults for c in self.comparisons)
                 if self.comparisons
                 else None,

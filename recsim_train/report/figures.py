@@ -34,36 +34,40 @@ IDLE = 0.005
 
 
 def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
-    """Bars of predicted and measured examples per second; whiskers are 95 % or the repeats."""
+    """Bars of predicted and measured examples per second; whiskers are 95 % (of a prediction with
+    what calibration leaves open), or the range of repeats."""
     with style():
         figure, (axes,) = new_figure(1.3 + 0.75 * len(comparisons))
         rows_of(axes, [c.label for c in comparisons])
         top = max(max(c.predicted_eps, c.measured_eps) for c in comparisons)
+        widest = 0.0
         for y, c in enumerate(comparisons):
+            half = (c.measured_spread or 0.0) * c.measured_eps
             bars = (
-                (y - 0.19, c.predicted_eps, PREDICTED, _whisker(c, "simulated"), "predicted"),
-                (y + 0.19, c.measured_eps, MEASURED, _whisker(c, "real"), "measured"),
+                (y - 0.19, c.predicted_eps, PREDICTED, _open(c), "predicted"),
+                (y + 0.19, c.measured_eps, MEASURED, (half, half), "measured"),
             )
-            for place, value, fill, half, label in bars:
+            for place, value, fill, (less, more), label in bars:
                 axes.barh(place, value, 0.34, color=fill, label=label if y == 0 else None)
-                if half:
-                    axes.errorbar(value, place, xerr=half, color=INK, capsize=3, linewidth=1.2)
+                if less or more:
+                    ends = [[less], [more]]
+                    axes.errorbar(value, place, xerr=ends, color=INK, capsize=3, linewidth=1.2)
                 note = text.rate(value)
                 if label == "predicted":
                     note += f"  ({text.percent(c.signed_error, signed=True)})"
-                axes.text(value + (half or 0) + 0.012 * top, place, note, va="center", fontsize=9)
-        axes.set_xlim(0, top * 1.2)
+                axes.text(value + more + 0.012 * top, place, note, va="center", fontsize=9)
+                widest = max(widest, value + more)
+        axes.set_xlim(0, max(1.2 * top, 1.14 * widest))
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        axes.set_xlabel("throughput (examples/s)")
+        axes.set_xlabel("throughput (examples/s); whiskers: 95 %, or the range of repeats")
         figure.legend(loc="outside upper left", ncols=2)
         return finish(figure, "throughput", "Predicted and measured throughput")
 
 
-def _whisker(c: Comparison, world: str) -> float | None:
-    if world == "real":
-        return c.measured_spread * c.measured_eps if c.measured_spread else None
-    ci95 = c.simulated.summary["ci95"]
-    return (ci95[1] - ci95[0]) / 2 if ci95 and len(c.all_simulated) == 1 else None
+def _open(c: Comparison) -> tuple[float, float]:
+    """How much less and more than predicted the prediction allows for."""
+    low, high = c.predicted_interval or (c.predicted_eps, c.predicted_eps)
+    return max(0.0, c.predicted_eps - low), max(0.0, high - c.predicted_eps)
 
 
 def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:

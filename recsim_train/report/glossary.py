@@ -17,6 +17,8 @@ TERMS = {
     "windows of the run).",
     "within noise": "The error is no larger than the measurement's spread, so this measurement can "
     "not tell the prediction from the truth.",
+    "beyond the intervals of both": "The measurement with its spread lies outside the prediction's "
+    "95 % interval (of the simulation and of its calibration): noise and prices do not explain it.",
     "rank agreement": "Kendall's tau between the predicted and the measured order of the "
     "comparisons: 1 is the same order, −1 the opposite one.",
     "payload bytes": "Bytes of the tensors that all roles hand to the transport; no headers, no "

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
 from recsim_train.report import anatomy, limits, text, what_if
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
-from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.compare import Findings
+from recsim_train.report.doubts import doubts
 from recsim_train.report.drawing import Picture, colour, svg_for_page
 from recsim_train.report.explain import name_of
 from recsim_train.report.glossary import glossary
@@ -84,7 +85,7 @@ def page(
         unpaired=_alone(findings),
         figures=figures,
         faults=[(c, b) for c in findings.comparisons for b in c.faults],
-        warnings=grouped_warnings(findings.comparisons),
+        warnings=doubts(findings),
         environments=environments(findings),
         commands=[*_run_commands(findings), *commands],
         glossary=glossary(effects),
@@ -106,15 +107,6 @@ def title(findings: Findings, claims: Sequence[Judged] = ()) -> str:
     names |= dict.fromkeys(str(u.record.manifest.get("experiment")) for u in findings.unpaired)
     names |= dict.fromkeys(c.made.name for c in claims)
     return ", ".join(names)
-
-
-def grouped_warnings(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
-    """Each warning once, with the comparisons it belongs to."""
-    found: dict[str, list[str]] = {}
-    for c in comparisons:
-        for warning in c.warnings:
-            found.setdefault(warning, []).append(c.label)
-    return list(found.items())
 
 
 def _limits(summary: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from recsim_train.report import anatomy, limits, text, what_if
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
+from recsim_train.report.doubts import doubts
 
 
 def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Judged] = ()) -> str:
@@ -34,7 +35,8 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += [
             f"Median absolute error {text.percent(findings.median_abs_error)}, "
             f"largest {text.percent(max(findings.absolute_errors))}, "
-            f"rank agreement {text.number(findings.rank_agreement, 2)}.",
+            f"rank agreement {text.number(findings.rank_agreement, 2)}. Errors larger than the "
+            f"intervals of both explain: {findings.unexplained} of {len(findings.comparisons)}.",
             "",
         ]
     if "throughput" in pictures:
@@ -50,9 +52,8 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         if c.compression:
             lines += [f"## Compression: {plain(c.label)}", ""]
             lines += [f"- {plain(sentence)}." for sentence in c.compression] + [""]
-    warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
-    if warnings:
-        lines += ["## Caveats", "", *(f"- {plain(w)}" for w in warnings), ""]
+    if warnings := doubts(findings):
+        lines += ["## Caveats", "", *(f"- {plain(w)}" for w, _ in warnings), ""]
     if findings.unpaired:
         lines += ["## Runs without a partner", ""]
         for u in findings.unpaired:

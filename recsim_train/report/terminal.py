@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.report import compression, limits, text, what_if
 from recsim_train.report.claim_text import print_claims
+from recsim_train.report.doubts import doubts
 from recsim_train.report.write import ReportResult
 
 if TYPE_CHECKING:
@@ -162,10 +163,10 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
         for sentence in (*what_if.sentences(c.simulated.summary), *c.compression):
             out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
-    warnings = dict.fromkeys(w for c in findings.comparisons for w in c.warnings)
+    warnings = doubts(findings)
     if warnings:
         out.print()
-    for warning in warnings:
+    for warning, _ in warnings:
         out.print(f"[yellow]caveat:[/yellow] {escape(warning)}", soft_wrap=True)
     for u in findings.unpaired:
         out.print(f"unpaired: {u.record.run_id}: {u.reason}", markup=False, soft_wrap=True)

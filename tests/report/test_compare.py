@@ -81,6 +81,32 @@ def test_within_noise_follows_the_spread(tmp_path: Path, factory: Any) -> None:
     assert loud.within_noise is (abs(loud.signed_error) <= loud.measured_spread)
 
 
+def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    for name, share in (("none", None), ("little", 0.02), ("much", 0.4)):
+        found = factory.outcome(plan)
+        if share is not None:
+            eps = 35_200.0
+            found.facts["calibration_ci95"] = [(1 - share) * eps, (1 + share) * eps]
+        factory.write(tmp_path / name, plan, "simulated", found=found)
+        real = factory.outcome(plan, world="real", speed=0.8)
+        factory.write(tmp_path / name, plan, "real", found=real)
+    pairs = {}
+    for name in ("none", "little", "much"):
+        findings = compare(load_runs([tmp_path / name]))
+        (pairs[name],) = findings.comparisons
+        assert findings.unexplained == pairs[name].unexplained
+        assert findings.document()["summary"]["unexplained"] == pairs[name].unexplained
+    assert pairs["little"].unexplained
+    assert pairs["none"].unexplained
+    assert not pairs["much"].unexplained
+    assert pairs["much"].headline.endswith("too high, which the intervals of both explain")
+    assert pairs["little"].headline.endswith("too high")
+    low, high = pairs["much"].predicted_interval or (0.0, 0.0)
+    assert low == pytest.approx(0.6 * 35_200)
+    assert high == pytest.approx(1.4 * 35_200)
+
+
 def test_equal_payload_agrees_and_one_byte_more_does_not(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path / "a")
     both(factory, tmp_path / "b", sent={"update": (8193, 0)})
@@ -174,6 +200,7 @@ def test_other_settings_are_not_paired_and_the_difference_is_named(
         "median_abs_error": None,
         "max_abs_error": None,
         "rank_agreement": None,
+        "unexplained": None,
         "bytes_agree": None,
     }
 

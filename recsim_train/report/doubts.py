@@ -1,0 +1,35 @@
+"""What a reader must know before trusting a report: every comparison's caveats, each once."""
+
+from __future__ import annotations
+
+from recsim_train.report.caveats import busy
+from recsim_train.report.compare import Findings
+
+
+def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
+    """(sentence, labels of the comparisons it belongs to), in order of the comparisons.
+
+    Where several comparisons were measured on a busy machine, one sentence says so of all.
+    """
+    comparisons = findings.comparisons
+    several = {c.label: set(busy(c.all_real)) for c in comparisons if any(busy(c.all_real))}
+    found: dict[str, list[str]] = {}
+    if len(several) > 1:
+        (joint,) = busy([real for c in comparisons for real in c.all_real])
+        found[joint] = list(several)
+    else:
+        several = {}
+    for c in comparisons:
+        for warning in c.warnings:
+            if warning not in several.get(c.label, ()):
+                found.setdefault(warning, []).append(c.label)
+    beyond = [c.label for c in comparisons if c.unexplained and c.predicted_interval]
+    if beyond:
+        subject = f"{len(beyond)} of {len(comparisons)} errors are"
+        if len(comparisons) == 1:
+            subject = "The error is"
+        found[
+            f"{subject} larger than the intervals of prediction and measurement explain: the "
+            "simulator leaves something out, or the machine has changed since its calibration."
+        ] = beyond
+    return list(found.items())

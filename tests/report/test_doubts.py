@@ -1,0 +1,50 @@
+"""Every caveat once; what many comparisons share is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recsim_train.report.compare import compare
+from recsim_train.report.doubts import doubts
+from recsim_train.report.load import load_runs
+
+
+def measured(factory: Any, out: Path, strategy: str, load: float, speed: float = 1.0) -> None:
+    plan = factory.plan(strategy)
+    predicted = factory.outcome(plan)
+    predicted.facts["calibration_ci95"] = [1.0, 1e9]
+    factory.write(out, plan, "simulated", found=predicted)
+    real = factory.outcome(plan, world="real", speed=speed)
+    real.facts = {"load_average_before": load}
+    factory.write(out, plan, "real", found=real)
+
+
+def test_one_busy_measurement_is_named_and_several_are_counted(
+    tmp_path: Path, factory: Any
+) -> None:
+    measured(factory, tmp_path / "one", "flat_ps", 3.0)
+    measured(factory, tmp_path / "one", "allreduce", 0.1)
+    ((sentence, labels),) = doubts(compare(load_runs([tmp_path / "one"])))
+    assert "busy when quickstart-flat_ps-real" in sentence
+    assert labels == ["flat_ps"]
+
+    measured(factory, tmp_path / "two", "flat_ps", 3.0)
+    measured(factory, tmp_path / "two", "allreduce", 3.5)
+    findings = compare(load_runs([tmp_path / "two"]))
+    ((sentence, labels),) = doubts(findings)
+    assert "busy when 2 of 2 measurements began: load up to 3.5" in sentence
+    assert sorted(labels) == ["allreduce", "flat_ps"]
+    # each comparison's own document still says it by itself
+    assert all("-real" in c.warnings[0] for c in findings.comparisons)
+
+
+def test_errors_that_no_interval_explains_are_a_doubt(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated")
+    real = factory.outcome(plan, world="real", speed=0.8)
+    real.facts = {}
+    factory.write(tmp_path, plan, "real", found=real)
+    ((sentence, labels),) = doubts(compare(load_runs([tmp_path])))
+    assert sentence.startswith("The error is larger than the intervals")
+    assert labels == ["flat_ps"]
