@@ -57,7 +57,7 @@ def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
                     note += f"  ({text.percent(c.signed_error, signed=True)})"
                 axes.text(value + more + 0.012 * top, place, note, va="center", fontsize=9)
                 widest = max(widest, value + more)
-        axes.set_xlim(0, max(1.2 * top, 1.14 * widest))
+        axes.set_xlim(0, max(1.2 * top, 1.17 * widest))
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
         axes.set_xlabel("throughput (examples/s); whiskers: 95 %, or the range of repeats")
         figure.legend(loc="outside upper left", ncols=2)
