@@ -31,7 +31,8 @@ Array = NDArray[np.float64]
 _RIDGE = 0.004
 _LEAST = 0.05
 """Of its prior: less than any present machine pays."""
-_UNKNOWN = 1.0
+MOST_UNCERTAIN = 1.0
+"""Relative error of a price of which only the magnitude is known."""
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4
@@ -114,7 +115,7 @@ def fit(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
     spread = samples.std(axis=0, ddof=1) / solution
-    spread = np.where(solution > 1.01 * _LEAST, spread, np.maximum(spread, _UNKNOWN))
+    spread = np.where(solution > 1.01 * _LEAST, spread, np.maximum(spread, MOST_UNCERTAIN))
     used = [bool((rows[:, k] > 0.0).any()) for k in range(len(names))]
     relative = rows @ solution - 1.0
     return Fit(

@@ -9,7 +9,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from recsim_train.calibrate.crowd import THREADS, Crowd
-from recsim_train.calibrate.fit import Estimate, Fit, Observation, fit
+from recsim_train.calibrate.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.config.experiment import Model
 from recsim_train.workload.operations import reading, seconds
 
@@ -49,7 +49,6 @@ _LONGEST_HANDOVER = 5e-5
 """Seconds: about what waking a thread takes; a longer call lets others in."""
 _NOISE = 0.02
 """Relative error below which no price is claimed to be known."""
-_MOST_UNCERTAIN = 1.0
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class Prices:
     def add(self, found: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
         for name, estimate in found.items():
-            known = min(_MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
+            known = min(MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
             self.estimates[name] = Estimate(estimate.value, known)
 
     def value(self, name: str) -> float:
@@ -74,7 +73,7 @@ def from_repeats(values: Sequence[float]) -> Estimate:
     """A price measured directly: the median, and the spread of the repeats around it."""
     middle = median(values)
     if middle <= 0.0 or len(values) < 2:
-        return Estimate(max(0.0, middle), _MOST_UNCERTAIN)
+        return Estimate(max(0.0, middle), MOST_UNCERTAIN)
     return Estimate(middle, stdev(values) / middle)
 
 
@@ -103,11 +102,11 @@ def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Pric
         if cores > 1 and seen.together < _SERIAL * free:
             values.append(_handover_of(seen, known))
     if not values:
-        return Estimate(prices.value("interpreter"), _MOST_UNCERTAIN)
+        return Estimate(prices.value("interpreter"), MOST_UNCERTAIN)
     found_price = from_repeats(values)
     if found_price.value > 0.99 * _LONGEST_HANDOVER:
         # at the cap: only "at least so long" was measured
-        return Estimate(_LONGEST_HANDOVER, _MOST_UNCERTAIN)
+        return Estimate(_LONGEST_HANDOVER, MOST_UNCERTAIN)
     return found_price
 
 

@@ -27,7 +27,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
     found += _range(simulated)
     found += busy(repeats)
     for real in repeats:
-        found += _stated(real)
+        found += stated(real)
         found += _data(simulated, real)
     return list(dict.fromkeys([*found, *reconstructions(simulated)]))
 
@@ -127,14 +127,14 @@ def _range(simulated: RunRecord) -> Iterator[str]:
                 f"{named[0]} = {value:g} lies outside the calibrated range {low:g} to {high:g}: "
                 "the prediction extrapolates."
             )
-    yield from _stated(simulated)
+    yield from stated(simulated)
 
 
-def _stated(record: RunRecord) -> Iterator[str]:
+def stated(record: RunRecord) -> Iterator[str]:
     """Warnings that a world put among its own facts."""
-    stated = (record.summary.get("facts") or {}).get("warnings")
-    if isinstance(stated, list):
-        for sentence in stated:
+    found = (record.summary.get("facts") or {}).get("warnings")
+    if isinstance(found, list):
+        for sentence in found:
             yield str(sentence)
 
 

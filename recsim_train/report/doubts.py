@@ -12,18 +12,20 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
     Where several comparisons were measured on a busy machine, one sentence says so of all.
     """
     comparisons = findings.comparisons
-    several = {c.label: set(busy(c.all_real)) for c in comparisons if any(busy(c.all_real))}
+    slowed = {c.label: sentence for c in comparisons for sentence in busy(c.all_real)}
     found: dict[str, list[str]] = {}
-    if len(several) > 1:
-        (joint,) = busy([real for c in comparisons for real in c.all_real])
-        found[joint] = list(several)
-    else:
-        several = {}
+    replaced: set[str] = set()
+    if len(slowed) > 1:
+        # profiles may share a measurement, which counts once
+        measured = {real.path: real for c in comparisons for real in c.all_real}
+        (joint,) = busy(list(measured.values()))
+        found[joint] = list(slowed)
+        replaced = set(slowed.values())
     for c in comparisons:
         for warning in c.warnings:
-            if warning not in several.get(c.label, ()):
+            if warning not in replaced:
                 found.setdefault(warning, []).append(c.label)
-    beyond = [c.label for c in comparisons if c.unexplained and c.predicted_interval]
+    beyond = [c.label for c in comparisons if c.unexplained]
     if beyond:
         subject = f"{len(beyond)} of {len(comparisons)} errors are"
         if len(comparisons) == 1:

@@ -9,6 +9,7 @@ from typing import Any
 
 from recsim_train import __version__
 from recsim_train.report import anatomy, limits, text, what_if
+from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
@@ -125,7 +126,7 @@ def _alone(findings: Findings) -> list[dict[str, Any]]:
             "record": u.record,
             "reason": u.reason,
             "limits": _limits(u.record.summary),
-            "notes": (u.record.summary.get("facts") or {}).get("warnings") or [],
+            "notes": list(stated(u.record)),
         }
         for u in findings.unpaired
     ]

@@ -48,3 +48,16 @@ def test_errors_that_no_interval_explains_are_a_doubt(tmp_path: Path, factory: A
     ((sentence, labels),) = doubts(compare(load_runs([tmp_path])))
     assert sentence.startswith("The error is larger than the intervals")
     assert labels == ["flat_ps"]
+
+
+def test_a_measurement_that_two_profiles_share_counts_once(tmp_path: Path, factory: Any) -> None:
+    measured(factory, tmp_path, "flat_ps", 3.0)
+    other = factory.cluster(name="other")
+    predicted = factory.outcome(factory.plan())
+    predicted.facts["calibration_ci95"] = [1.0, 1e9]
+    factory.write(tmp_path, factory.plan(), "simulated", found=predicted, profile=other)
+    findings = compare(load_runs([tmp_path]))
+    assert len(findings.comparisons) == 2
+    ((sentence, labels),) = doubts(findings)
+    assert "busy when quickstart-flat_ps-real" in sentence
+    assert len(labels) == 2

@@ -13,15 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_train.sim.fluid import (
-    activities,
-    cells,
-    clocks,
-    fill,
-    heaps,
-    layout,
-    ripple,
-)
 from recsim_train.sim.fluid.activities import change, end, set_capacity, set_pace, start
 from recsim_train.sim.fluid.cells import solve
 from recsim_train.sim.fluid.clocks import sync
@@ -261,20 +252,8 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
 
 
 def _stamp() -> str:
-    found = []
-    for module in (
-        layout,
-        heaps,
-        clocks,
-        fill,
-        ripple,
-        cells,
-        activities,
-    ):
-        assert module.__file__ is not None
-        status = Path(module.__file__).stat()
-        found.append(f"{status.st_size}.{status.st_mtime_ns}")
-    return " ".join(found)
+    files = [path.stat() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    return " ".join(f"{status.st_size}.{status.st_mtime_ns}" for status in files)
 
 
 apply, run, cancel, used, peek, resume, limit, pace = _compile(_stamp())
