@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train.results.rundir import RunRecord
 from recsim_train.strategy.options import flat
 
+MODEL = "model.name"
 LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.")
 """Settings that hardly change a throughput: named only where nothing else differs."""
 
@@ -27,10 +28,25 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         ]
         # What a strategy is composed of belongs to its name, whatever else is compared.
         differing = [*(k for k in fact["parts"] if k not in differing), *differing]
+        differing = [key for key in differing if not _named_by_model(key, same)]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
-        shown = ", ".join(f"{key.rsplit('.', 1)[-1]} {fact[key]}" for key in telling[:4])
+        shown = ", ".join(f"{_short(key)} {fact[key]}" for key in telling[:4])
         found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
     return found
+
+
+def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the model's name alone tells what a setting of the model is, so that it need not be
+    listed: models differ in many widths at once."""
+    if key == MODEL or not key.startswith("model."):
+        return False
+    pairs = {(fact.get(MODEL), fact.get(key)) for fact in facts}
+    models = {model for model, _ in pairs}
+    return 1 < len(models) == len(pairs)
+
+
+def _short(key: str) -> str:
+    return "model" if key == MODEL else key.rsplit(".", 1)[-1]
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:

@@ -303,3 +303,28 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     assert "50× in values" in markdown(findings, ())
     table = run_table([run_document(r) for r in load_runs([tmp_path])])
     assert "compression" in [column.header for column in table.columns]
+
+
+def test_models_that_differ_in_many_widths_are_told_apart_by_name(
+    tmp_path: Path, factory: Any
+) -> None:
+    other = factory.experiment().model.model_copy(
+        update={"name": "wide", "embedding_dim": 16, "bottom_mlp": (32, 16)}
+    )
+    both(factory, tmp_path)
+    both(factory, tmp_path, factory.plan(model=other))
+    names = {c.label for c in compare(load_runs([tmp_path])).comparisons}
+    assert names == {"flat_ps (model tiny)", "flat_ps (model wide)"}
+
+
+def test_a_setting_that_differs_within_a_model_is_named_beside_it(
+    tmp_path: Path, factory: Any
+) -> None:
+    model = factory.experiment().model
+    both(factory, tmp_path)
+    both(factory, tmp_path, factory.plan(model=model.model_copy(update={"top_mlp": (32, 1)})))
+    named = model.model_copy(update={"name": "wide", "bottom_mlp": (32, 8)})
+    both(factory, tmp_path, factory.plan(model=named))
+    names = {c.label for c in compare(load_runs([tmp_path])).comparisons}
+    assert {name for name in names if "tiny" in name and "top_mlp [32, 1]" in name}
+    assert len(names) == 3
