@@ -85,12 +85,7 @@ class Runtime:
         self.elements = shape.dense_parameters(experiment.model)
         self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
-            EmbeddingRuntime(
-                self.world,
-                plan.embedding,
-                len(plan.training),
-                sum(loop.trainer < folding.simulated for loop in plan.training),
-            )
+            EmbeddingRuntime(self.world, plan.embedding, plan, folding)
             if plan.embedding
             else None
         )
@@ -143,7 +138,7 @@ class Runtime:
                 loops.append(LoopState(loop, definitions[loop.loop], process, at, program, account))
         members = (member for group in plan.groups for member in group.members)
         meeting = {member.name for member in members if member.trainer < simulated}
-        if plan.embedding is not None and plan.embedding.service.apply == "together":
+        if len(plan.together) == 1:
             meeting |= {loop.name for loop in plan.training}
         jitter = self.machines.jitter
         for state in loops:
