@@ -56,7 +56,7 @@ def take_pending(worker: Worker) -> Tensor:
 
 
 def move_shared(worker: Worker, moves: Tensor) -> None:
-    """Shared parameters -= what all hosts of the group have taken; what came since stays pending."""
+    """Shared parameters -= what all hosts of the group have taken; what came since is kept."""
     replica = worker.replica
     assert worker.taken is not None
     with replica.moving:

@@ -85,9 +85,7 @@ class Runtime:
         self.elements = shape.dense_parameters(experiment.model)
         self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
-            EmbeddingRuntime(self.world, plan.embedding, plan, folding)
-            if plan.embedding
-            else None
+            EmbeddingRuntime(self.world, plan.embedding, plan, folding) if plan.embedding else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
         self.cache = (

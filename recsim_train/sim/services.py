@@ -82,9 +82,7 @@ class Service:
 class EmbeddingRuntime(Service):
     """The embedding shards."""
 
-    def __init__(
-        self, world: World, plan: EmbeddingPlan, job: Plan, folding: Folding
-    ) -> None:
+    def __init__(self, world: World, plan: EmbeddingPlan, job: Plan, folding: Folding) -> None:
         super().__init__(world, plan.service.name)
         self.plan = plan
         self.own = plan.service.access == "own"
