@@ -59,7 +59,7 @@ class Costs(Section):
     """For how long one call out of Python keeps other threads of its process from the interpreter
     lock. No work of its own: it limits what threads of one process do side by side."""
     gemm_flop: Price
-    """One floating-point operation of a matrix product."""
+    """One floating-point operation of a matrix product; one multiplication and addition is two."""
     batched_matrix: Price
     """One of the interaction's many small matrix products, without its flops."""
     batched_flop: Price

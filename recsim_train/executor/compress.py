@@ -199,11 +199,8 @@ def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
     if optimizer.training.dense_optimizer == "sgd":
         optimizer.step(part, values)
     else:
-        if optimizer.state is None:
-            optimizer.state = torch.zeros_like(central)
         local = type(optimizer)(optimizer.training, optimizer.state.index_select(0, places))
         local.step(part, values)
-        assert local.state is not None
         optimizer.state.index_copy_(0, places, local.state)
     central.index_copy_(0, places, part)
 

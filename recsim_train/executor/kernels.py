@@ -6,6 +6,7 @@ are.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -34,18 +35,29 @@ EPSILON = 1e-8
 
 @dataclass(slots=True)
 class DenseOptimizer:
-    """SGD or Adagrad on a flat vector, in place."""
+    """SGD or Adagrad (Duchi, Hazan and Singer 2011) on a flat vector, in place.
+
+    ``state``: Adagrad's sums of squared gradients [parameters]; of SGD, nothing. It is there before
+    the first step: threads that share the optimizer could each make one, and lose the other's.
+    """
 
     training: Training
-    state: Tensor | None = None
+    state: Tensor
+
+    @staticmethod
+    def of(training: Training, parameters: Tensor) -> DenseOptimizer:
+        """Before the first step on ``parameters``."""
+        adagrad = training.dense_optimizer == "adagrad"
+        return DenseOptimizer(training, torch.zeros_like(parameters if adagrad else parameters[:0]))
 
     def step(self, parameters: Tensor, gradient: Tensor) -> None:
-        """parameters -= lr * gradient, or Adagrad's scaled step."""
+        """parameters -= lr * gradient (SGD).
+
+        Adagrad: state += gradient^2; parameters -= lr * gradient / (sqrt(state) + 1e-8).
+        """
         if self.training.dense_optimizer == "sgd":
             parameters.add_(gradient, alpha=-self.training.dense_lr)
             return
-        if self.state is None:
-            self.state = torch.zeros_like(parameters)
         self.state.addcmul_(gradient, gradient)
         scale = self.state.sqrt().add_(EPSILON)
         parameters.addcdiv_(gradient, scale, value=-self.training.dense_lr)
@@ -69,6 +81,8 @@ class Replica:
     pending: Tensor = field(init=False)
     """Of a tagged net: moves of parameters that all hosts of a group hold, kept back until the
     group's next step [shared]."""
+    moving: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while ``pending`` changes, so that every move is made once."""
 
     def __post_init__(self) -> None:
         self.parameters = initial_dense(self.model, self.seed)
@@ -79,7 +93,7 @@ class Replica:
                 for name in self.names
             ]
             self.parameters = torch.cat([*parts, self.parameters[:0]])
-        self.optimizer = DenseOptimizer(self.training)
+        self.optimizer = DenseOptimizer.of(self.training, self.parameters)
         self.pending = torch.zeros(self.shared, dtype=self.parameters.dtype)
 
 
@@ -101,6 +115,8 @@ class Worker:
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.cache = rows
         self.accumulated: Tensor | None = None
+        self.taken: Tensor | None = None
+        """Of `Replica.pending`: what the present step carries to the group's other hosts."""
         self.block: Block | None = None
         self.residual = compress.Residual(replica.model)
         self.loss = float("nan")
@@ -256,7 +272,11 @@ def update_pooled(
 def update_rows(
     state: EmbeddingState, local: Tensor, gradient: Tensor, *, distinct: bool = True
 ) -> None:
-    """Row-wise Adagrad or SGD on rows; duplicates are summed first where not ``distinct``."""
+    """SGD or exact row-wise Adagrad on rows; duplicates are summed first where not ``distinct``.
+
+    As fbgemm's: a row has one number of state; state += mean over the row of gradient^2;
+    row -= lr * gradient / (sqrt(state) + 1e-8).
+    """
     lr = state.training.sparse_lr
     if state.training.sparse_optimizer == "sgd":
         state.rows.index_add_(0, local, gradient, alpha=-lr)
@@ -285,7 +305,7 @@ class DenseState:
     ) -> None:
         whole = initial_dense(model, seed)
         self.values = (whole if order is None else whole[order])[start:stop].clone()
-        self.optimizer = DenseOptimizer(training)
+        self.optimizer = DenseOptimizer.of(training, self.values)
 
 
 def dense_read(state: DenseState) -> Tensor:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 
 from recsim_train.executor.kernels import Worker
-from recsim_train.executor.outer import net_answered, net_move, net_towards, take_pending
+from recsim_train.executor.outer import (
+    move_shared,
+    net_answered,
+    net_move,
+    net_towards,
+    take_pending,
+)
 from recsim_train.executor.passes import Pass
 from recsim_train.executor.substituted import SubstitutedPass, answers_for, shared_views
 from recsim_train.executor.tagged import TaggedPass
@@ -70,7 +76,7 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
             position += view.numel()
     worker.replica.optimizer.step(parameters, own)
     if everywhere and shared.tensor.numel() > everywhere:
-        parameters[:everywhere] -= shared.tensor[everywhere:]
+        move_shared(worker, shared.tensor[everywhere:])
 
 
 def net_whole(worker: Worker) -> RealDense:

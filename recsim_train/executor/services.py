@@ -29,19 +29,15 @@ EFFECTS = {
     Kind.FETCH: "serve_fetch",
     Kind.STORE: "serve_store",
 }
-ELASTIC = {
-    Kind.EXCHANGE: kernels_sync.dense_elastic,
-    Kind.EXCHANGE_NEW: kernels_sync.dense_elastic_new,
-}
 ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
 
 
 class Together:
-    """Waits for the gradients of all trainers, sums them, applies the mean once."""
+    """Waits for the gradients of some trainers, sums them, applies the mean once."""
 
-    def __init__(self, trainers: int, timeout: float) -> None:
-        self._trainers, self._timeout = trainers, timeout
+    def __init__(self, trainers: range, timeout: float) -> None:
+        self.trainers, self._timeout = trainers, timeout
         self._condition = threading.Condition()
         self._parts: dict[int, tuple[Tensor, Tensor]] = {}
         self._round = 0
@@ -56,19 +52,19 @@ class Together:
         with self._condition:
             mine = self._round
             self._parts[trainer] = (local, gradient)
-            if len(self._parts) == self._trainers:
+            if len(self._parts) == len(self.trainers):
                 # In trainer order, whatever the order of arrival: bit-identical repetition.
                 parts = [self._parts[t] for t in sorted(self._parts)]
                 apply(
                     torch.cat([p[0] for p in parts]),
-                    torch.cat([p[1] for p in parts]).div_(self._trainers),
+                    torch.cat([p[1] for p in parts]).div_(len(self.trainers)),
                 )
                 self._parts = {}
                 self._round += 1
                 self._condition.notify_all()
                 return
             if not self._condition.wait_for(lambda: self._round != mine, self._timeout):
-                missing = sorted(set(range(self._trainers)) - set(self._parts))
+                missing = sorted(set(self.trainers) - set(self._parts))
                 names = ", ".join(f"trainer[{t}]" for t in missing)
                 raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")
 
@@ -94,9 +90,9 @@ class EmbeddingServer:
         )
         keep = plan.embedding.service.keep
         self.mask = compress.PooledMask(spec.model, len(shard.slices), keep) if keep else None
-        self.together: Together | None = None
-        if plan.embedding.service.apply == "together":
-            self.together = Together(spec.roles.trainers, spec.execution.timeout)
+        groups = [Together(trainers, spec.execution.timeout) for trainers in plan.together]
+        self.together = {t: group for group in groups for t in group.trainers}
+        """By trainer, with whose gradients its own are applied; empty: each on arrival."""
 
     def lookup(self, routed: Routed) -> tuple[Tensor, Tensor, Tensor | None]:
         """(answer, places of the ids in this shard, bag starts)."""
@@ -108,7 +104,7 @@ class EmbeddingServer:
 
     def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
-        if self.together is None:
+        if not self.together:
             if self.pooling == "worker":
                 kernels.update_rows(self.state, local, gradient)
             else:
@@ -122,7 +118,7 @@ class EmbeddingServer:
         def apply(places: Tensor, rows: Tensor) -> None:
             kernels.update_rows(self.state, places, rows, distinct=False)
 
-        self.together.submit(trainer, local, flat, apply)
+        self.together[trainer].submit(trainer, local, flat, apply)
 
     def unpack(self, header: Header, payload: Tensor) -> Routed:
         """Ids and lengths from a request's bytes."""
@@ -151,7 +147,13 @@ class EmbeddingServer:
 
 
 class DenseServer:
-    """One shard of the central dense parameters."""
+    """One shard of the central dense parameters. Threads of different clients call it at once.
+
+    Whatever reads and changes the copy takes turns: of two additions at the same time one could be
+    lost, and with it a move that a replica has made already; and two elastic differences from the
+    same central values would together carry the copy too far. A pull does not wait: it may find a
+    part of the copy before a change and the rest after it.
+    """
 
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
@@ -159,14 +161,26 @@ class DenseServer:
         order = central_order(plan)
         cut = (shard.start, shard.stop)
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+        self._turn = threading.Lock()
 
+    def push(self, value: Tensor, *, add: bool) -> None:
+        """Step with a gradient [shard's elements], or add a difference."""
+        with self._turn:
+            if add:
+                self.state.values.add_(value)
+            else:
+                kernels.dense_apply(self.state, value)
 
-def apply_push(state: DenseState, value: Tensor, *, add: bool) -> None:
-    """Step with a gradient, or add a difference."""
-    if add:
-        state.values.add_(value)
-    else:
-        kernels.dense_apply(state, value)
+    def push_sparse(self, places: Tensor, values: Tensor, *, add: bool) -> None:
+        """The same with entries [entries] at ``places``, which count from the shard's start."""
+        with self._turn:
+            (compress.sparse_add if add else compress.sparse_apply)(self.state, places, values)
+
+    def exchange(self, parameters: Tensor, alpha: float, start: int, *, new: bool) -> Tensor:
+        """The elastic difference of a part of the copy from element ``start`` of the shard on."""
+        elastic = kernels_sync.dense_elastic_new if new else kernels_sync.dense_elastic
+        with self._turn:
+            return elastic(self.state, parameters, alpha, start)
 
 
 def central_order(plan: Plan) -> Tensor | None:
@@ -259,7 +273,7 @@ class Serving:
                 gradient = server.mask.unpick(gradient.view(places.shape), places)
             gradient = gradient.view(len(state.slices), header.batch, state.rows.shape[1])
         server.update(self.client.trainer, local, starts, gradient)
-        if server.together is not None:
+        if server.together:
             self.port.answer(ACKNOWLEDGED)
         return 0
 
@@ -270,15 +284,15 @@ class Serving:
             payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
             cut = (server.shard.start, server.shard.stop)
             part = compress.read_sparse(server.model, payload, header.batch, *cut)
-            (compress.sparse_add if header.alpha else compress.sparse_apply)(server.state, *part)
+            server.push_sparse(*part, add=bool(header.alpha))
             return 0
         count = header.payload_bytes // server.state.values.element_size()
         received = self.port.payload(server.state.values.new_empty(count))
         if header.kind == Kind.PUSH:
-            apply_push(server.state, received, add=bool(header.alpha))
+            server.push(received, add=bool(header.alpha))
             return 0
-        elastic = ELASTIC[header.kind]
-        return self.port.answer(elastic(server.state, received, header.alpha, header.batch))
+        new = header.kind == Kind.EXCHANGE_NEW
+        return self.port.answer(server.exchange(received, header.alpha, header.batch, new=new))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor import compress, kernels
-from recsim_train.executor.services import ELASTIC, DenseServer, EmbeddingServer, apply_push
+from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.transport import (
     Channel,
     Header,
@@ -123,7 +123,7 @@ class EmbeddingStub:
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:
                 continue
-            if end.server.together is not None:
+            if end.server.together:
                 end.channel.expect(pending, torch.empty(1, dtype=torch.int64))
             payload = join([piece] if pooled else [routed.values, piece])
             header = Header(
@@ -215,7 +215,7 @@ class DenseStub:
         for end in self.ends:
             if end.server is not None:
                 part = gradient.tensor[end.shard.start : end.shard.stop]
-                apply_push(end.server.state, part, add=add)
+                end.server.push(part, add=add)
         pending.wait()
         return pending.bytes
 
@@ -242,7 +242,7 @@ class DenseStub:
             end.channel.request(pending, header, value.tensor[part])
         for end, part, place in local:
             assert end.server is not None
-            answer[part] = ELASTIC[kind](end.server.state, value.tensor[part], alpha, place)
+            answer[part] = end.server.exchange(value.tensor[part], alpha, place, new=new)
         pending.wait()
         return RealDense(answer, value.start), pending.bytes
 
@@ -259,8 +259,7 @@ class DenseStub:
                 end.channel.request(pending, header, part.payload)
         for end, part in zip(self.ends, parts, strict=True):
             if end.server is not None:
-                apply_sparse = compress.sparse_add if add else compress.sparse_apply
-                apply_sparse(end.server.state, part.places, part.values)
+                end.server.push_sparse(part.places, part.values, add=add)
         pending.wait()
         return pending.bytes
 

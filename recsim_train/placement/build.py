@@ -161,10 +161,7 @@ def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]
     found = []
     for group in topology.groups:
         size = group.size or trainers
-        if trainers % size:
-            raise UserError(
-                f"roles.trainers ({trainers}) must be a multiple of the hosts in one group ({size})"
-            )
+        _whole_groups(trainers, size)
         if group.across:
             parts = [range(place, trainers, size) for place in range(size)]
         else:
@@ -174,6 +171,13 @@ def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]
             for index, part in enumerate(parts)
         ]
     return tuple(found)
+
+
+def _whole_groups(trainers: int, size: int) -> None:
+    if trainers % size:
+        raise UserError(
+            f"roles.trainers ({trainers}) must be a multiple of the hosts in one group ({size})"
+        )
 
 
 def check(plan: Plan) -> None:
@@ -188,6 +192,7 @@ def check(plan: Plan) -> None:
         assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} a host"
     assert len(loops) == len(plan.topology.loops), "two loops have one name"
     if plan.embedding is not None:
+        _whole_groups(plan.experiment.roles.trainers, plan.embedding.service.group or 1)
         empty = [shard.host.name for shard in plan.embedding.shards if not shard.slices]
         if empty:
             raise UserError(

@@ -230,6 +230,15 @@ class Plan:
         net = Net() if self.net is None else self.net.net
         return Place(trainer, self.experiment.roles.trainers, net)
 
+    @cached_property
+    def together(self) -> tuple[range, ...]:
+        """Trainers whose embedding gradients make one step, group by group; none: each its own."""
+        if self.embedding is None or self.embedding.service.apply != "together":
+            return ()
+        trainers = self.experiment.roles.trainers
+        size = self.embedding.service.group or trainers
+        return tuple(range(first, first + size) for first in range(0, trainers, size))
+
     def host(self, trainer: int) -> int:
         """A trainer's number among the hosts of its group's net."""
         assert self.net is not None

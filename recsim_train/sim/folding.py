@@ -67,6 +67,8 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
         return every
     # places in a group differ where the net is cut
     hosts = max([1, *(group.size for group in plan.topology.groups)])
+    if plan.embedding is not None:
+        hosts = max(hosts, plan.embedding.service.group)
     if isinstance(plan.net, TaggedNet):
         hosts = max(hosts, plan.net.hosts)
     blocks = trainers // hosts

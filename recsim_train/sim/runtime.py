@@ -85,14 +85,7 @@ class Runtime:
         self.elements = shape.dense_parameters(experiment.model)
         self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
-            EmbeddingRuntime(
-                self.world,
-                plan.embedding,
-                len(plan.training),
-                sum(loop.trainer < folding.simulated for loop in plan.training),
-            )
-            if plan.embedding
-            else None
+            EmbeddingRuntime(self.world, plan.embedding, plan, folding) if plan.embedding else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
         self.cache = (
@@ -143,7 +136,7 @@ class Runtime:
                 loops.append(LoopState(loop, definitions[loop.loop], process, at, program, account))
         members = (member for group in plan.groups for member in group.members)
         meeting = {member.name for member in members if member.trainer < simulated}
-        if plan.embedding is not None and plan.embedding.service.apply == "together":
+        if len(plan.together) == 1:
             meeting |= {loop.name for loop in plan.training}
         jitter = self.machines.jitter
         for state in loops:

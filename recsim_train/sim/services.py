@@ -13,9 +13,17 @@ from functools import partial
 
 from recsim_train.data.counts import ShardCount
 from recsim_train.data.zipf import Zipf
-from recsim_train.placement.plan import DensePlan, DenseShard, EmbeddingPlan, EmbeddingShard
+from recsim_train.placement.plan import (
+    DensePlan,
+    DenseShard,
+    EmbeddingPlan,
+    EmbeddingShard,
+    Instance,
+    Plan,
+)
 from recsim_train.sim.channel import ANSWER, Request, request_messages
 from recsim_train.sim.compression import GhostSparse, PooledMask, sparse_bytes
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
 from recsim_train.sim.kernel import Barrier, Countdown, Steps
 from recsim_train.sim.loop import LoopState
@@ -74,16 +82,12 @@ class Service:
 class EmbeddingRuntime(Service):
     """The embedding shards."""
 
-    def __init__(
-        self, world: World, plan: EmbeddingPlan, clients: int, simulated: int | None = None
-    ) -> None:
+    def __init__(self, world: World, plan: EmbeddingPlan, job: Plan, folding: Folding) -> None:
         super().__init__(world, plan.service.name)
         self.plan = plan
         self.own = plan.service.access == "own"
         self.pooled = plan.service.pooling == "server"
         self.slices = sum(len(shard.slices) for shard in plan.shards)
-        self._clients = clients
-        """Loops that update, those that others stand for included."""
         self.hosts = [world.machines.process_of(shard.host) for shard in plan.shards]
         keep = plan.service.keep
         self.masks = {
@@ -95,13 +99,21 @@ class EmbeddingRuntime(Service):
         self._joint: dict[int, float] = {}
         self._places: dict[str, tuple[list[EmbeddingShard], list[EmbeddingShard]]] = {}
         self._sums: tuple[object, int, int] = (None, 0, 0)
-        together = plan.service.apply == "together"
-        self.barriers = [
-            Barrier(world.kernel, simulated or clients, partial(self._apply_together, shard))
-            if together
-            else None
-            for shard in plan.shards
-        ]
+        self.everyone = len(job.together) == 1
+        """Whether all trainers' gradients make one step."""
+        self.barriers: dict[tuple[int, int], Barrier] = {}
+        """By shard and simulated trainer; empty where gradients are applied on arrival."""
+        loops = len(job.training) // job.experiment.roles.trainers
+        for trainers in job.together:
+            simulated = [t for t in trainers if t < folding.simulated]
+            # what is done for one group is done for every group that it stands for
+            client = None
+            if simulated and not self.everyone:
+                client = world.machines.process_of(Instance("trainer", trainers[0]))
+            for shard in plan.shards if simulated else ():
+                work = partial(self._apply_together, shard, loops * len(trainers), client)
+                barrier = Barrier(world.kernel, loops * len(simulated), work)
+                self.barriers |= {(shard.index, t): barrier for t in simulated}
 
     # ------------------------------------------------------------------ what travels
 
@@ -161,16 +173,25 @@ class EmbeddingRuntime(Service):
     def _contribution(self, count: ShardCount) -> tuple[int, int]:
         return (count.ids if self.pooled else count.unique), count.unique
 
-    def _apply_together(self, shard: EmbeddingShard, brought: list[tuple[int, int]]) -> Steps:
-        """One update with all clients' ids, of which some are the same."""
-        stand_for = self._clients / len(brought)
+    def _apply_together(
+        self,
+        shard: EmbeddingShard,
+        clients: int,
+        client: Process | None,
+        brought: list[tuple[int, int]],
+    ) -> Steps:
+        """One update with the ids of all ``clients``, of which some are the same.
+
+        ``clients``: loops, those that others stand for included. ``client``: one of them, where
+        there are groups beside theirs.
+        """
+        stand_for = clients / len(brought)
         ids = round(sum(i for i, _ in brought) * stand_for)
-        unique = round(
-            sum(u for _, u in brought) * stand_for * self._joint_share(shard, self._clients)
-        )
+        unique = round(sum(u for _, u in brought) * stand_for * self._joint_share(shard, clients))
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
-        yield self.world.compute(host, work, f"{self.name}[{shard.index}].update")
+        purpose = f"{self.name}[{shard.index}].update"
+        yield self.world.compute(host, work, purpose, client=client)
 
     def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
         """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.
@@ -267,8 +288,8 @@ class EmbeddingRuntime(Service):
         self._count_masks(loop, gradient=True)
         loop.waiting = "a core"
         yield world.work(loop, out, "route_gradient")
-        together = self.plan.service.apply == "together"
-        if together:
+        together, trainer = bool(self.barriers), loop.loop.trainer
+        if self.everyone:  # else those that it stands for are in other groups
             yield from world.meet(loop)
         requests = []
         for shard in remote:
@@ -278,13 +299,14 @@ class EmbeddingRuntime(Service):
             host = self.hosts[shard.index]
             request = self.request(loop, host, "update", sizes[shard.index], work)
             if together:
-                request.barrier = self.barriers[shard.index]
+                request.barrier = self.barriers[shard.index, trainer]
                 request.contribution = (ids, unique)
             requests.append((shard.index, request))
         sent = self.send(loop, requests, answers=together)
+        whose = "all trainers'" if self.everyone else "the group's"
         for shard in local:
             ids, unique = self._contribution(counts[shard.index])
-            barrier = self.barriers[shard.index]
+            barrier = self.barriers.get((shard.index, trainer))
             if barrier is None:
                 work = plus(
                     self._masked("unpick", shard), self._shard("update", shard, ids, unique)
@@ -294,10 +316,10 @@ class EmbeddingRuntime(Service):
                 if self.masks:
                     work = self._masked("unpick", shard)
                     yield world.serve(loop, work, "update")
-                loop.waiting = f"all trainers' Update at {self.name}[{shard.index}]"
+                loop.waiting = f"{whose} Update at {self.name}[{shard.index}]"
                 yield from world.wait_for_others(loop, barrier.arrive((ids, unique)))
         if together:
-            loop.waiting = f"all trainers' Update at {_shards(self.name, remote)}"
+            loop.waiting = f"{whose} Update at {_shards(self.name, remote)}"
         else:
             loop.waiting = f"delivery of Update to {_shards(self.name, remote)}"
         yield from world.wait(loop, sent)

@@ -44,7 +44,7 @@ class EmbeddingService:
     """The embedding tables, one copy in the job, sharded over embedding servers.
 
     ``pooling``: where bags are summed. "server": pooled vectors travel; "worker": rows of unique
-    ids travel. ``apply``: "on_arrival" (asynchronous, Hogwild) or "together" (the sum of all
+    ids travel. ``apply``: "on_arrival" (asynchronous, Hogwild) or "together" (the mean of all
     trainers' gradients is applied once all have arrived, and then acknowledged). ``keep``: share
     of each example's pooled values at a shard that travels, the largest by size; with "server"
     pooling only.
@@ -53,6 +53,9 @@ class EmbeddingService:
     name: str = EMBEDDING
     pooling: Literal["server", "worker"] = "server"
     apply: Literal["on_arrival", "together"] = "on_arrival"
+    group: int = 0
+    """Trainers whose gradients are applied together, 0: all of them. Trainers 0 to group-1 are the
+    first group, and so on; groups do not wait for each other."""
     access: Literal["all", "own"] = "all"
     """Which shards a lookup asks: all, or only the one in the loop's own process."""
     partition: Literal["balanced", "field", "hash", "column"] = "balanced"

@@ -27,7 +27,8 @@ class FlatPS(Strategy):
     """Hogwild trainers against embedding servers and dense servers; no trainer waits for another.
 
     downpour (Dean et al. 2012): pull the central weights, compute, push the gradient; with
-    ``every`` = k the worker steps on its replica and pulls and pushes each k-th iteration.
+    ``every`` = k the worker steps on its replica and pulls and pushes each k-th iteration; what it
+    has gathered since the last push follows after its last batch.
     easgd (Zhang et al. 2015; FR-EASGD-k in arXiv 2003.03477): the worker steps on its replica and
     each k-th iteration stops to exchange an elastic difference with the central copy.
     """
@@ -65,6 +66,8 @@ class FlatPS(Strategy):
         async for batch in batches():
             await step(batch, iteration)
             iteration += 1
+        if self.mode == "downpour" and iteration % self.every:
+            await self.push_accumulated(iteration // self.every)
 
     async def downpour_step(self, batch: Batch, iteration: int) -> None:
         if iteration % self.every == 0:
@@ -76,8 +79,10 @@ class FlatPS(Strategy):
         await Compute(APPLY, gradient)
         await Compute(ACCUMULATE, gradient)
         if iteration % self.every == self.every - 1:
-            total = await Compute(DRAIN)
-            await self.compression.push(DENSE, total, iteration // self.every)
+            await self.push_accumulated(iteration // self.every)
+
+    async def push_accumulated(self, number: int) -> None:
+        await self.compression.push(DENSE, await Compute(DRAIN), number)
 
     async def easgd_step(self, batch: Batch, iteration: int) -> None:
         await Compute(APPLY, await learn(batch, self.pooling))

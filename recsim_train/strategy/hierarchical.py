@@ -95,9 +95,8 @@ class Hierarchical(Strategy):
         if self.beside:
             loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
         keep = self.compression.keep
-        embedding = EmbeddingService(
-            apply="together" if self.outer == "none" else "on_arrival", keep=keep
-        )
+        # a group acts as one trainer: its hosts' gradients make one step, whatever other groups do
+        embedding = EmbeddingService(apply="together", group=self.hosts, keep=keep)
         return Topology(
             loops=tuple(loops),
             services=(embedding, DenseService()) if self.outer == "easgd" else (embedding,),

@@ -1,6 +1,14 @@
 """What the operators of a model's graph cost, as counts of priced work. No torch.
 
 The counts follow the algebra: flops of matrix products, bytes that stream through memory, calls.
+
+What one unit is. A multiplication with its addition is two flops. A layer [inputs, out] makes three
+matrix products of 2 * inputs * out flops per example: one forward; two backward, for the gradients
+of its weights and of its inputs, so that backward is twice forward; a layer on the dense features
+has no use for the latter and makes two in all. Products narrower than 16 count as 16 wide. The
+interaction's products are three of 2 * vectors^2 * dim flops per example, in the same way. Bytes
+are those of element-wise work, whose vectors count each time they are read or written; operands of
+matrix products count for the weights only, which are read twice and whose gradient is written.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ same names.
 
 The counts describe our own kernels. They follow the algebra (flops of matrix products, bytes that
 stream through memory, rows touched at random); constants that the algebra leaves open are absorbed
-by the fitted prices.
+by the fitted prices. What one unit is: `recsim_train.workload.arithmetic` for a net's passes; of
+element-wise work each vector that a kernel reads and each that it writes counts once, also where
+both are one, so that `x += y` moves three; of a gather a row is counted once, of an update too.
 """
 
 from __future__ import annotations
@@ -273,8 +275,9 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     "net_gradients": _segment,
     "net_apply": dense_step,
     "net_whole": _streams(3, 6, 8),
-    "net_answered": _streams(2, 5, 6),
-    "net_towards": _streams(5, 8, 9),
+    # as if all of it were shared by the group, so that kept-back moves are subtracted from it
+    "net_answered": _streams(5, 5, 6),
+    "net_towards": _streams(10, 8, 9),
     "net_move": _streams(3, 5, 5),
     "row_numbers": cache.row_numbers,
     "virtual_ids": cache.virtual_ids,

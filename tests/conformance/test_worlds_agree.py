@@ -40,6 +40,7 @@ ROLES = {
 STRATEGIES = {
     "downpour": StrategyChoice(kind="flat_ps"),
     "downpour k=2": StrategyChoice(kind="flat_ps", options={"every": 2}),
+    "downpour k=3, two left": StrategyChoice(kind="flat_ps", options={"every": 3}),
     "easgd k=2": StrategyChoice(kind="flat_ps", options={"mode": "easgd", "every": 2}),
     "rows": StrategyChoice(kind="flat_ps", options={"pooling": "worker"}),
     "allreduce": StrategyChoice(kind="allreduce"),

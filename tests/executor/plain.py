@@ -27,7 +27,7 @@ def plain_training(case: Case) -> Trained:
     ]
     flat = initial_dense(model, spec.seed)
     net = DenseNet(model, flat)
-    optimizer = DenseOptimizer(spec.training)
+    optimizer = DenseOptimizer.of(spec.training, flat)
     losses = []
     stream = open_stream(
         model,

@@ -20,7 +20,10 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.launch import execute
+from recsim_train.executor.model import initial_dense, initial_rows
 from recsim_train.placement.build import build_plan
+from tests.executor.by_hand import Rows, gradients
+from tests.executor.group_world import Fed, given
 
 TABLES = (
     Table(rows=400),
@@ -31,19 +34,16 @@ TABLES = (
 STEPS = 8
 
 
-def train(
-    folder: Path,
+def experiment(
     roles: Roles,
+    choice: StrategyChoice,
     *,
     batch: int,
-    choice: StrategyChoice | None = None,
     split: float = 10.0,
     optimizer: str = "rowwise_adagrad",
     threads: int = 1,
-) -> tuple[dict[int, Tensor], Tensor, list[float]]:
-    """(rows of every table, dense parameters, mean loss of every iteration)."""
-    chosen = choice or StrategyChoice(kind="allreduce")
-    spec = Experiment(
+) -> Experiment:
+    return Experiment(
         name="equivalence",
         model=Model(
             embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(8, 1), tables=TABLES, dtype="float64"
@@ -60,8 +60,23 @@ def train(
             sparse_lr=0.1,
         ),
         placement=Placement(split_rows_above=split),
-        strategies=(chosen,),
+        strategies=(choice,),
     )
+
+
+def train(
+    folder: Path,
+    roles: Roles,
+    *,
+    batch: int,
+    choice: StrategyChoice | None = None,
+    split: float = 10.0,
+    optimizer: str = "rowwise_adagrad",
+    threads: int = 1,
+) -> tuple[dict[int, Tensor], Tensor, list[float]]:
+    """(rows of every table, dense parameters, mean loss of every iteration)."""
+    chosen = choice or StrategyChoice(kind="allreduce")
+    spec = experiment(roles, chosen, batch=batch, split=split, optimizer=optimizer, threads=threads)
     folder.mkdir()
     outcome = execute(build_plan(spec, chosen), staging=folder, keep_state=folder)
     rows = {t: torch.full((table.rows, 4), torch.nan).double() for t, table in enumerate(TABLES)}
@@ -140,3 +155,47 @@ def test_one_downpour_worker_equals_plain_sgd(optimizer: str, tmp_path: Path) ->
         folder = tmp_path / str(number)
         found = train(folder, roles, batch=24, choice=choice, optimizer=optimizer)
         assert_same(found, plain, 1e-12)
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("noop", [{"sync": "foreground", "every": 1}, {"alpha": 0.0}])
+def test_an_outer_average_of_one_group_changes_nothing(
+    servers: int, noop: dict[str, object], tmp_path: Path
+) -> None:
+    """How groups meet says nothing about how one group's hosts step their embedding rows."""
+    roles = Roles(trainers=2, embedding_servers=servers)
+    left = []
+    for outer in ({"outer": "none"}, {"outer": "ma", **noop}):
+        choice = StrategyChoice(kind="hierarchical", options={"hosts": 2, **outer})
+        left.append(train(tmp_path / str(len(left)), roles, batch=12, choice=choice, split=0.3))
+    assert_same(left[1], left[0], 1e-12)
+
+
+@pytest.mark.parametrize("every", [1, 3, 5, 20])
+def test_downpour_loses_no_gradient(every: int, tmp_path: Path) -> None:
+    """One worker that pushes every k-th step, written out; what is left at the end counts too."""
+    choice = StrategyChoice(kind="flat_ps", options={"every": every})
+    roles = Roles(embedding_servers=1, dense_servers=2)
+    spec = experiment(roles, choice, batch=12)
+    plan = build_plan(spec, choice)
+    rows = Rows(
+        [initial_rows(spec.model, spec.seed, t, 0, table.rows) for t, table in enumerate(TABLES)],
+        rate=0.1,
+        adagrad=True,
+    )
+    central = initial_dense(spec.model, spec.seed)
+    replica, gathered = central.clone(), torch.zeros_like(central)
+    for step, batch in enumerate(Fed(plan, 0).batches):
+        if step % every == 0:
+            replica = central.clone()
+        dense, sparse = gradients(replica, rows.tables, given(plan, batch), (8, 4), (8, 1))
+        rows.step(sparse)
+        replica -= 0.1 * dense
+        gathered += dense
+        if step % every == every - 1 or step == STEPS - 1:
+            central -= 0.1 * gathered
+            gathered = torch.zeros_like(central)
+    found, trained, _ = train(tmp_path / "run", roles, batch=12, choice=choice)
+    assert distance(trained, central) < 1e-12
+    for t, table in enumerate(rows.tables):
+        assert distance(found[t], table) < 1e-12

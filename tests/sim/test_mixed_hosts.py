@@ -174,3 +174,22 @@ def test_memory_is_checked_host_by_host(plans: Plans, clusters: Clusters) -> Non
     few = mixed(trainer=[{"count": 1}])
     with pytest.raises(UserError, match=r"mixed\.trainer describes 1 hosts, too few for trainer"):
         check_memory(plan, clusters(mixed=few))
+
+
+def test_hosts_of_a_group_wait_for_each_other_and_not_for_other_groups(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """One step of the embedding rows is one group's: what it costs is an acknowledged Update."""
+    options = {"hosts": 2, "outer": "easgd", "tags": "top.0=dp,top.1=dp"}
+    roles = {"trainers": 4, "embedding_servers": 1, "dense_servers": 1}
+    plan = plans("hierarchical", options, roles=roles)
+    slow = [{"count": 3}, {"speed": 0.25}]
+    outcome = outcome_of(plan, clusters(prices={"gemm_flop": "10 ns"}, mixed=mixed(trainer=slow)))
+    seconds = loop_seconds(outcome)
+    times = [seconds[f"trainer[{t}].worker[0]"] for t in range(4)]
+    assert times[0] == pytest.approx(times[1], rel=0.01)
+    assert times[2] == pytest.approx(times[3], rel=0.01)
+    assert times[2] > 3 * times[0]
+    # both hosts of a group learn of the step at the same moment, however many requests there were
+    served = {k.loop: t for k, t in outcome.totals.items() if k.effect == "serve_update"}
+    assert {t.count for t in served.values()} == {20}

@@ -62,7 +62,7 @@ def test_downpour_k_steps_locally_and_exchanges_each_kth_iteration() -> None:
     local = [*LEARN, "apply", "accumulate"]
     assert drive(worker(FlatPS(every=3)), 4) == [
         "Pull", "load", *local, *local, *local, "drain", "Push",
-        "Pull", "load", *local,
+        "Pull", "load", *local, "drain", "Push",
     ]  # fmt: skip
 
 
