@@ -1,7 +1,7 @@
 """Kernels of Dynamic Communication Thresholding (arXiv 2010.08899) and the forms that travel.
 
-Dense gradients: what is left out waits in a residual of each loop. Pooled embeddings and other
-activations [rows, width]: every row keeps its largest entries, and gradients exist at those only.
+Dense gradients: what is left out waits in a residual of each loop. Differences of states have none:
+what is left out is still there in the next difference. Pooled embeddings and other activations [rows, width]: every row keeps its largest entries, and gradients exist at those only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from recsim_train.workload import shape
 from recsim_train.workload.compression import (
     ACTIVATION_GRADIENTS,
     ACTIVATIONS,
+    DIFFERENCES,
     GRADIENTS,
     INDEX_BYTES,
     Tallies,
@@ -90,11 +91,11 @@ def unpack_sparse(payload: Tensor, count: int, kind: torch.dtype) -> tuple[Tenso
 
 @dataclass(slots=True)
 class Residual:
-    """What one loop has not sent yet, and the thresholds that it goes by."""
+    """What one loop has not sent of its gradients yet, and the thresholds that it goes by."""
 
     model: Model
     error: Tensor | None = None
-    """[dense parameters]; zero where nothing is left."""
+    """[dense parameters]; zero where nothing is left; None where differences are sent."""
     taus: list[float] = field(default_factory=list)
     """One for each thresholded tensor."""
     tallies: Tallies = field(default_factory=dict)
@@ -108,8 +109,17 @@ class Residual:
 
 def threshold(worker: Worker, value: RealDense, share: float) -> None:
     """Per tensor, the k-th largest size in residual + value."""
-    residual = worker.residual
-    sizes = (residual.left(value.tensor) + value.tensor).abs_()
+    _take_thresholds(
+        worker.residual, (worker.residual.left(value.tensor) + value.tensor).abs_(), share
+    )
+
+
+def threshold_difference(worker: Worker, value: RealDense, share: float) -> None:
+    """Per tensor, the k-th largest size in a difference of states."""
+    _take_thresholds(worker.residual, value.tensor.abs(), share)
+
+
+def _take_thresholds(residual: Residual, sizes: Tensor, share: float) -> None:
     residual.taus = [
         float(sizes[a:b].topk(kept(b - a, share), sorted=False).values.min())
         for a, b in layout(residual.model).large
@@ -119,11 +129,26 @@ def threshold(worker: Worker, value: RealDense, share: float) -> None:
 def sparsify(worker: Worker, value: RealDense) -> RealSparse:
     """G = residual + value; entries of at least tau leave, the rest is the new residual.
 
-    Sent and left entries are disjoint parts of G, so that their sum is G to the last bit. Zeros are
-    never sent, even where tau is zero; what is not a number is, so that it does not hide.
+    Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
     """
     residual = worker.residual
     total = residual.left(value.tensor).add_(value.tensor)
+    sent = _above(residual, total, GRADIENTS)
+    total.index_fill_(0, sent.places, 0.0)
+    total.index_fill_(0, whole_places(residual.model, 0, total.numel()), 0.0)
+    return sent
+
+
+def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
+    """Entries of at least tau leave; the others stay where they are, in the states."""
+    return _above(worker.residual, value.tensor, DIFFERENCES)
+
+
+def _above(residual: Residual, total: Tensor, tallied: str) -> RealSparse:
+    """Entries at the threshold and all of the small tensors.
+
+    Zeros are never sent, even where tau is zero; what is not a number is, so that it does not hide.
+    """
     sizes = total.abs().numpy()
     found = [np.empty(0, dtype=np.int64)]
     for (a, b), tau in zip(layout(residual.model).large, residual.taus, strict=True):
@@ -132,9 +157,8 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
     places = torch.from_numpy(np.concatenate(found))
     fixed = whole_places(residual.model, 0, total.numel())
     values, whole = total.index_select(0, places), total.index_select(0, fixed)
-    total.index_fill_(0, places, 0.0).index_fill_(0, fixed, 0.0)
     packed = pack_sparse(whole, places, values)
-    residual.tallies.setdefault(GRADIENTS, Tally()).add(
+    residual.tallies.setdefault(tallied, Tally()).add(
         total.numel(),
         values.numel() + whole.numel(),
         total.numel() * total.element_size(),
@@ -331,5 +355,16 @@ class PooledMask:
 
 COMPRESSION_KERNELS: dict[str, Callable[..., object]] = {
     kernel.__name__: kernel
-    for kernel in (threshold, sparsify, densify, mask, unmask, pick, unpick, sparse_apply)
+    for kernel in (
+        threshold,
+        sparsify,
+        threshold_difference,
+        sparsify_difference,
+        densify,
+        mask,
+        unmask,
+        pick,
+        unpick,
+        sparse_apply,
+    )
 }

@@ -10,11 +10,17 @@ from recsim_train.results.rundir import RunRecord
 
 _NOUNS = {
     "gradients": "dense gradients",
+    "differences": "differences of dense parameters",
     "activations": "pooled embeddings",
     "activation_gradients": "gradients of pooled embeddings",
 }
 
-_SHORT = {"gradients": "dense", "activations": "pooled", "activation_gradients": "pooled back"}
+_SHORT = {
+    "gradients": "dense",
+    "differences": "dense",
+    "activations": "pooled",
+    "activation_gradients": "pooled back",
+}
 
 
 def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:

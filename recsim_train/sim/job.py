@@ -153,6 +153,7 @@ class Job:
             dropped_spans=runtime.ledger.dropped_spans,
             steps=steps,
             rounds=runtime.ledger.rounds,
+            syncs=runtime.ledger.syncs,
             facts={
                 "events": runtime.kernel.events,
                 "activities": runtime.kernel.fluid.added,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_train.trace.record import Iteration, Span, Total, TotalKey
+from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey
 
 _MOST_SPANS = 500_000
 """Of all processes together: some hundred MB."""
@@ -44,6 +44,7 @@ class Ledger:
         self.iterations: list[Iteration] = []
         self.rounds: list[Iteration] = []
         """Rounds of background loops."""
+        self.syncs: list[Sync] = []
 
     def series(self, instance: str, loop: str, effect: str, name: str) -> Series:
         """Where effects with these names are recorded."""

@@ -132,7 +132,7 @@ class Topology:
     """What a strategy needs from the cluster.
 
     ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
-    the data, and every loop holds a residual [dense parameters].
+    the data. ``residual``: whether every loop then keeps what it has not sent [dense parameters].
     """
 
     loops: tuple[Loop, ...]
@@ -141,6 +141,7 @@ class Topology:
     queues: tuple[LocalQueue, ...] = ()
     net: NetRequest | None = None
     thresholded: str | None = None
+    residual: bool = True
     cache: RowCache | None = None
 
 

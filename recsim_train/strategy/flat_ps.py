@@ -54,6 +54,7 @@ class FlatPS(Strategy):
             loops=(Loop("worker", self.worker, copies=threads),),
             services=(embedding, DenseService()),
             thresholded="push" if self.compression.sparse else None,
+            residual=self.mode == "downpour",
         )
 
     def problems(self) -> list[str]:

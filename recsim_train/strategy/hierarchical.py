@@ -22,6 +22,7 @@ from recsim_train.strategy.effects import (
     Compute,
     Exchange,
     Pull,
+    Synced,
     batches,
 )
 from recsim_train.strategy.net import NetRequest
@@ -153,12 +154,13 @@ class Hierarchical(Strategy):
         mine = await Compute(NET_ANSWERED)
         if self.outer == "easgd":
             await Compute(NET_MOVE, await Exchange(DENSE, mine, self.alpha))
-            return
-        common = await AllReduce(mine, OWNERS)
-        if self.outer == "bmuf":
-            common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
-        share = 1.0 if last else self.alpha
-        await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
+        else:
+            common = await AllReduce(mine, OWNERS)
+            if self.outer == "bmuf":
+                common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
+            share = 1.0 if last else self.alpha
+            await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
+        await Synced()
 
     async def assemble(self) -> None:
         """The whole net from what each host of the group answers for."""

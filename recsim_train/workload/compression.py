@@ -102,8 +102,9 @@ class Tally:
 
 
 Tallies = dict[str, Tally]
-"""By what was compressed: "gradients", "activations", "activation_gradients"."""
-GRADIENTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "gradients", "activations", "activation_gradients"
+"""By what was compressed: one of the four names below."""
+GRADIENTS, DIFFERENCES = "gradients", "differences"
+ACTIVATIONS, ACTIVATION_GRADIENTS = "activations", "activation_gradients"
 
 
 def documents(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, dict[str, float]]:
