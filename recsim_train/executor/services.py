@@ -92,8 +92,12 @@ class EmbeddingServer:
             self.pooling == "server" and (tables[s.table].variable or s.table in self.split)
             for s in shard.slices
         )
-        keep = plan.embedding.service.keep
-        self.mask = compress.PooledMask(spec.model, len(shard.slices), keep) if keep else None
+        service = plan.embedding.service
+        self.mask = (
+            compress.PooledMask(spec.model, len(shard.slices), service.keep, service.mask)
+            if service.keep is not None
+            else None
+        )
         self.together: Together | None = None
         if plan.embedding.service.apply == "together":
             self.together = Together(spec.roles.trainers, spec.execution.timeout)

@@ -246,9 +246,12 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def data_dependent(plan: Plan) -> list[str]:
-    """Effects whose payload depends on which ids the data holds, so worlds may differ slightly."""
-    found: set[str] = {plan.topology.thresholded} if plan.topology.thresholded else set()
+def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:
+    """Effects whose payload depends on which ids the data holds or, ``thresholds``, on how many
+    values reach a threshold, so that worlds may differ within bounds (`report.payload`)."""
+    found: set[str] = set()
+    if thresholds and plan.topology.thresholded:
+        found.add(plan.topology.thresholded)
     variable = any(t.variable for t in plan.experiment.model.tables)
     if plan.embedding is not None:
         remote = any(shard.host.role == "trainer" for shard in plan.embedding.shards)

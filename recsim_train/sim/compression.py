@@ -134,15 +134,17 @@ def sparse_bytes(model: Model, share: float, start: int, stop: int) -> int:
 
 
 class PooledMask:
-    """What a mask makes of the pooled values of one shard [batch, slices * dim]."""
+    """What a mask makes of one shard's pooled values of a batch."""
 
-    def __init__(self, pricing: Pricing, slices: int, share: float) -> None:
+    def __init__(
+        self, pricing: Pricing, slices: int, share: float, over: compression.MaskOver
+    ) -> None:
         model, batch = pricing.experiment.model, pricing.examples
         self._pricing = pricing
-        width = slices * model.row_width
-        self._value, self._values = shape.value_bytes(model), batch * width
-        self._kept = batch * compression.kept(width, share)
-        self.answer = self._kept * (self._value + position_bytes(width))
+        mask = compression.Mask.of(slices, model.row_width, share, over)
+        self._value = shape.value_bytes(model)
+        self._values, self._kept = batch * mask.values, batch * mask.all_kept
+        self.answer = batch * mask.bytes(self._value)
         """Bytes of an answer."""
         self.gradient = self._kept * self._value
         """Bytes of its gradient: no places."""

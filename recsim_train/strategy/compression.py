@@ -27,8 +27,8 @@ class Compression(Part):
     """What a strategy asks of a compression.
 
     ``number``: how many values this loop has sent before this one. A strategy that composes one
-    passes ``keep`` on to its `EmbeddingService` and ``sparse`` to ``Topology.thresholded``, and
-    returns `problems` among its own.
+    passes ``keep`` and ``over`` on to its `EmbeddingService` and ``sparse`` to
+    ``Topology.thresholded``, and returns `problems` among its own.
     """
 
     family: ClassVar[str] = "compression"
@@ -43,6 +43,11 @@ class Compression(Part):
     def keep(self) -> float | None:
         """Share of each example's pooled values at a shard that travels; None: all."""
         return None
+
+    @property
+    def over(self) -> Literal["table", "sample"]:
+        """Whether that share is of each table's values, or of all tables' together."""
+        return "table"
 
     def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
         """What does not fit the strategy that composes it, one sentence each."""
@@ -84,8 +89,9 @@ class DCT(Compression):
     dp, differences of states (elastic averaging): the same with E = 0 always. What is not sent
     stays in the difference by itself; a residual would count it again at each exchange.
     mp: of each example, a shard sends the largest ``mp_density`` of its pooled values with their
-    places; gradients come back at those places only. That is the exact gradient of the net with
-    this mask, so there is no residual.
+    places, of each table by itself (at least one) or of all its tables together (``mask``);
+    gradients come back at those places only. That is the exact gradient of the net with this mask,
+    so there is no residual.
     """
 
     kind: ClassVar[str] = "dct"
@@ -110,6 +116,11 @@ class DCT(Compression):
         maximum=1.0,
         share=True,
     )
+    mask: Literal["table", "sample"] = option(
+        "table",
+        help="mp: the largest of each table's values, at least one, or of all tables' together "
+        "(reconstruction: both are ours)",
+    )
 
     @property
     def sparse(self) -> bool:
@@ -118,6 +129,10 @@ class DCT(Compression):
     @property
     def keep(self) -> float | None:
         return None if self.mode == "dp" else self.mp_density
+
+    @property
+    def over(self) -> Literal["table", "sample"]:
+        return self.mask
 
     def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
         if self.keep is not None and pooling == "worker":

@@ -95,9 +95,9 @@ class Hierarchical(Strategy):
         loops, last = [Loop("worker", self.worker)], "worker"
         if self.beside:
             loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
-        keep = self.compression.keep
+        keep, over = self.compression.keep, self.compression.over
         embedding = EmbeddingService(
-            apply="together" if self.outer == "none" else "on_arrival", keep=keep
+            apply="together" if self.outer == "none" else "on_arrival", keep=keep, mask=over
         )
         return Topology(
             loops=tuple(loops),
@@ -113,6 +113,7 @@ class Hierarchical(Strategy):
                 pins=self.tags,
                 precision=self.precision,
                 keep=keep,
+                mask=over,
                 outer=self.outer != "none",
                 flops=self.flops,
                 bandwidth=self.bandwidth,

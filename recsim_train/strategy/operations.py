@@ -76,7 +76,7 @@ SPARSIFY: Operation[Sparse] = Operation(
 )
 THRESHOLD_DIFFERENCE: Operation[None] = Operation(
     "threshold_difference",
-    "(dense, share): per tensor, the size that a share of a difference of states reaches or exceeds",
+    "(dense, share): per tensor, the size that a share of a difference reaches or exceeds",
 )
 SPARSIFY_DIFFERENCE: Operation[Sparse] = Operation(
     "sparsify_difference",

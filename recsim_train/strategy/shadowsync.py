@@ -88,7 +88,9 @@ class ShadowSync(Strategy):
 
     def topology(self, threads: int) -> Topology:
         self.threads = threads
-        embedding = EmbeddingService(pooling=self.pooling, keep=self.compression.keep)
+        embedding = EmbeddingService(
+            pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
+        )
         thresholded = "push" if self.compression.sparse else None
         if self.sync == "shadow":
             worker = Loop("worker", self.worker, copies=threads)

@@ -114,7 +114,8 @@ FRESH = {"density": "25 %", "refresh": 1}
 CASES = [
     ("servers", "flat_ps", dct(mode="both", **FRESH)),
     ("servers", "flat_ps", dct(mode="mp", mp_density="20 %")),
-    ("servers", "allreduce", dct(mode="mp")),
+    ("servers", "flat_ps", dct(mode="mp", mp_density="20 %", mask="sample")),
+    ("servers", "allreduce", dct(mode="mp", mask="sample")),
     ("two dense servers", "flat_ps", dct(**FRESH)),
     ("no servers", "flat_ps", dct(mode="mp")),
     ("no servers", "allreduce", dct(mode="both", **FRESH)),
