@@ -169,14 +169,15 @@ def test_differences_of_states_agree_too(
     found, assumed = counted(real), counted(predicted)
     wanted = COUNTED[compression.get("mode", "dp")] - {"gradients"} | {"differences"}
     assert found.keys() == assumed.keys() == wanted
-    # Differences of replicas that have not learned anything at a place are zero: not sent.
+    # Differences of replicas that have not learned anything at a place are zero: not sent. Rounded
+    # differences of weights may tie at the threshold: then both pass.
     ours, theirs = found.pop("differences"), assumed.pop("differences")
     assert ours["values"] == theirs["values"]
-    assert 0.9 * theirs["kept"] < ours["kept"] <= theirs["kept"]
+    assert 0.9 * theirs["kept"] < ours["kept"] <= 1.001 * theirs["kept"]
     assert found == assumed
     push = ("trainer[0]", "worker[0]", "push")
     ours_sent, theirs_sent = payload(real).pop(push, 0), payload(predicted).pop(push, 0)
-    assert 0.85 * theirs_sent <= ours_sent <= theirs_sent
+    assert 0.85 * theirs_sent <= ours_sent <= 1.001 * theirs_sent
     without = [
         {key: sent for key, sent in payload(outcome).items() if key[-1] != "push"}
         for outcome in (real, predicted)
