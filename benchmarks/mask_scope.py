@@ -1,10 +1,11 @@
-"""Why DCT's mask of pooled embeddings loses AUC: whose values it keeps, and what others would do.
+"""Why DCT's mask of pooled embeddings loses AUC: whose values it keeps.
 
     python benchmarks/mask_scope.py [--seed 1]
 
-One process trains the model of experiments/quality.yaml with masks that the strategies do not
-offer: over all tables of an example (as DCT here), over each table by itself, and over all tables
-when every table starts with values of one size. Same examples, net, rules and learning rates.
+One process, without roles and without our kernels of masks, trains the model of
+experiments/quality.yaml with masks over all tables of an example (``mask: sample``), over each
+table by itself (``mask: table``), and over all tables when every table starts with values of one
+size. Same examples, net, rules and learning rates.
 """
 
 from __future__ import annotations
@@ -112,9 +113,9 @@ def main() -> None:
     tables, dim = len(spec.model.tables), spec.model.embedding_dim
     cases: list[tuple[str, Mask, bool]] = [
         ("all values", torch.ones_like, False),
-        ("20 of 416 over all tables (5 %, DCT mp)", over_all(20), False),
-        (f"{tables} of {tables * dim} over all tables", over_all(tables), False),
-        ("1 of 16 of each table (as many)", each_table(1), False),
+        ("20 of 416 over all tables (mask: sample, 5 %)", over_all(20), False),
+        (f"{tables} of {tables * dim} over all tables (mask: sample)", over_all(tables), False),
+        ("1 of 16 of each table (mask: table, 5 %)", each_table(1), False),
         ("2 of 16 of each table", each_table(2), False),
         ("20 of 416 over all tables, initial values of one size", over_all(20), True),
     ]

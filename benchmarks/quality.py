@@ -32,7 +32,9 @@ WHOLE = (*ALONE, "training.batch_size=256")
 CONTROL = "one process, batch 256"
 NEAR, NEAR_DCT = 0.005, 0.01
 DENSITIES = (0.1, 0.3, 1, 3, 10, 30, 100)
-MASKS = (1, 2, 5, 10, 20, 50, 100)
+MASKS = {"table": (6.25, 12.5, 25, 50, 100), "sample": (5.625, 11.25, 22.5, 45, 90)}
+"""Pairs of equal bytes: of 16 values of each of 26 tables k travel, at 5 + 4 bytes forward and
+backward; a place among all 416 values takes two bytes, so 0.9 times as many cost the same."""
 SAME_TABLES = "model.tables=[" + ", ".join(["{rows: 1000}"] * 26) + "]"
 """Tables of one size, so that initial embeddings have one size too; fed by the generator."""
 
@@ -44,43 +46,65 @@ class Case:
     against: str = CONTROL
     group: str = "strategy"
     share: float = 0.0
-    """Of a curve: per cent of the entries that travel."""
+    """Of a curve: per cent of the entries that are asked for."""
 
 
 def strategy(name: str, choice: str, **more: Any) -> Case:
-    return Case(name, (f"strategy={choice}",), **more)
+    return Case(name, (f"strategy={{{choice}}}",), **more)
 
 
-def dct(base: str, mode: str, **more: Any) -> Case:
-    named = {"dp": "dp 1 %", "mp": "mp 5 %", "both": "both"}[mode]
-    options = f"{{kind: {base}, compression: {{kind: dct, mode: {mode}}}}}"
-    return strategy(f"{base}, DCT {named}", options, group="dct", **more)
-
-
-def shadow(algorithm: str, sync: str) -> Case:
-    title = ("S-" if sync == "shadow" else "FR-") + algorithm.upper()
-    title += "-5" if sync == "foreground" else ""
-    return strategy(
-        f"shadowsync, {title}", f"{{kind: shadowsync, algorithm: {algorithm}, sync: {sync}}}"
+def dct(base: tuple[str, str], *modes: str) -> tuple[Case, ...]:
+    title, choice = base
+    named = {"dp": "dp 1 %", "mp": "mp 5 %", "both": "both"}
+    return tuple(
+        strategy(
+            f"{title}, DCT {named[mode]}",
+            f"{choice}, compression: {{kind: dct, mode: {mode}}}",
+            group="dct",
+        )
+        for mode in modes
     )
 
 
-def curve(mode: str, key: str, share: float) -> Case:
-    options = f"{{kind: allreduce, compression: {{kind: dct, mode: {mode}, {key}: {share:g} %}}}}"
-    name = f"allreduce, DCT {mode} at {share:g} %"
-    return strategy(name, options, group=f"curve {mode}", share=share)
+def shadow(algorithm: str, sync: str) -> tuple[str, str]:
+    title = ("S-" if sync == "shadow" else "FR-") + algorithm.upper()
+    title += "-5" if sync == "foreground" else ""
+    return f"shadowsync, {title}", f"kind: shadowsync, algorithm: {algorithm}, sync: {sync}"
+
+
+def curve(title: str, options: str, share: float) -> Case:
+    return strategy(
+        f"allreduce, DCT {title} at {share:g} %",
+        f"kind: allreduce, compression: {{kind: dct, {options}: {share:g} %}}",
+        group=f"curve {title}",
+        share=share,
+    )
+
+
+def masks(over: str) -> tuple[Case, ...]:
+    options = f"mode: mp, mask: {over}, mp_density"
+    return tuple(curve(f"mp by {over}", options, share) for share in MASKS[over])
 
 
 def paired(name: str, change: tuple[str, ...]) -> tuple[Case, ...]:
-    """The mask of 5 % and its own control in a changed model."""
-    masked = "strategy={kind: allreduce, compression: {kind: dct, mode: mp}}"
-    alone = f"one process, {name}"
+    """The mask over all tables at 5 % and its own control in a changed model."""
+    masked = "strategy={kind: allreduce, compression: {kind: dct, mode: mp, mask: sample}}"
+    alone, title = f"one process, {name}", f"allreduce, DCT mp by sample 5 %, {name}"
     return (
         Case(alone, (*WHOLE, *change), group="why control"),
-        Case(f"allreduce, DCT mp 5 %, {name}", (masked, *change), against=alone, group="why"),
+        Case(title, (masked, *change), against=alone, group="why"),
     )
 
 
+ALL_REDUCE = ("allreduce", "kind: allreduce")
+HIERARCHICAL = ("hierarchical, 2 hosts", "kind: hierarchical, hosts: 2")
+DOWNPOUR = ("flat_ps, Downpour", "kind: flat_ps")
+EASGD = ("flat_ps, EASGD every 5", "kind: flat_ps, mode: easgd, every: 5")
+SHADOWS = tuple(
+    shadow(algorithm, sync)
+    for sync in ("shadow", "foreground")
+    for algorithm in ("easgd", "ma", "bmuf")
+)
 CASES = (
     Case(CONTROL, WHOLE, group="control"),
     Case("one process, half the examples", (*WHOLE, "training.steps=615"), group="control"),
@@ -89,17 +113,23 @@ CASES = (
         (*ALONE, "training.batch_size=128", "training.steps=2490"),
         group="control",
     ),
-    strategy("allreduce", "allreduce"),
-    strategy("des", "des"),
-    strategy("hierarchical, 2 hosts", "{kind: hierarchical, hosts: 2}"),
+    strategy(*ALL_REDUCE),
+    strategy("des", "kind: des"),
+    strategy(*HIERARCHICAL),
     # the default share of 10 % holds fewer rows than two steps of this small model need
-    strategy("scalefreectr", "{kind: scalefreectr, cache_share: 0.5}"),
-    strategy("flat_ps, Downpour", "flat_ps"),
-    strategy("flat_ps, EASGD every 5", "{kind: flat_ps, mode: easgd, every: 5}"),
-    *(shadow(a, s) for s in ("shadow", "foreground") for a in ("easgd", "ma", "bmuf")),
-    *(dct(base, mode) for base in ("allreduce", "flat_ps") for mode in ("dp", "mp", "both")),
+    strategy("scalefreectr", "kind: scalefreectr, cache_share: 0.5"),
+    strategy(*DOWNPOUR),
+    strategy(*EASGD),
+    *(strategy(*each) for each in SHADOWS),
+    *(
+        case
+        for base in (ALL_REDUCE, DOWNPOUR, EASGD, *SHADOWS[::3])  # gradients or differences travel
+        for case in dct(base, "dp", "mp", "both")
+    ),
+    *(case for base in (*SHADOWS[1:3], *SHADOWS[4:], HIERARCHICAL) for case in dct(base, "mp")),
     *(curve("dp", "density", share) for share in DENSITIES),
-    *(curve("mp", "mp_density", share) for share in MASKS),
+    *masks("table"),
+    *masks("sample"),
     *paired("tables of 1,000 rows", ("data.path=", SAME_TABLES)),
     *paired("embeddings of 64", ("model.embedding_dim=64", "model.bottom_mlp=[64, 64]")),
 )
@@ -116,6 +146,8 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as staging:
         outcome = execute(plan, staging=Path(staging))
     iterations = spec.training.warmup_steps + spec.training.steps
+    counted = outcome.facts.get("compression", {})
+    assert isinstance(counted, dict)
     return {
         "key": key,
         "case": case.name,
@@ -125,6 +157,13 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
         "normalized_entropy": outcome.normalized_entropy,
         "examples": iterations * spec.training.batch_size * spec.roles.trainers,
         "held_out": spec.data.eval_rows,
+        "travels": {
+            what: {
+                "values": round(tally["density"], 5),
+                "bytes": round(tally["sent_bytes"] / tally["dense_bytes"], 5),
+            }
+            for what, tally in counted.items()
+        },
         "seconds": round(float(str(outcome.facts["wall_seconds"])), 1),
     }
 
@@ -184,8 +223,15 @@ def table(results: Results, *groups: str) -> str:
     return "\n".join(lines)
 
 
+def travelled(results: Results, name: str) -> float:
+    """Per cent of the bytes of pooled embeddings and their gradients, places included."""
+    (found, *_) = (run["travels"] for run in results.runs if run["case"] == name)
+    kinds = found["activations"], found["activation_gradients"]
+    return 100 * statistics.mean(kind["bytes"] for kind in kinds)
+
+
 def draw(results: Results, path: Path) -> None:
-    """AUC against the share of entries that travel, both modes; a dot is a seed."""
+    """AUC against what travels, both modes, masks of both kinds; a dot is a seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
@@ -193,32 +239,38 @@ def draw(results: Results, path: Path) -> None:
     shown = {seed for case in CASES if case.share for seed in results.auc(case.name)}
     control = results.auc(CONTROL)
     whole = statistics.median([control[seed] for seed in shown & control.keys()])
-    titles = {"dp": "dense gradients (dp)", "mp": "pooled embeddings (mp)"}
-    for axes, (mode, title) in zip(plots, titles.items(), strict=True):
-        found = [
-            (case.share, list(results.auc(case.name).values()))
-            for case in CASES
-            if case.group == f"curve {mode}" and results.auc(case.name)
-        ]
+    panels = (
+        ("dense gradients (dp)", "entries asked for", {"dp": ""}),
+        (
+            "pooled embeddings (mp)",
+            "bytes that travel, both ways, with places",
+            {"mp by table": "mask by table", "mp by sample": "mask by sample"},
+        ),
+    )
+    for axes, (title, label, curves) in zip(plots, panels, strict=True):
         axes.axhline(whole, color="0.6", linewidth=1, label=CONTROL)
         axes.axhspan(whole - NEAR_DCT, whole, color="0.92")
-        axes.plot([x for x, _ in found], [statistics.median(y) for _, y in found], color="#0b6e99")
-        axes.plot(
-            [x for x, y in found for _ in y],
-            [value for _, y in found for value in y],
-            "o",
-            color="#0b6e99",
-            markersize=4,
-        )
+        ticks: list[float] = []
+        for curve_name, colour in zip(curves, ("#0b6e99", "#c2571a"), strict=False):
+            found = sorted(
+                (travelled(results, case.name) if len(curves) > 1 else case.share, list(y.values()))
+                for case in CASES
+                if case.group == f"curve {curve_name}" and (y := results.auc(case.name))
+            )
+            middle = [statistics.median(y) for _, y in found]
+            named = curves[curve_name] or None
+            axes.plot([x for x, _ in found], middle, color=colour, label=named)
+            dots = [(x, value) for x, y in found for value in y]
+            axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=4)
+            ticks = ticks or [x for x, _ in found]
         axes.set_xscale("log")
-        ticks = [x for x, _ in found]
-        axes.set_xticks(ticks, [f"{x:g} %" for x in ticks], minor=False)
+        axes.set_xticks(ticks, [f"{x:.2g} %" for x in ticks], minor=False)
         axes.minorticks_off()
-        axes.set_xlabel("entries that travel")
+        axes.set_xlabel(label)
         axes.set_title(title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="lower right", fontsize=9)
     plots[0].set_ylabel("held-out AUC")
-    plots[0].legend(frameon=False, loc="lower right", fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
 
@@ -243,14 +295,14 @@ def main() -> None:
             print(f"seed {seed}  AUC {run['auc']:.4f}  {run['seconds']:5.1f} s  {case.name}")
     blocks = [
         table(results, "control", "strategy", "dct"),
-        table(results, "curve dp", "curve mp"),
+        table(results, "curve dp", "curve mp by table", "curve mp by sample"),
         table(results, "why control", "why"),
     ]
     text = "\n\n".join(blocks)
     print(f"\n{text}")
     (arguments.out / "quality.md").write_text(text + "\n", encoding="utf-8")
     curves = [case for case in CASES if case.share]
-    if any(results.differences(case) for case in curves):
+    if all(results.differences(case) for case in curves):  # of some, there is no curve
         draw(results, arguments.figure)
 
 

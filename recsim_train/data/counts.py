@@ -55,6 +55,14 @@ class IdCounts(Protocol):
     def source(self) -> str:
         """Where the counts come from, in one phrase for reports."""
 
+    @property
+    def steps(self) -> int | None:
+        """How many different steps were counted; None: sizes are estimated from shapes."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every step's own batches were counted."""
+
     def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
         """By embedding shard, in shard order."""
 
@@ -163,6 +171,8 @@ class _Counts(ABC):
 
     def __init__(self, plan: Plan, source: str, loops: int | None = None) -> None:
         self.source = source
+        self.steps: int | None = None
+        self.exact = False
         self._loops = max(1, plan.streams if loops is None else loops)
         self._counter = _Counter(plan)
         self._known_lists: dict[int, list[ShardCount]] = {}
@@ -204,6 +214,7 @@ class _StreamCounts(_Counts):
         else:
             source = f"counted in {what}: its first {self._exact:,} batches, over and over"
         super().__init__(plan, source, loops)
+        self.steps, self.exact = max(1, self._exact // reading), self._exact == wanted
         self._stream: BatchStream = open_stream(
             plan.experiment.model,
             data,

@@ -1,7 +1,8 @@
 """Kernels of Dynamic Communication Thresholding (arXiv 2010.08899) and the forms that travel.
 
-Dense gradients: what is left out waits in a residual of each loop. Pooled embeddings and other
-activations [rows, width]: every row keeps its largest entries, and gradients exist at those only.
+Dense gradients: what is left out waits in a residual of each loop. Differences of states have none:
+what is left out is still there in the next difference. Pooled embeddings and other activations
+[rows, width]: every row keeps its largest entries, and gradients exist at those only.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from recsim_train.executor.values import RealBlock, RealDense, RealParts
 from recsim_train.strategy.values import Masked, Sparse
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
-    ACTIVATION_GRADIENTS,
-    ACTIVATIONS,
+    DIFFERENCES,
     GRADIENTS,
     INDEX_BYTES,
+    Mask,
+    MaskOver,
     Tallies,
     Tally,
     kept,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 _SHIFT = 1 << 15
 """Places of 0 to 65,535 travel as int16 around zero."""
+_PLACES = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""By the bytes of a place."""
 
 
 def _bytes(*tensors: Tensor) -> Tensor:
@@ -90,11 +94,11 @@ def unpack_sparse(payload: Tensor, count: int, kind: torch.dtype) -> tuple[Tenso
 
 @dataclass(slots=True)
 class Residual:
-    """What one loop has not sent yet, and the thresholds that it goes by."""
+    """What one loop has not sent of its gradients yet, and the thresholds that it goes by."""
 
     model: Model
     error: Tensor | None = None
-    """[dense parameters]; zero where nothing is left."""
+    """[dense parameters]; zero where nothing is left; None where differences are sent."""
     taus: list[float] = field(default_factory=list)
     """One for each thresholded tensor."""
     tallies: Tallies = field(default_factory=dict)
@@ -108,8 +112,17 @@ class Residual:
 
 def threshold(worker: Worker, value: RealDense, share: float) -> None:
     """Per tensor, the k-th largest size in residual + value."""
-    residual = worker.residual
-    sizes = (residual.left(value.tensor) + value.tensor).abs_()
+    _take_thresholds(
+        worker.residual, (worker.residual.left(value.tensor) + value.tensor).abs_(), share
+    )
+
+
+def threshold_difference(worker: Worker, value: RealDense, share: float) -> None:
+    """Per tensor, the k-th largest size in a difference of states."""
+    _take_thresholds(worker.residual, value.tensor.abs(), share)
+
+
+def _take_thresholds(residual: Residual, sizes: Tensor, share: float) -> None:
     residual.taus = [
         float(sizes[a:b].topk(kept(b - a, share), sorted=False).values.min())
         for a, b in layout(residual.model).large
@@ -119,11 +132,26 @@ def threshold(worker: Worker, value: RealDense, share: float) -> None:
 def sparsify(worker: Worker, value: RealDense) -> RealSparse:
     """G = residual + value; entries of at least tau leave, the rest is the new residual.
 
-    Sent and left entries are disjoint parts of G, so that their sum is G to the last bit. Zeros are
-    never sent, even where tau is zero; what is not a number is, so that it does not hide.
+    Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
     """
     residual = worker.residual
     total = residual.left(value.tensor).add_(value.tensor)
+    sent = _above(residual, total, GRADIENTS)
+    total.index_fill_(0, sent.places, 0.0)
+    total.index_fill_(0, whole_places(residual.model, 0, total.numel()), 0.0)
+    return sent
+
+
+def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
+    """Entries of at least tau leave; the others stay where they are, in the states."""
+    return _above(worker.residual, value.tensor, DIFFERENCES)
+
+
+def _above(residual: Residual, total: Tensor, tallied: str) -> RealSparse:
+    """Entries at the threshold and all of the small tensors.
+
+    Zeros are never sent, even where tau is zero; what is not a number is, so that it does not hide.
+    """
     sizes = total.abs().numpy()
     found = [np.empty(0, dtype=np.int64)]
     for (a, b), tau in zip(layout(residual.model).large, residual.taus, strict=True):
@@ -132,9 +160,8 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
     places = torch.from_numpy(np.concatenate(found))
     fixed = whole_places(residual.model, 0, total.numel())
     values, whole = total.index_select(0, places), total.index_select(0, fixed)
-    total.index_fill_(0, places, 0.0).index_fill_(0, fixed, 0.0)
     packed = pack_sparse(whole, places, values)
-    residual.tallies.setdefault(GRADIENTS, Tally()).add(
+    residual.tallies.setdefault(tallied, Tally()).add(
         total.numel(),
         values.numel() + whole.numel(),
         total.numel() * total.element_size(),
@@ -232,19 +259,17 @@ def mask_rows(block: Tensor, share: float) -> RealMasked:
 
 
 def _short(places: Tensor, width: int) -> Tensor:
-    if position_bytes(width) == 2:
-        return (places - _SHIFT).to(torch.int16)
-    return places.to(torch.int32)
+    size = position_bytes(width)
+    return (places - _SHIFT if size == 2 else places).to(_PLACES[size])
 
 
 def unpack_mask(payload: Tensor, rows: int, width: int, kind: torch.dtype) -> RealMasked:
     """The inverse of `mask_rows` for bytes that have arrived."""
-    cut = payload.numel() // (kind.itemsize + position_bytes(width)) * kind.itemsize
+    size = position_bytes(width)
+    cut = payload.numel() // (kind.itemsize + size) * kind.itemsize
     values = _typed(payload[:cut], kind).view(rows, -1)
-    if position_bytes(width) == 2:
-        places = _typed(payload[cut:], torch.int16).to(torch.int64) + _SHIFT
-    else:
-        places = _typed(payload[cut:], torch.int32).to(torch.int64)
+    places = _typed(payload[cut:], _PLACES[size]).to(torch.int64)
+    places = places + _SHIFT if size == 2 else places
     return RealMasked(payload, values, places.view(rows, -1), width)
 
 
@@ -276,57 +301,74 @@ def unpick(worker: Worker, picked: RealBlock, masked: RealMasked) -> RealBlock:
 
 
 class PooledMask:
-    """The mask of one shard's pooled vectors [slices, batch, dim]: an example's row holds all of
-    its values at this shard."""
+    """The mask of one shard's pooled vectors [slices, batch, dim]: what `workload.compression.Mask`
+    says, done with tensors. A line is one table's vector of one example, or all of an example's."""
 
-    def __init__(self, model: Model, slices: int, share: float) -> None:
-        self.slices, self.share = slices, share
-        self.width = slices * model.row_width
-        self.kept = kept(self.width, share)
+    def __init__(self, model: Model, slices: int, share: float, over: MaskOver) -> None:
+        self.slices, self.share, self.over = slices, share, over
+        self.shape = Mask.of(slices, model.row_width, share, over)
         self._value = shape.value_bytes(model)
         self._kind = torch.float64 if self._value == 8 else torch.float32
 
     def bytes(self, batch: int) -> int:
         """Of an answer."""
-        return batch * self.kept * (self._value + position_bytes(self.width))
+        return batch * self.shape.bytes(self._value)
 
-    def rows(self, vectors: Tensor) -> Tensor:
-        """[batch, slices * dim]."""
-        return vectors.transpose(0, 1).reshape(vectors.shape[1], -1)
+    def lines(self, vectors: Tensor) -> Tensor:
+        """[lines, width]."""
+        if self.over == "sample":
+            vectors = vectors.transpose(0, 1)
+        return vectors.reshape(-1, self.shape.width)
 
-    def vectors(self, rows: Tensor) -> Tensor:
+    def vectors(self, lines: Tensor) -> Tensor:
         """[slices, batch, dim] again."""
-        return rows.view(rows.shape[0], self.slices, -1).transpose(0, 1).contiguous()
+        if self.over == "table":
+            return lines.view(self.slices, -1, self.shape.width)
+        return lines.view(lines.shape[0], self.slices, -1).transpose(0, 1).contiguous()
 
     def mask(self, vectors: Tensor) -> RealMasked:
         """What is kept of pooled vectors."""
-        return mask_rows(self.rows(vectors), self.share)
+        return mask_rows(self.lines(vectors), self.share)
 
     def read(self, payload: Tensor, batch: int) -> RealMasked:
         """The same at the client, from the bytes of an answer."""
-        return unpack_mask(payload, batch, self.width, self._kind)
+        return unpack_mask(payload, batch * self.shape.lines, self.shape.width, self._kind)
 
     def unmask(self, masked: RealMasked) -> Tensor:
         """Pooled vectors with zeros."""
-        return self.vectors(spread(masked.values, masked.places, self.width))
+        return self.vectors(spread(masked.values, masked.places, self.shape.width))
 
     def pick(self, gradient: Tensor, masked: RealMasked) -> Tensor:
-        """A gradient's values at the kept places [batch, k]."""
-        return self.rows(gradient).gather(1, masked.places)
+        """A gradient's values at the kept places [lines, k]."""
+        return self.lines(gradient).gather(1, masked.places)
 
     def unpick(self, values: Tensor, places: Tensor) -> Tensor:
         """The gradient of the pooled vectors."""
-        return self.vectors(spread(values, places, self.width))
+        return self.vectors(spread(values, places, self.shape.width))
 
-    def count(self, tallies: Tallies, batch: int, *, gradient: bool) -> None:
-        """Add one answer, or one gradient, to a client's tallies."""
-        name = ACTIVATION_GRADIENTS if gradient else ACTIVATIONS
-        sent = batch * self.kept * self._value if gradient else self.bytes(batch)
-        values = batch * self.width
-        tallies.setdefault(name, Tally()).add(values, batch * self.kept, values * self._value, sent)
+
+def count(tallies: Tallies, name: str, whole: Tensor, kept_values: Tensor, sent: Tensor) -> None:
+    """Add to a tally what was there, what was kept, and what travelled: the tensors themselves."""
+    tallies.setdefault(name, Tally()).add(
+        whole.numel(),
+        kept_values.numel(),
+        whole.numel() * whole.element_size(),
+        sent.numel() * sent.element_size(),
+    )
 
 
 COMPRESSION_KERNELS: dict[str, Callable[..., object]] = {
     kernel.__name__: kernel
-    for kernel in (threshold, sparsify, densify, mask, unmask, pick, unpick, sparse_apply)
+    for kernel in (
+        threshold,
+        sparsify,
+        threshold_difference,
+        sparsify_difference,
+        densify,
+        mask,
+        unmask,
+        pick,
+        unpick,
+        sparse_apply,
+    )
 }

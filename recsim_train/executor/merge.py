@@ -23,6 +23,7 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
     for part in parts:
         whole.iterations += part.iterations
         whole.rounds += part.rounds
+        whole.syncs += part.syncs
         whole.spans += part.spans
         whole.totals.update(part.totals)
         whole.dropped_spans += part.dropped_spans

@@ -332,6 +332,7 @@ class Role:
             done = part.rounds if recorder.background else part.iterations
             done += list(recorder.iterations)
             part.spans += list(recorder.spans)
+            part.syncs += list(recorder.syncs)
             part.totals.update(recorder.totals)
             part.dropped_spans += recorder.dropped_spans
         for name, value in self.quality.items():

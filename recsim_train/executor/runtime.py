@@ -20,7 +20,7 @@ from recsim_train.strategy import effects
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.effects import Effect
 from recsim_train.strategy.values import Batch
-from recsim_train.trace.record import Iteration, Recorder, Span
+from recsim_train.trace.record import Iteration, Recorder, Span, Sync
 
 
 class Feed(Protocol):
@@ -130,6 +130,11 @@ def perform(context: LoopContext, effect: Effect[Any]) -> object:
         context.iteration += 1
         context._began = begin
     context.acted = not isinstance(effect, effects.Agree)
+    if isinstance(effect, effects.Synced):
+        if context.recorder is not None:
+            loop = f"{context.instance}.{context.label}"
+            context.recorder.syncs.append(Sync(loop, context.iteration, begin))
+        return None
     name, sent, answer = _answer(context, effect)
     if isinstance(effect, effects.Take) and answer is None and _begins(context.definition, effect):
         context.ended = True

@@ -88,8 +88,12 @@ class EmbeddingServer:
             self.pooling == "server" and (tables[s.table].variable or s.table in self.split)
             for s in shard.slices
         )
-        keep = plan.embedding.service.keep
-        self.mask = compress.PooledMask(spec.model, len(shard.slices), keep) if keep else None
+        service = plan.embedding.service
+        self.mask = (
+            compress.PooledMask(spec.model, len(shard.slices), service.keep, service.mask)
+            if service.keep is not None
+            else None
+        )
         groups = [Together(trainers, spec.execution.timeout) for trainers in plan.together]
         self.together = {t: group for group in groups for t in group.trainers}
         """By trainer, with whose gradients its own are applied; empty: each on arrival."""

@@ -21,7 +21,7 @@ from recsim_train.executor.transport import (
 )
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, TableSlice
-from recsim_train.workload.compression import Tallies
+from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
 NewPending = Callable[[], Pending]
 
@@ -96,8 +96,9 @@ class EmbeddingStub:
         assert rule is not None
         masked = rule.mask(answer) if end.channel is None else rule.read(answer, batch)
         self._masked[place] = masked
-        rule.count(self.tallies, batch, gradient=False)
-        return rule.unmask(masked)
+        vectors = rule.unmask(masked)
+        compress.count(self.tallies, ACTIVATIONS, vectors, masked.values, masked.tensor)
+        return vectors
 
     def _answer_buffer(self, end: EmbeddingEnd, routed: kernels.Routed, pooled: bool) -> Tensor:
         rows = end.server.state.rows
@@ -117,8 +118,9 @@ class EmbeddingStub:
         for place, masked in self._masked.items():
             rule = self.ends[place].server.mask
             assert rule is not None
-            pieces[place] = rule.pick(pieces[place], masked)
-            rule.count(self.tallies, gradient.ids.batch, gradient=True)
+            picked = rule.pick(pieces[place], masked)
+            compress.count(self.tallies, ACTIVATION_GRADIENTS, pieces[place], picked, picked)
+            pieces[place] = picked
         pending = self.new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
             if end.channel is None:

@@ -117,7 +117,8 @@ class TaggedPass(Pass):
                 content = value if m.spread else self._rows(value, m)
                 if self.program.masked(m, self._size):
                     assert self.program.keep is not None
-                    masked = mask_rows(content, self.program.keep)
+                    lines = content.reshape(-1, self.program.mask_width(m.value))
+                    masked = mask_rows(lines, self.program.keep)
                     self.places[m] = masked.places
                     parts[m.target].append(masked.tensor)
                 else:
@@ -147,7 +148,8 @@ class TaggedPass(Pass):
                     gradient = torch.zeros_like(self.values[key])
                 content = self._rows(gradient, m) if m.gathered else gradient
                 if m in self.places:
-                    content = content.gather(1, self.places[m])
+                    lines = content.reshape(-1, self.program.mask_width(m.value))
+                    content = lines.gather(1, self.places[m])
                 parts[m.source].append(content)
         return self._pack(parts)
 
@@ -231,10 +233,12 @@ class TaggedPass(Pass):
             return content.to(kind).view(-1, width)
         if not self.program.masked(m, self._size):
             return content.clone().view(kind).view(-1, width)
+        line = self.program.mask_width(m.value)
         if backward:
             places = self.places[m]
-            return spread(content.clone().view(kind).view(places.shape), places, width)
-        rows = self.program.numbers(m, self.batch) // width
-        masked = unpack_mask(content, rows, width, kind)
-        self.places[m] = masked.places
-        return spread(masked.values, masked.places, width)
+            values = content.clone().view(kind).view(places.shape)
+        else:
+            masked = unpack_mask(content, self.program.numbers(m, self.batch) // line, line, kind)
+            values, places = masked.values, masked.places
+            self.places[m] = places
+        return spread(values, places, line).view(-1, width)

@@ -6,6 +6,7 @@ from recsim_train.placement.describe_net import net_document, net_lines
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.options import flat
 from recsim_train.workload import shape
+from recsim_train.workload.compression import Mask
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -13,7 +14,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
     model = plan.experiment.model
     row = shape.row_bytes(model)
     value = shape.value_bytes(model)
-    embedding = [
+    embedding: list[dict[str, object]] = [
         {
             "shard": shard.index,
             "host": shard.host.name,
@@ -22,6 +23,12 @@ def plan_document(plan: Plan) -> dict[str, object]:
         }
         for shard in (plan.embedding.shards if plan.embedding else ())
     ]
+    for shard, mask in _masks(plan).items():
+        embedding[shard]["mask"] = {
+            "values": mask.values,
+            "kept": mask.all_kept,
+            "density": mask.all_kept / mask.values,
+        }
     dense = [
         {
             "shard": shard.index,
@@ -53,6 +60,18 @@ def plan_document(plan: Plan) -> dict[str, object]:
     }
 
 
+def _masks(plan: Plan) -> dict[int, Mask]:
+    """By shard: what becomes of an example's pooled values, where a share of them travels."""
+    if plan.embedding is None or plan.embedding.service.keep is None:
+        return {}
+    service, width = plan.embedding.service, plan.experiment.model.row_width
+    assert service.keep is not None
+    return {
+        shard.index: Mask.of(len(shard.slices), width, service.keep, service.mask)
+        for shard in plan.embedding.shards
+    }
+
+
 def describe(plan: Plan) -> str:
     """The plan in lines for a person."""
     spec = plan.experiment
@@ -68,6 +87,7 @@ def describe(plan: Plan) -> str:
         f"{spec.training.batch_size} examples an iteration, "
         f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
     ]
+    masks = _masks(plan)
     for instance in plan.instances:
         lines.append(f"  rank {plan.rank(instance)}  {instance.name}")
         if instance.role == "trainer":
@@ -87,6 +107,13 @@ def describe(plan: Plan) -> str:
                 lines.append(
                     f"      embedding shard {shard.index}, {size:,.1f} MiB: tables {names}"
                 )
+                if (mask := masks.get(shard.index)) is not None:
+                    assert plan.embedding is not None
+                    lines.append(
+                        f"      mask by {plan.embedding.service.mask}: {mask.all_kept:,} of "
+                        f"{mask.values:,} pooled values of an example travel "
+                        f"({mask.all_kept / mask.values:.2%})"
+                    )
         for part in plan.dense.shards if plan.dense else ():
             if part.host == instance:
                 lines.append(f"      dense shard {part.index}: elements {part.start}:{part.stop}")

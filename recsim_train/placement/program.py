@@ -12,8 +12,8 @@ from math import prod
 from typing import Literal
 
 from recsim_train.strategy.net import Cut, Net
-from recsim_train.workload.compression import kept, position_bytes
-from recsim_train.workload.graph import FEATURES, Graph, Operator
+from recsim_train.workload.compression import MaskOver, kept, position_bytes
+from recsim_train.workload.graph import FEATURES, POOLED, Graph, Operator
 
 ALL = -1
 """As a message's rows: the examples of every host."""
@@ -52,6 +52,8 @@ class TaggedNet:
     precision: Literal["full", "float16", "bfloat16"] = "full"
     keep: float | None = None
     """Share of each example's values that crosses a cut (DCT); None: all."""
+    mask: MaskOver = "table"
+    """Of pooled embeddings: of each table's values, or of all of an example's."""
     outer: bool = False
     """Whether groups are synchronised with each other."""
 
@@ -128,16 +130,22 @@ class TaggedNet:
         examples = batch * self.hosts if message.rows == ALL else batch
         return examples * self.graph.width(message.value)
 
+    def mask_width(self, value: str) -> int:
+        """Values that compete for their places: all of an example's, or, of pooled embeddings, one
+        table's."""
+        by_table = value == POOLED and self.mask == "table"
+        return self.graph.dim if by_table else self.graph.width(value)
+
     def masked(self, message: Message, value_bytes: int) -> bool:
         """Whether only the largest entries of each example cross: where that is less."""
         if self.keep is None or message.value == FEATURES:
             return False
-        width = self.graph.width(message.value)
+        width = self.mask_width(message.value)
         return kept(width, self.keep) * (value_bytes + position_bytes(width)) < width * value_bytes
 
     def bytes_of(self, message: Message, batch: int, value_bytes: int, *, backward: bool) -> int:
         """Bytes of a message, ``batch`` examples per host."""
-        numbers, width = self.numbers(message, batch), self.graph.width(message.value)
+        numbers, width = self.numbers(message, batch), self.mask_width(message.value)
         if not self.masked(message, value_bytes):
             return numbers * (value_bytes if self.precision == "full" else 2)
         assert self.keep is not None

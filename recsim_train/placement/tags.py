@@ -142,6 +142,7 @@ def transform(graph: Graph, request: NetRequest, tags: Mapping[str, int]) -> Tag
         messages,
         request.precision,
         request.keep,
+        request.mask,
         request.outer,
     )
 

@@ -1,4 +1,5 @@
-"""What a compression left out, in words: in values, and on the wire with the places."""
+"""What a compression left out, in words: in values, and on the wire with the places. The density
+is the real one: values that were sent / values that there were, both counted."""
 
 from __future__ import annotations
 
@@ -10,11 +11,17 @@ from recsim_train.results.rundir import RunRecord
 
 _NOUNS = {
     "gradients": "dense gradients",
+    "differences": "differences of dense parameters",
     "activations": "pooled embeddings",
     "activation_gradients": "gradients of pooled embeddings",
 }
 
-_SHORT = {"gradients": "dense", "activations": "pooled", "activation_gradients": "pooled back"}
+_SHORT = {
+    "gradients": "dense",
+    "differences": "dense",
+    "activations": "pooled",
+    "activation_gradients": "pooled back",
+}
 
 
 def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -27,7 +34,7 @@ def cell(summary: Mapping[str, Any]) -> str:
     """A run's ratios in short, in values and on the wire."""
     parts = [
         f"{_SHORT.get(name, name)} {_times(t['value_compression'])} "
-        f"(wire {_times(t['wire_compression'])})"
+        f"({_density(t, ' of values; ')}wire {_times(t['wire_compression'])})"
         for name, t in tallies(summary).items()
     ]
     return "; ".join(parts) or text.NONE
@@ -49,9 +56,14 @@ def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
         noun = _NOUNS.get(name, name)
         found.append(
             f"Compression of {noun}, warm-up included: {values} in values, {wire} on the wire"
-            f"{assumed}"
+            f"{assumed}{_density(ours, ' of the values travelled', '; ')}"
         )
     return found
+
+
+def _density(tally: Mapping[str, float], after: str, before: str = "") -> str:
+    share = tally.get("density")  # older runs do not say
+    return "" if share is None else f"{before}{text.small_percent(share)}{after}"
 
 
 def _times(ratio: float) -> str:
@@ -64,5 +76,6 @@ def reconstructions(record: RunRecord) -> Iterator[str]:
         if isinstance(chosen, dict) and chosen.get("kind") == "dct":
             yield (
                 f"The {name} dct is a reconstruction where arXiv 2010.08899's abstract is silent: "
-                "the ramp of thresholds, masks shard by shard, and all defaults."
+                "the ramp of thresholds, what elastic averaging sends, masks shard by shard, of "
+                "each table or of all, and all defaults."
             )

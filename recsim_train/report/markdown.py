@@ -27,7 +27,7 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["", "**Payload bytes disagree; do not trust this prediction:**", ""]
         lines += [
             f"- {plain(c.label)}, {text.effect(b.effect)}: {text.exact(b.predicted)} bytes per "
-            f"counted step predicted, {text.exact(b.measured)} measured"
+            f"counted step predicted, {text.exact(b.measured)} measured{b.beyond}"
             for c, b in faults
         ]
     if findings.comparisons:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 from typing import Any
 
+from recsim_train.report import text
 from recsim_train.results.rundir import RunRecord
+from recsim_train.workload.compression import STALE_FACTOR
 
 DATA, UNFINISHED = "depends on the data", "an unfinished run"
+ESTIMATED = 0.05
+"""Stated tolerance where no batch was counted, and sizes were estimated from shapes."""
+_DEVIATIONS = NormalDist().inv_cdf(1 - 0.001 / 2)
+"""How many standard deviations chance explains: 99.9 %."""
 ROUNDS = "each round of the background loops sends the same"
 
 
@@ -21,8 +29,10 @@ class EffectBytes:
     agree: bool
     """Exactly, not nearly."""
     excuse: str = ""
-    """Why a difference would be no fault: the size follows the ids in the data, a process of an
-    unfinished run took its counts with it, or background loops go round at their own pace."""
+    """Why a difference is no fault: it is within what the data explain, a process of an unfinished
+    run took its counts with it, or background loops go round at their own pace."""
+    allowed: float | None = None
+    """Of a size that follows the data: the largest ratio of the two worlds that this explains."""
 
     @property
     def difference(self) -> float | None:
@@ -34,28 +44,78 @@ class EffectBytes:
         """A difference that must not be: the model of this effect is wrong."""
         return not self.agree and not self.excuse
 
+    @property
+    def allowance(self) -> str:
+        """``allowed`` in words; empty where the size does not depend on the data."""
+        if self.allowed is None:
+            return ""
+        if self.allowed >= STALE_FACTOR:
+            return f"up to {self.allowed:g} times as much or as little"
+        return f"up to {text.small_percent(self.allowed - 1)} more or less"
+
+    @property
+    def beyond(self) -> str:
+        """Of a fault: what the data would have explained."""
+        return f"; the data explain {self.allowance}" if self.fault and self.allowed else ""
+
 
 def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     """Every effect that sent a byte in either world."""
     p, m = simulated.summary, real.summary
-    dependent = set(simulated.manifest.get("data_dependent_effects", ()))
-    dependent |= set(real.manifest.get("data_dependent_effects", ()))
     whole = simulated.status == real.status == "complete"
     effects = sorted(p["bytes_by_effect"].keys() | m["bytes_by_effect"].keys())
-    return [
-        EffectBytes(
-            effect=effect,
-            predicted=p["bytes_by_effect"].get(effect) or 0.0,
-            measured=m["bytes_by_effect"].get(effect) or 0.0,
-            agree=_agree(effect, p, m) and _same_rounds(effect, p, m) is not False,
-            excuse=DATA
-            if effect in dependent
-            else UNFINISHED
-            if not whole
-            else _rounds_excuse(effect, p, m),
+    found = []
+    for effect in effects:
+        allowed = _allowed(effect, simulated, real)
+        if not whole:
+            excuse = UNFINISHED
+        elif allowed is not None:
+            excuse = DATA if _apart(effect, p, m) <= allowed else ""
+        else:
+            excuse = _rounds_excuse(effect, p, m)
+        found.append(
+            EffectBytes(
+                effect=effect,
+                predicted=p["bytes_by_effect"].get(effect) or 0.0,
+                measured=m["bytes_by_effect"].get(effect) or 0.0,
+                agree=_agree(effect, p, m) and _same_rounds(effect, p, m) is not False,
+                excuse=excuse,
+                allowed=allowed,
+            )
         )
-        for effect in effects
-    ]
+    return found
+
+
+def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None:
+    """The largest ratio of the two worlds' bytes that the data explain; None: they must be equal.
+
+    Ids are counted in the very batches that a run feeds, so that equally many steps must send
+    equally many bytes. A prediction of fewer steps is a sample: the difference of the two means has
+    the variance s^2 (1/n - 1/N) where its steps are among the measured ones, and at most
+    s^2 (1/n + 1/N) else, with s from one step to another within the prediction.
+    """
+    manifests = simulated.manifest, real.manifest
+    if any(m.get("thresholded_effect") == effect for m in manifests):
+        return STALE_FACTOR
+    if not any(effect in m.get("data_dependent_effects", ()) for m in manifests):
+        return None
+    known = (simulated.summary.get("facts") or {}).get("payload_spread") or {}
+    spread = (known.get("effects") or {}).get(effect)
+    measured = real.summary["steps"]
+    if spread is None or not measured:
+        return 1.0
+    if not known["steps"]:
+        return 1 + ESTIMATED
+    sampled, counted = 1 / known["steps"], 1 / measured
+    variance = abs(sampled - counted) if known["exact"] else sampled + counted
+    return 1 + _DEVIATIONS * float(spread) * sqrt(variance)
+
+
+def _apart(effect: str, p: dict[str, Any], m: dict[str, Any]) -> float:
+    """The larger of both worlds' bytes over the smaller: per round where background loops send
+    them, else per step."""
+    pair = [_rounds(effect, s) or s["bytes_by_effect"].get(effect) or 0.0 for s in (p, m)]
+    return max(pair) / min(pair) if min(pair) else float("inf")
 
 
 def _rounds(effect: str, summary: dict[str, Any]) -> float:

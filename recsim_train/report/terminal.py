@@ -152,7 +152,7 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(
                 f"[bold red]payload bytes disagree:[/bold red] {escape(c.label)}, "
                 f"{text.effect(b.effect)}: {text.exact(b.predicted)} per step predicted, "
-                f"{text.exact(b.measured)} measured",
+                f"{text.exact(b.measured)} measured{b.beyond}",
                 soft_wrap=True,
             )
     for c in findings.comparisons:

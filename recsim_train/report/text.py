@@ -77,6 +77,11 @@ def percent(value: float | None, *, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
+def small_percent(value: float) -> str:
+    """A share of which no digit may be lost: 0.00042 -> "0.042 %"."""
+    return f"{_digits(value * 100)} %"
+
+
 def number(value: float | None, places: int = 3) -> str:
     """A plain figure such as an AUC."""
     return NONE if value is None else f"{value:.{places}f}".replace("-", "−")

@@ -173,6 +173,7 @@ def write_run(
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
         "plan": plan_document(plan),
         "data_dependent_effects": data_dependent(plan),
+        "thresholded_effect": plan.topology.thresholded,
         "dropped_spans": outcome.dropped_spans,
     }
     figures = summarise(plan, outcome=outcome, world=world, status=status)

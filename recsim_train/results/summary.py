@@ -22,7 +22,6 @@ from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
 SERVED = "serve_"
 OTHER = "other"
-EXCHANGE = "exchange"
 
 
 def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[str, Any]:
@@ -135,8 +134,8 @@ def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Itera
 
 
 def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> dict[str, Any]:
-    """Example-level parallelism, staleness, and the sync gap where trainers synchronise now and
-    then: in rounds of background loops or, where there are none, in exchanges of the workers."""
+    """Example-level parallelism, staleness, and the gap between the trainers' syncs (`Synced`): of
+    workers in their counted iterations, of background loops while these run."""
     spec = plan.experiment
     found: dict[str, Any] = {
         "elp": example_level_parallelism(
@@ -152,15 +151,13 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
         found["staleness"] = distribution(staleness(done))
     trainer_of = {loop.name: loop.trainer for loop in plan.all_loops}
     syncs: dict[int, list[float]] = defaultdict(list)
-    if plan.background:
-        for done_round in within(outcome.rounds, done):
-            syncs[trainer_of[done_round.loop]].append(done_round.end)
-    elif not outcome.dropped_spans:  # else some of the exchanges are missing
-        counted_ones = {(i.loop, i.iteration) for i in done}
-        for span in outcome.spans:
-            loop = f"{span.instance}.{span.loop}"
-            if span.effect == EXCHANGE and (loop, span.iteration) in counted_ones:
-                syncs[trainer_of[loop]].append(span.end)
+    background = {loop.name for loop in plan.background}
+    counted_ones = {(i.loop, i.iteration) for i in done}
+    start, end = min(i.start for i in done), max(i.end for i in done)
+    for sync in outcome.syncs:
+        inside = start < sync.end <= end
+        if inside if sync.loop in background else sync[:2] in counted_ones:
+            syncs[trainer_of[sync.loop]].append(sync.end)
     ends: dict[int, list[float]] = defaultdict(list)
     for i in done:
         ends[trainer_of[i.loop]].append(i.end)
@@ -249,9 +246,12 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def data_dependent(plan: Plan) -> list[str]:
-    """Effects whose payload depends on which ids the data holds, so worlds may differ slightly."""
-    found: set[str] = {plan.topology.thresholded} if plan.topology.thresholded else set()
+def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:
+    """Effects whose payload depends on which ids the data holds or, ``thresholds``, on how many
+    values reach a threshold, so that worlds may differ within bounds (`report.payload`)."""
+    found: set[str] = set()
+    if thresholds and plan.topology.thresholded:
+        found.add(plan.topology.thresholded)
     variable = any(t.variable for t in plan.experiment.model.tables)
     if plan.embedding is not None:
         remote = any(shard.host.role == "trainer" for shard in plan.embedding.shards)

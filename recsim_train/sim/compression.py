@@ -1,8 +1,8 @@
 """Compression in the simulator: sizes and prices of what is kept; nothing is looked at.
 
-How many entries pass a threshold depends on the gradients once it is no longer fresh. Stated
-assumption: as many as when it was taken, k of each tensor. That holds where the sizes in
-residual + value have settled; before, while the residual still fills, more pass (see
+How many entries pass a threshold depends on the values once it is no longer fresh. Stated
+assumption: as many as when it was taken, k of each tensor. That holds where the sizes have settled;
+before, while the residual (or the difference) still fills, more pass (see
 docs/strategies.md). Masks keep exactly k of each row.
 """
 
@@ -21,6 +21,7 @@ from recsim_train.workload import compression, shape
 from recsim_train.workload.compression import (
     ACTIVATION_GRADIENTS,
     ACTIVATIONS,
+    DIFFERENCES,
     GRADIENTS,
     INDEX_BYTES,
     Tallies,
@@ -56,6 +57,8 @@ class GhostMasked(GhostBlock, Masked):
 ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "threshold": (GhostDense, float),
     "sparsify": (GhostDense,),
+    "threshold_difference": (GhostDense, float),
+    "sparsify_difference": (GhostDense,),
     "densify": (GhostParts | GhostSparse,),
     "mask": (GhostBlock, float),
     "unmask": (GhostMasked,),
@@ -69,7 +72,7 @@ def perform(
 ) -> tuple[Seconds, object]:
     """(seconds, answer) of one of the operations above."""
     pricing, model = runtime.pricing, runtime.world.model
-    if name in ("threshold", "sparsify", "densify"):
+    if name == "densify" or name.startswith(("threshold", "sparsify")):
         return _dense(pricing, model, loop, name, arguments)
     value = shape.value_bytes(model)
     if name == "mask":
@@ -109,14 +112,14 @@ def _dense(
         kept = entries + layout.small_elements * len(parts.sizes)
         seconds = pricing.operation(name, elements=total, kept=kept, shards=len(parts.sizes))
         return seconds, GhostDense(total, total * value)
-    if name == "threshold":
+    if name.startswith("threshold"):
         share = arguments[1]
         assert isinstance(share, float)
         loop.share = share
         return pricing.operation(name, elements=large, tables=tensors), None
     entries = layout.kept(loop.share)
     size = sparse_bytes(model, loop.share, 0, total)
-    tally = loop.tallies.setdefault(GRADIENTS, Tally())
+    tally = loop.tallies.setdefault(GRADIENTS if name == "sparsify" else DIFFERENCES, Tally())
     tally.add(total, entries + layout.small_elements, total * value, size)
     kept = entries + layout.small_elements
     seconds = pricing.operation(name, elements=total, kept=kept, tables=tensors)
@@ -131,15 +134,17 @@ def sparse_bytes(model: Model, share: float, start: int, stop: int) -> int:
 
 
 class PooledMask:
-    """What a mask makes of the pooled values of one shard [batch, slices * dim]."""
+    """What a mask makes of one shard's pooled values of a batch."""
 
-    def __init__(self, pricing: Pricing, slices: int, share: float) -> None:
+    def __init__(
+        self, pricing: Pricing, slices: int, share: float, over: compression.MaskOver
+    ) -> None:
         model, batch = pricing.experiment.model, pricing.examples
         self._pricing = pricing
-        width = slices * model.row_width
-        self._value, self._values = shape.value_bytes(model), batch * width
-        self._kept = batch * compression.kept(width, share)
-        self.answer = self._kept * (self._value + position_bytes(width))
+        mask = compression.Mask.of(slices, model.row_width, share, over)
+        self._value = shape.value_bytes(model)
+        self._values, self._kept = batch * mask.values, batch * mask.all_kept
+        self.answer = batch * mask.bytes(self._value)
         """Bytes of an answer."""
         self.gradient = self._kept * self._value
         """Bytes of its gradient: no places."""

@@ -153,6 +153,7 @@ def unfold(outcome: Outcome, folding: Folding) -> None:
         for i in outcome.rounds
         for name in copies.of(i.loop)
     ]
+    outcome.syncs = [sync._replace(loop=n) for sync in outcome.syncs for n in copies.of(sync.loop)]
     totals: dict[TotalKey, Total] = {}
     for key, total in outcome.totals.items():
         instances, loops = copies.of(key.instance), copies.of(key.loop)

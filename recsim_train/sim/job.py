@@ -9,6 +9,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
+from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
 from recsim_train.sim.critical import critical_path
 from recsim_train.sim.explain import Window, explain, iterations_within
@@ -153,6 +154,7 @@ class Job:
             dropped_spans=runtime.ledger.dropped_spans,
             steps=steps,
             rounds=runtime.ledger.rounds,
+            syncs=runtime.ledger.syncs,
             facts={
                 "events": runtime.kernel.events,
                 "activities": runtime.kernel.fluid.added,
@@ -164,6 +166,13 @@ class Job:
         )
         if compressed := documents(loop.tallies for loop in runtime.loops):
             outcome.facts["compression"] = compressed
+        if varying := data_dependent(self.plan, thresholds=False):
+            folded = self.folding.simulated < self.folding.trainers
+            outcome.facts["payload_spread"] = {
+                "steps": None if self.counts.steps is None else min(steps, self.counts.steps),
+                "exact": self.counts.exact and not folded,
+                "effects": {e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
+            }
         if replay is not None:
             outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))

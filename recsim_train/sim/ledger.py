@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from recsim_train.trace.record import Iteration, Span, Total, TotalKey
+from statistics import fmean, stdev
+
+from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey
 
 _MOST_SPANS = 500_000
 """Of all processes together: some hundred MB."""
@@ -44,6 +46,7 @@ class Ledger:
         self.iterations: list[Iteration] = []
         self.rounds: list[Iteration] = []
         """Rounds of background loops."""
+        self.syncs: list[Sync] = []
 
     def series(self, instance: str, loop: str, effect: str, name: str) -> Series:
         """Where effects with these names are recorded."""
@@ -82,6 +85,20 @@ class Ledger:
             if all(row[period:] == row[:-period] for row in rows.values()):
                 return period
         return 1
+
+    def spread(self, effect: str, first: int, stop: int) -> float:
+        """Standard deviation of the payload of one step, all roles together, over its mean.
+
+        Of iterations ``first`` to ``stop`` (exclusive); 0 where there are fewer than two.
+        """
+        steps: dict[int, int] = dict.fromkeys(range(first, stop), 0)
+        for key, series in self._series.items():
+            if key.effect.removeprefix("serve_") == effect:
+                for iteration in steps.keys() & series.by_iteration.keys():
+                    steps[iteration] += series.by_iteration[iteration].bytes
+        sent = list(steps.values())
+        mean = fmean(sent) if sent else 0.0
+        return stdev(sent) / mean if len(sent) > 1 and mean else 0.0
 
     def totals(self, first: int, stop: int) -> dict[TotalKey, Total]:
         """Exact sums over iterations ``first`` to ``stop`` (exclusive).

@@ -88,8 +88,8 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
         copies = 2 if training.dense_optimizer == "adagrad" else 1
         add("dense", weights * (copies + 3 * len(loops)))
-        if plan.topology.thresholded is not None:  # per loop a residual and the sizes in it
-            add("dense", 2 * weights * len(loops))
+        if plan.topology.thresholded is not None:  # per loop the sizes, and a residual if any
+            add("dense", (1 + plan.topology.residual) * weights * len(loops))
         add("cache", cache_bytes(plan, instance.index))
         add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
         add("activations", _activation_bytes(plan) * len(loops))

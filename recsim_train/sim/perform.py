@@ -29,6 +29,7 @@ from recsim_train.sim.readers import SOURCE
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.strategy import effects
 from recsim_train.strategy.values import Batch, Block, Gradients
+from recsim_train.trace.record import Sync
 
 if TYPE_CHECKING:
     from recsim_train.sim.runtime import Runtime
@@ -233,6 +234,12 @@ def _now(run: Runtime, loop: LoopState, _: effects.Now) -> Steps:
     return run.kernel.now, "", 0
 
 
+def _synced(run: Runtime, loop: LoopState, _: effects.Synced) -> Steps:
+    run.ledger.syncs.append(Sync(loop.name, loop.iteration, run.kernel.now))
+    yield from ()
+    return None, None, 0
+
+
 def _ids_of(value: object) -> GhostIds | None:
     """The ids that a value is about, if it is about any."""
     ids: object = value.ids if isinstance(value, Batch | GhostRows) else value
@@ -256,6 +263,7 @@ PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Put: _put,
     effects.Take: _take,
     effects.Now: _now,
+    effects.Synced: _synced,
 }
 
 NAMES = {kind: re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in PERFORM}

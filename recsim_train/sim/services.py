@@ -91,7 +91,7 @@ class EmbeddingRuntime(Service):
         self.hosts = [world.machines.process_of(shard.host) for shard in plan.shards]
         keep = plan.service.keep
         self.masks = {
-            shard.index: PooledMask(world.pricing, len(shard.slices), keep)
+            shard.index: PooledMask(world.pricing, len(shard.slices), keep, plan.service.mask)
             for shard in plan.shards
             if keep is not None
         }

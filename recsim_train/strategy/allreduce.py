@@ -40,10 +40,15 @@ class AllReduceSGD(Strategy):
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
-        keep = self.compression.keep
+        embedding = EmbeddingService(
+            pooling=self.pooling,
+            apply="together",
+            keep=self.compression.keep,
+            mask=self.compression.over,
+        )
         return Topology(
             loops=(Loop("worker", self.worker),),
-            services=(EmbeddingService(pooling=self.pooling, apply="together", keep=keep),),
+            services=(embedding,),
             groups=(Group(TRAINERS, loop="worker"),),
             thresholded="all_gather" if self.compression.sparse else None,
         )

@@ -46,8 +46,8 @@ class EmbeddingService:
     ``pooling``: where bags are summed. "server": pooled vectors travel; "worker": rows of unique
     ids travel. ``apply``: "on_arrival" (asynchronous, Hogwild) or "together" (the mean of all
     trainers' gradients is applied once all have arrived, and then acknowledged). ``keep``: share
-    of each example's pooled values at a shard that travels, the largest by size; with "server"
-    pooling only.
+    of each example's pooled values at a shard that travels, the largest by size, of each table by
+    itself or of all tables together (``mask``); with "server" pooling only.
     """
 
     name: str = EMBEDDING
@@ -61,6 +61,7 @@ class EmbeddingService:
     partition: Literal["balanced", "field", "hash", "column"] = "balanced"
     """How tables are cut into shards: balanced by cost; whole tables; ids by remainder; columns."""
     keep: float | None = None
+    mask: Literal["table", "sample"] = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Topology:
     """What a strategy needs from the cluster.
 
     ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
-    the data, and every loop holds a residual [dense parameters].
+    the data. ``residual``: whether every loop then keeps what it has not sent [dense parameters].
     """
 
     loops: tuple[Loop, ...]
@@ -144,6 +145,7 @@ class Topology:
     queues: tuple[LocalQueue, ...] = ()
     net: NetRequest | None = None
     thresholded: str | None = None
+    residual: bool = True
     cache: RowCache | None = None
 
 

@@ -12,7 +12,13 @@ from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import option
 from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Push
-from recsim_train.strategy.operations import DENSIFY, SPARSIFY, THRESHOLD
+from recsim_train.strategy.operations import (
+    DENSIFY,
+    SPARSIFY,
+    SPARSIFY_DIFFERENCE,
+    THRESHOLD,
+    THRESHOLD_DIFFERENCE,
+)
 from recsim_train.strategy.parts import Part
 from recsim_train.strategy.values import Dense
 
@@ -21,8 +27,8 @@ class Compression(Part):
     """What a strategy asks of a compression.
 
     ``number``: how many values this loop has sent before this one. A strategy that composes one
-    passes ``keep`` on to its `EmbeddingService` and ``sparse`` to ``Topology.thresholded``, and
-    returns `problems` among its own.
+    passes ``keep`` and ``over`` on to its `EmbeddingService` and ``sparse`` to
+    ``Topology.thresholded``, and returns `problems` among its own.
     """
 
     family: ClassVar[str] = "compression"
@@ -38,21 +44,29 @@ class Compression(Part):
         """Share of each example's pooled values at a shard that travels; None: all."""
         return None
 
+    @property
+    def over(self) -> Literal["table", "sample"]:
+        """Whether that share is of each table's values, or of all tables' together."""
+        return "table"
+
     def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
         """What does not fit the strategy that composes it, one sentence each."""
         return []
 
     async def push(self, service: str, value: Dense, number: int) -> None:
-        """Send a gradient or delta to the dense service."""
+        """Send a gradient to the dense service: what is not sent now is sent later."""
         await Push(service, value)
 
     async def add(self, service: str, value: Dense, number: int) -> Dense:
-        """Add a difference to the dense service's copy; the answer is what was really sent."""
+        """Add a difference of states to the dense service's copy; the answer is what was sent.
+
+        What is not sent stays in the states, and so in their next difference.
+        """
         await Push(service, value, add=True)
         return value
 
     async def all_reduce(self, value: Dense, group: str, number: int) -> Dense:
-        """The mean of the members' gradients or deltas, as far as they are sent."""
+        """The mean of the members' gradients; what is not sent now is sent later."""
         mean: Dense = await AllReduce(value, group)
         return mean
 
@@ -66,22 +80,25 @@ class NoCompression(Compression):
 
 @dataclass
 class DCT(Compression):
-    """Hard thresholds: of dense gradients or deltas (dp), of pooled embeddings (mp), or of both.
+    """Hard thresholds: of dense gradients or differences (dp), pooled embeddings (mp), or both.
 
-    dp: every loop keeps a residual E per tensor. G = E + value; entries of size tau or more are
-    sent with their places, and E is what is left. tau is the k-th largest size in G, with
-    k = floor(elements * density), taken anew at every ``refresh``-th exchange. Tensors of fewer
-    than 256 elements travel whole.
+    dp, gradients: every loop keeps a residual E per tensor. G = E + gradient; entries of size tau
+    or more are sent with their places, and E is what is left. tau is the k-th largest size in G,
+    with k = floor(elements * density), taken anew at every ``refresh``-th exchange. Tensors of
+    fewer than 256 elements travel whole.
+    dp, differences of states (elastic averaging): the same with E = 0 always. What is not sent
+    stays in the difference by itself; a residual would count it again at each exchange.
     mp: of each example, a shard sends the largest ``mp_density`` of its pooled values with their
-    places; gradients come back at those places only. That is the exact gradient of the net with
-    this mask, so there is no residual.
+    places, of each table by itself (at least one) or of all its tables together (``mask``);
+    gradients come back at those places only. That is the exact gradient of the net with this mask,
+    so there is no residual.
     """
 
     kind: ClassVar[str] = "dct"
     source: ClassVar[str] = "DCT (arXiv 2010.08899); details are a reconstruction"
 
     mode: Literal["dp", "mp", "both"] = option(
-        "dp", help="what is thresholded: dense gradients or deltas, pooled embeddings, or both"
+        "dp", help="what is thresholded: dense gradients or differences, pooled embeddings, or both"
     )
     density: float = option(
         0.01, help="dp: share of a tensor's entries to send", minimum=1e-5, maximum=1.0, share=True
@@ -99,6 +116,11 @@ class DCT(Compression):
         maximum=1.0,
         share=True,
     )
+    mask: Literal["table", "sample"] = option(
+        "table",
+        help="mp: the largest of each table's values, at least one, or of all tables' together "
+        "(reconstruction: both are ours)",
+    )
 
     @property
     def sparse(self) -> bool:
@@ -107,6 +129,10 @@ class DCT(Compression):
     @property
     def keep(self) -> float | None:
         return None if self.mode == "dp" else self.mp_density
+
+    @property
+    def over(self) -> Literal["table", "sample"]:
+        return self.mask
 
     def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
         if self.keep is not None and pooling == "worker":
@@ -126,8 +152,9 @@ class DCT(Compression):
     async def add(self, service: str, value: Dense, number: int) -> Dense:
         if not self.sparse:
             return await super().add(service, value, number)
-        await self._threshold(value, number)
-        sent = await Compute(SPARSIFY, value)
+        if self.refreshes(number):
+            await Compute(THRESHOLD_DIFFERENCE, value, self.density)
+        sent = await Compute(SPARSIFY_DIFFERENCE, value)
         await Push(service, sent, add=True)
         whole: Dense = await Compute(DENSIFY, sent)
         return whole

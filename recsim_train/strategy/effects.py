@@ -184,6 +184,14 @@ class Now(Effect[float]):
     """Seconds since the run started, on the clock of this world."""
 
 
+@dataclass(slots=True, eq=False)
+class Synced(Effect[None]):
+    """This trainer's dense parameters have just met those of others: takes no time, sends nothing.
+
+    Between two of them lies the sync gap, by whatever effects a strategy synchronises.
+    """
+
+
 EFFECTS: tuple[type[Effect[Any]], ...] = (
     NextBatch,
     Compute,
@@ -201,6 +209,7 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     Put,
     Take,
     Now,
+    Synced,
 )
 
 

@@ -50,11 +50,14 @@ class FlatPS(Strategy):
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
-        embedding = EmbeddingService(pooling=self.pooling, keep=self.compression.keep)
+        embedding = EmbeddingService(
+            pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
+        )
         return Topology(
             loops=(Loop("worker", self.worker, copies=threads),),
             services=(embedding, DenseService()),
             thresholded="push" if self.compression.sparse else None,
+            residual=self.mode == "downpour",
         )
 
     def problems(self) -> list[str]:

@@ -22,6 +22,7 @@ from recsim_train.strategy.effects import (
     Compute,
     Exchange,
     Pull,
+    Synced,
     batches,
 )
 from recsim_train.strategy.net import NetRequest
@@ -94,9 +95,9 @@ class Hierarchical(Strategy):
         loops, last = [Loop("worker", self.worker)], "worker"
         if self.beside:
             loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
-        keep = self.compression.keep
+        keep, over = self.compression.keep, self.compression.over
         # a group acts as one trainer: its hosts' gradients make one step, whatever other groups do
-        embedding = EmbeddingService(apply="together", group=self.hosts, keep=keep)
+        embedding = EmbeddingService(apply="together", group=self.hosts, keep=keep, mask=over)
         return Topology(
             loops=tuple(loops),
             services=(embedding, DenseService()) if self.outer == "easgd" else (embedding,),
@@ -111,6 +112,7 @@ class Hierarchical(Strategy):
                 pins=self.tags,
                 precision=self.precision,
                 keep=keep,
+                mask=over,
                 outer=self.outer != "none",
                 flops=self.flops,
                 bandwidth=self.bandwidth,
@@ -152,12 +154,13 @@ class Hierarchical(Strategy):
         mine = await Compute(NET_ANSWERED)
         if self.outer == "easgd":
             await Compute(NET_MOVE, await Exchange(DENSE, mine, self.alpha))
-            return
-        common = await AllReduce(mine, OWNERS)
-        if self.outer == "bmuf":
-            common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
-        share = 1.0 if last else self.alpha
-        await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
+        else:
+            common = await AllReduce(mine, OWNERS)
+            if self.outer == "bmuf":
+                common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
+            share = 1.0 if last else self.alpha
+            await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
+        await Synced()
 
     async def assemble(self) -> None:
         """The whole net from what each host of the group answers for."""

@@ -60,6 +60,9 @@ class NetRequest:
     precision: Literal["full", "float16", "bfloat16"] = "full"
     keep: float | None = None
     """Share of each example's values that crosses a cut (DCT); None: all."""
+    mask: Literal["table", "sample"] = "table"
+    """Of pooled embeddings: of each table's values, or of all of an example's. Other values belong
+    to no table: theirs is always of all."""
     outer: bool = False
     """Whether groups are synchronised with each other."""
     partition: Literal["field", "hash", "column"] = "field"

@@ -74,6 +74,15 @@ THRESHOLD: Operation[None] = Operation(
 SPARSIFY: Operation[Sparse] = Operation(
     "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
 )
+THRESHOLD_DIFFERENCE: Operation[None] = Operation(
+    "threshold_difference",
+    "(dense, share): per tensor, the size that a share of a difference reaches or exceeds",
+)
+SPARSIFY_DIFFERENCE: Operation[Sparse] = Operation(
+    "sparsify_difference",
+    "(dense) -> entries of a difference of states at the threshold; no residual, since the states "
+    "themselves hold the rest",
+)
 DENSIFY: Operation[Dense] = Operation(
     "densify", "(parts, or one sparse vector) -> the mean of sparse vectors"
 )
@@ -167,6 +176,8 @@ OPERATIONS: tuple[Operation[object], ...] = (
     NET_MOVE,
     THRESHOLD,
     SPARSIFY,
+    THRESHOLD_DIFFERENCE,
+    SPARSIFY_DIFFERENCE,
     DENSIFY,
     MASK,
     UNMASK,

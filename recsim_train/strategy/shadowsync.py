@@ -18,7 +18,16 @@ from recsim_train.strategy.base import (
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Agree, AllReduce, Compute, Pull, Put, Take, batches
+from recsim_train.strategy.effects import (
+    Agree,
+    AllReduce,
+    Compute,
+    Pull,
+    Put,
+    Synced,
+    Take,
+    batches,
+)
 from recsim_train.strategy.operations import APPLY, BLOCK_STEP, INTERPOLATE, LOAD, SNAPSHOT
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import elastic_exchange, learn
@@ -79,7 +88,9 @@ class ShadowSync(Strategy):
 
     def topology(self, threads: int) -> Topology:
         self.threads = threads
-        embedding = EmbeddingService(pooling=self.pooling, keep=self.compression.keep)
+        embedding = EmbeddingService(
+            pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
+        )
         thresholded = "push" if self.compression.sparse else None
         if self.sync == "shadow":
             worker = Loop("worker", self.worker, copies=threads)
@@ -90,7 +101,7 @@ class ShadowSync(Strategy):
         if self.algorithm == "easgd":
             loops = (worker, beside) if self.sync == "shadow" else (worker,)
             services = (embedding, DenseService())
-            return Topology(loops, services=services, thresholded=thresholded)
+            return Topology(loops, services=services, thresholded=thresholded, residual=False)
         return Topology(
             loops=(worker, beside),
             services=(embedding,),
@@ -133,6 +144,7 @@ class ShadowSync(Strategy):
         if self.algorithm == "bmuf":
             common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
         await Compute(INTERPOLATE, common, 1.0 if last else self.alpha)
+        await Synced()
 
     async def stopping_worker(self) -> None:
         iteration = 0

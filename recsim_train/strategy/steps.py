@@ -6,7 +6,15 @@ from typing import Literal
 
 from recsim_train.strategy.base import DENSE, EMBEDDING
 from recsim_train.strategy.compression import Compression
-from recsim_train.strategy.effects import AllReduce, Compute, Exchange, Lookup, Pull, Update
+from recsim_train.strategy.effects import (
+    AllReduce,
+    Compute,
+    Exchange,
+    Lookup,
+    Pull,
+    Synced,
+    Update,
+)
 from recsim_train.strategy.net import Net, through
 from recsim_train.strategy.operations import (
     DEDUPLICATE,
@@ -39,14 +47,16 @@ async def elastic_exchange(
 
     Only differences have small entries to leave out. With a sparse ``compression`` the loop
     therefore fetches the central copy, and both sides move by those entries of the difference that
-    are sent; ``number`` counts this loop's exchanges.
+    are sent; the others stay apart and are in the next difference. ``number`` counts this loop's
+    exchanges.
     """
     if compression is not None and compression.sparse:
         difference = await Compute(TOWARDS, await Pull(DENSE), alpha)
-        await Compute(SUBTRACT, await compression.add(DENSE, difference, number))
-        return
-    replica = await Compute(SNAPSHOT)
-    await Compute(SUBTRACT, await Exchange(DENSE, replica, alpha, central))
+        moved = await compression.add(DENSE, difference, number)
+    else:
+        moved = await Exchange(DENSE, await Compute(SNAPSHOT), alpha, central)
+    await Compute(SUBTRACT, moved)
+    await Synced()
 
 
 async def learn_cut(net: Net, batch: Batch, group: str) -> None:

@@ -62,6 +62,16 @@ class Iteration:
     """Mean training loss of the batch; None in the simulator."""
 
 
+class Sync(NamedTuple):
+    """A loop has synchronised its trainer's dense parameters with others' (`Synced`)."""
+
+    loop: str
+    """Full name, "trainer[0].worker[1]"."""
+    iteration: int
+    """Of a background loop: the round."""
+    end: float
+
+
 @dataclass(slots=True)
 class Recorder:
     """Collects one thread's spans (one recorder per thread: no locks)."""
@@ -72,6 +82,8 @@ class Recorder:
     spans: list[Span] = field(default_factory=list)
     totals: dict[TotalKey, Total] = field(default_factory=dict)
     iterations: list[Iteration] = field(default_factory=list)
+    syncs: list[Sync] = field(default_factory=list)
+    """Few, and never dropped."""
     dropped_spans: int = 0
     background: bool = False
     """Of a background loop: every round is counted, and ``iterations`` are its rounds."""
@@ -145,6 +157,8 @@ class Outcome:
     normalized_entropy: float | None = None
     rounds: list[Iteration] = field(default_factory=list)
     """Every round that a background loop ended. Totals of such a loop cover all of them."""
+    syncs: list[Sync] = field(default_factory=list)
+    """Every synchronisation of a trainer with others, warm-up included."""
     facts: dict[str, object] = field(default_factory=dict)
     """Further JSON figures of that world (malformed rows, epochs, stop reason, memory ...)."""
 

@@ -43,6 +43,27 @@ def sparsify(s: Scope) -> Work:
     }
 
 
+def threshold_difference(s: Scope) -> Work:
+    """As `threshold`, without the sum with a residual."""
+    return {
+        "stream_byte": 2 * shape.value_bytes(s.model) * s.elements,
+        "index_element": _SELECT * s.elements,
+        "call": 4 * s.tables + 3,
+        "interpreter": 4 * s.tables + 2,
+    }
+
+
+def sparsify_difference(s: Scope) -> Work:
+    """As `sparsify`, but nothing is added before and nothing set to zero afterwards."""
+    value = shape.value_bytes(s.model)
+    return {
+        "stream_byte": (3 * value + 5) * s.elements + 2 * (value + INDEX_BYTES) * s.kept,
+        "index_element": s.kept,
+        "call": 5 * s.tables + 17,
+        "interpreter": 5 * s.tables + 11,
+    }
+
+
 def densify(s: Scope) -> Work:
     """``shards`` members' vectors, ``kept`` entries in all, into one of ``elements``."""
     value = shape.value_bytes(s.model)
@@ -101,6 +122,8 @@ def pick(s: Scope) -> Work:
 COMPRESSION = {
     "threshold": threshold,
     "sparsify": sparsify,
+    "threshold_difference": threshold_difference,
+    "sparsify_difference": sparsify_difference,
     "densify": densify,
     "mask": mask,
     "unmask": unmask,

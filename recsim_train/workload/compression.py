@@ -11,15 +11,20 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal
 
 from recsim_train.config.experiment import Model
 from recsim_train.workload import shape
 
 SMALL = 256
 """Tensors with fewer elements travel whole: their indices would cost more than they save."""
+STALE_FACTOR = 2.0
+"""Stated before any comparison: with thresholds that are not always fresh, a payload may be up to
+so many times as large, or as small, as the k entries that are assumed."""
 INDEX_BYTES = 4
 """A place in the flat dense vector travels as int32."""
-_WIDEST_SHORT = 1 << 16
+MaskOver = Literal["table", "sample"]
+"""Which values of an example compete for their places: each table's by themselves, or all."""
 
 
 def kept(count: int, share: float) -> int:
@@ -32,7 +37,36 @@ def kept(count: int, share: float) -> int:
 
 def position_bytes(width: int) -> int:
     """Bytes of a place in a row of ``width`` values."""
-    return 2 if width <= _WIDEST_SHORT else 4
+    return 1 if width <= 1 << 8 else 2 if width <= 1 << 16 else 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What a mask makes of one example's pooled values at a shard: of each of ``lines`` lines of
+    ``width`` values the ``kept`` largest travel."""
+
+    lines: int
+    width: int
+    kept: int
+
+    @classmethod
+    def of(cls, slices: int, row_width: int, share: float, over: MaskOver) -> Mask:
+        """Of a shard with so many tables or parts of tables."""
+        lines, width = (slices, row_width) if over == "table" else (1, slices * row_width)
+        return cls(lines, width, kept(width, share))
+
+    @property
+    def values(self) -> int:
+        return self.lines * self.width
+
+    @property
+    def all_kept(self) -> int:
+        """Values that travel."""
+        return self.lines * self.kept
+
+    def bytes(self, value_bytes: int) -> int:
+        """Of these, with their places."""
+        return self.all_kept * (value_bytes + position_bytes(self.width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +124,22 @@ class Tally:
         self.sent_bytes += sent_bytes
 
     def document(self) -> dict[str, float]:
-        """As JSON, with the two ratios: in values, and on the wire."""
+        """As JSON, with the share that was kept and the two ratios: in values, on the wire."""
         return {
             "values": self.values,
             "kept": self.kept,
             "dense_bytes": self.dense_bytes,
             "sent_bytes": self.sent_bytes,
+            "density": self.kept / self.values if self.values else 1.0,
             "value_compression": self.values / self.kept if self.kept else 1.0,
             "wire_compression": self.dense_bytes / self.sent_bytes if self.sent_bytes else 1.0,
         }
 
 
 Tallies = dict[str, Tally]
-"""By what was compressed: "gradients", "activations", "activation_gradients"."""
-GRADIENTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "gradients", "activations", "activation_gradients"
+"""By what was compressed: one of the four names below."""
+GRADIENTS, DIFFERENCES = "gradients", "differences"
+ACTIVATIONS, ACTIVATION_GRADIENTS = "activations", "activation_gradients"
 
 
 def documents(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, dict[str, float]]:

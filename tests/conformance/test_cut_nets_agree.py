@@ -70,6 +70,12 @@ CASES = {
         {"tags": TAGS, "compression": {"kind": "dct", "mode": "mp", "mp_density": 0.4}},
         Roles(trainers=2, embedding_servers=1),
     ),
+    "hierarchical, pooled masked": (
+        "deepfm",
+        "hierarchical",
+        {"tags": "input=1", "compression": {"kind": "dct", "mode": "mp", "mp_density": 0.5}},
+        Roles(trainers=2, embedding_servers=1),
+    ),
     "hierarchical, fr-easgd": (
         "dlrm",
         "hierarchical",

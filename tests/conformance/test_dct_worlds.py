@@ -114,12 +114,19 @@ FRESH = {"density": "25 %", "refresh": 1}
 CASES = [
     ("servers", "flat_ps", dct(mode="both", **FRESH)),
     ("servers", "flat_ps", dct(mode="mp", mp_density="20 %")),
-    ("servers", "allreduce", dct(mode="mp")),
+    ("servers", "flat_ps", dct(mode="mp", mp_density="20 %", mask="sample")),
+    ("servers", "allreduce", dct(mode="mp", mask="sample")),
     ("two dense servers", "flat_ps", dct(**FRESH)),
     ("no servers", "flat_ps", dct(mode="mp")),
     ("no servers", "allreduce", dct(mode="both", **FRESH)),
     ("one process", "flat_ps", dct(mode="both", **FRESH)),
     ("one process", "allreduce", dct(mode="both", **FRESH)),
+]
+ELASTIC = [
+    ("servers", "flat_ps", {"mode": "easgd", "every": 2}, dct(mode="both", **FRESH)),
+    ("two dense servers", "flat_ps", {"mode": "easgd"}, dct(**FRESH)),
+    ("one process", "flat_ps", {"mode": "easgd", "every": 3}, dct(**FRESH)),
+    ("servers", "shadowsync", {"sync": "foreground", "every": 2}, dct(**FRESH)),
 ]
 
 
@@ -142,6 +149,59 @@ def test_same_effects_and_same_bytes_where_thresholds_are_fresh(
     if roles == "servers":
         plain, _ = both(make_plan(ROLES[roles], kind), tmp_path / "plain")
         assert sum(payload(real).values()) < sum(payload(plain).values())
+
+
+@pytest.mark.parametrize(("roles", "kind", "options", "compression"), ELASTIC)
+def test_differences_of_states_agree_too(
+    roles: str,
+    kind: str,
+    options: dict[str, Any],
+    compression: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(ROLES[roles], kind, steps=12, compression=compression, **options)
+    real, predicted = both(plan, tmp_path)
+    assert sequences(predicted) == sequences(real)
+    marks = [{sync[:2] for sync in outcome.syncs} for outcome in (real, predicted)]
+    assert marks[0] == marks[1]
+    every = options.get("every", 1)
+    assert len(marks[0]) == len(plan.training) * (14 // every)
+    found, assumed = counted(real), counted(predicted)
+    wanted = COUNTED[compression.get("mode", "dp")] - {"gradients"} | {"differences"}
+    assert found.keys() == assumed.keys() == wanted
+    # Differences of replicas that have not learned anything at a place are zero: not sent. Rounded
+    # differences of weights may tie at the threshold: then both pass.
+    ours, theirs = found.pop("differences"), assumed.pop("differences")
+    assert ours["values"] == theirs["values"]
+    assert 0.9 * theirs["kept"] < ours["kept"] <= 1.001 * theirs["kept"]
+    assert found == assumed
+    push = ("trainer[0]", "worker[0]", "push")
+    ours_sent, theirs_sent = payload(real).pop(push, 0), payload(predicted).pop(push, 0)
+    assert 0.85 * theirs_sent <= ours_sent <= 1.001 * theirs_sent
+    without = [
+        {key: sent for key, sent in payload(outcome).items() if key[-1] != "push"}
+        for outcome in (real, predicted)
+    ]
+    assert without[0] == without[1]
+
+
+def test_a_shadows_rounds_agree_where_thresholds_are_fresh(tmp_path: Path) -> None:
+    """How many rounds there are is a matter of time; what each does and sends is not."""
+    plan = make_plan(ROLES["servers"], "shadowsync", compression=dct(**FRESH))
+    real, predicted = both(plan, tmp_path)
+    rounds = []
+    for outcome in (real, predicted):
+        (names,) = {
+            tuple(name for _, name, number in effects if number == 0)
+            for (_, loop), effects in sequences(outcome).items()
+            if loop == "shadow[0]"
+        }
+        rounds.append(names)
+        shadows = {sync.loop for sync in outcome.syncs}
+        assert shadows == {"trainer[0].shadow[0]", "trainer[1].shadow[0]"}
+    assert rounds[0] == rounds[1]
+    assert "sparsify_difference" in rounds[0]
+    assert set(counted(real)) == set(counted(predicted)) == {"differences"}
 
 
 @pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor
 
-from recsim_train.config.experiment import Model, Table, Training
+from recsim_train.config.experiment import Experiment, Model, StrategyChoice, Table, Training
 from recsim_train.executor import compress, kernels
 from recsim_train.executor.compress import PooledMask, RealSparse
 from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Worker
 from recsim_train.executor.model import DenseNet
+from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.stubs import EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.transport import Pending
 from recsim_train.executor.values import (
     RealBlock,
     RealDense,
@@ -19,6 +25,7 @@ from recsim_train.executor.values import (
     RealParts,
     RealRows,
 )
+from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.compression import SMALL, kept, layout
@@ -209,15 +216,20 @@ def masked_batch() -> tuple[Batch, RealIds, EmbeddingState]:
     return Batch(batch, ids, RealFeatures(dense, labels)), ids, state
 
 
+@pytest.mark.parametrize("over", ["table", "sample"])
 @pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
-def test_gradients_at_the_kept_places_are_those_of_the_masked_net(share: float) -> None:
+def test_gradients_at_the_kept_places_are_those_of_the_masked_net(
+    share: float, over: Literal["table", "sample"]
+) -> None:
     batch, ids, state = masked_batch()
     routed = kernels.route_ids(ids, state.slices, frozenset())
     local = state.local(routed.values, routed.counts)
     pooled = kernels.lookup_pooled(state, local, routed.starts(), batch.size)
-    rule = PooledMask(MODEL, len(state.slices), share)
+    rule = PooledMask(MODEL, len(state.slices), share, over)
     masked = rule.mask(pooled)
-    assert masked.values.shape == (batch.size, kept(3 * 8, share))
+    lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)
+    each = max(1, int(width * share))
+    assert masked.values.shape == (lines, each)
     worker = new_worker()
     found = kernels.forward_backward(worker, batch, RealRows(rule.unmask(masked), ids))
     assert isinstance(found.rows, RealRows)
@@ -226,10 +238,16 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(share: float) 
 
     # the same net, the mask written out, left to autograd
     leaf = pooled.clone().requires_grad_()
-    flat = leaf.transpose(0, 1).reshape(batch.size, -1)
-    keep = flat.detach().abs().argsort(dim=1, descending=True)[:, : kept(24, share)]
-    ones = torch.zeros_like(flat).scatter_(1, keep, 1.0)
-    vectors = (flat * ones).view(batch.size, 3, 8).transpose(0, 1)
+    ones = torch.zeros_like(pooled)
+    for example in range(batch.size):
+        chosen = [[(t, d) for t in range(3) for d in range(8)]]
+        if over == "table":
+            chosen = [[(t, d) for d in range(8)] for t in range(3)]
+        for places in chosen:
+            ordered = sorted(places, key=lambda at: -abs(float(pooled[at[0], example, at[1]])))
+            for t, d in ordered[:each]:
+                ones[t, example, d] = 1.0
+    vectors = leaf * ones
     net = DenseNet(MODEL, Replica(MODEL, TRAINING, seed=3).parameters)
     assert isinstance(batch.features, RealFeatures)
     logits = net.forward(batch.features.dense, vectors)
@@ -240,19 +258,56 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(share: float) 
     assert float(leaf.grad.norm()) > 0
     assert float((back - leaf.grad).norm() / leaf.grad.norm()) < 1e-12
     assert float((found.dense.tensor - net.gradient).norm() / net.gradient.norm()) < 1e-12
-    assert back.count_nonzero() <= batch.size * kept(24, share)
+    assert back.count_nonzero() <= lines * each
+    if over == "table":  # a table never starves
+        assert (rule.unmask(masked) != 0).any(2).all()
 
 
-@pytest.mark.parametrize("width", [24, 70_000])
-def test_masks_read_back_what_was_sent(width: int) -> None:
-    """Above 65,536 values in a row a place takes four bytes."""
+@pytest.mark.parametrize(
+    ("width", "place"), [(24, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)]
+)
+def test_masks_read_back_what_was_sent(width: int, place: int) -> None:
+    """A place takes a byte up to 256 values in a row, above 65,536 four."""
     block = torch.randn(3, width, dtype=torch.float64)
+    block[:, -1] = 99.0  # the last place must fit
     sent = compress.mask_rows(block, 0.01)
-    assert sent.tensor.numel() == 3 * kept(width, 0.01) * (8 + (2 if width == 24 else 4))
+    assert sent.tensor.numel() == 3 * kept(width, 0.01) * (8 + place)
     read = compress.unpack_mask(sent.tensor, 3, width, torch.float64)
     assert torch.equal(read.places, sent.places)
     assert torch.equal(read.values, sent.values)
     assert torch.equal(block.gather(1, read.places), read.values)
+
+
+@pytest.mark.parametrize("over", ["table", "sample"])
+def test_tallies_count_the_tensors_that_were_made(
+    over: Literal["table", "sample"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask that kept one entry more than the formula says would be seen."""
+    right = compress.mask_rows
+    choice = StrategyChoice(
+        kind="flat_ps",
+        options={"compression": {"kind": "dct", "mode": "mp", "mp_density": 0.25, "mask": over}},
+    )
+    spec = Experiment(name="x", model=MODEL, training=TRAINING, strategies=(choice,))
+    plan = build_plan(spec, choice)
+    assert plan.embedding is not None
+    (shard,) = plan.embedding.shards
+    end = EmbeddingEnd(shard, EmbeddingServer(plan, shard), None)
+    batch, ids, _ = masked_batch()
+    monkeypatch.setattr(
+        compress, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
+    )
+    stub = EmbeddingStub([end], frozenset(), 0, lambda: Pending(timedelta(0)))
+    rows, _ = stub.lookup(ids, 0)
+    stub.update(RealRows(rows.tensor, ids), 0)
+    lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)
+    sent = lines * (width // 4 + 1)
+    forward, back = stub.tallies["activations"], stub.tallies["activation_gradients"]
+    for tally in (forward, back):
+        assert (tally.values, tally.kept) == (lines * width, sent)
+        assert tally.dense_bytes == 8 * lines * width
+        assert tally.document()["density"] == pytest.approx(sent / (lines * width))
+    assert (forward.sent_bytes, back.sent_bytes) == (9 * sent, 8 * sent)
 
 
 def test_operations_on_blocks_of_activations() -> None:

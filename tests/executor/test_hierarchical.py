@@ -6,8 +6,15 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from recsim_train.config.experiment import Model
+from recsim_train.executor.kernels import Replica
+from recsim_train.executor.model import DenseNet
+from recsim_train.executor.tagged import TaggedPass
+from recsim_train.executor.values import RealFeatures, RealIds, RealParts, RealRows
+from recsim_train.placement.program import TaggedNet
+from recsim_train.strategy.values import Batch
 from recsim_train.workload.graph import graph_of
 from tests.executor.net_group import Case, run_group, whole_tables
 from tests.executor.plain import distance, plain_training
@@ -76,3 +83,42 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
     (left,) = run_group(2, [case], tmp_path / "run")
     _, _, flat = plain_training(case)
     assert distance(left[0].trained, flat) > 1e-9
+
+
+@pytest.mark.parametrize("over", ["table", "sample"])
+def test_pooled_embeddings_that_cross_a_cut_are_masked_by_table(over: str) -> None:
+    """Two hosts in this process; host 1 alone runs what reads the pooled embeddings."""
+    part = {"kind": "dct", "mode": "mp", "mp_density": 0.5, "mask": over}
+    options = (("hosts", 2), ("tags", "input=1, deep.0=1"), ("compression", part))
+    plan = Case("deepfm", "hierarchical", options, top=TOP).plan(2)
+    net = plan.net
+    assert isinstance(net, TaggedNet)
+    spec, draw = plan.experiment, torch.Generator().manual_seed(3)
+    batch, tables, dim = spec.training.batch_size, 4, 4
+    passes, rows = [], []
+    for host in range(2):
+        replica = Replica(spec.model, spec.training, 3, net.held(host), net.shared_numbers)
+        module = DenseNet(spec.model, replica.parameters, replica.names)
+        held = torch.randn(tables, batch, dim + 1, generator=draw, dtype=torch.float64)
+        held[0] *= 100  # one table with large values: by sample it takes all places
+        dense = torch.randn(batch, 13, generator=draw, dtype=torch.float64)
+        features = RealFeatures(dense, torch.ones(batch, dtype=torch.float64))
+        ids = RealIds(torch.empty(0, dtype=torch.int64), (0,), (), batch)
+        rows.append(held)
+        passes.append(
+            TaggedPass(module, net, host, Batch(batch, ids, features), RealRows(held, ids))
+        )
+    sent = [each.forward(0).tensors for each in passes]
+    for host, each in enumerate(passes):
+        each.receive(0, RealParts(tuple(parts[host] for parts in sent)))
+    pooled = torch.cat([held[:, :, :dim].transpose(0, 1) for held in rows])
+    arrived = passes[1].values["pooled", True].view(2 * batch, tables, dim)
+    kept = arrived != 0
+    assert torch.equal(arrived[kept], pooled[kept])
+    assert kept.sum((1, 2)).tolist() == [8] * 2 * batch
+    if over == "sample":
+        assert kept[:, 0].all()
+        return
+    assert (kept.sum(2) == 2).all()
+    smallest_kept = torch.where(kept, pooled.abs(), torch.inf).amin(2)
+    assert (torch.where(kept, 0.0, pooled.abs()).amax(2) <= smallest_kept).all()

@@ -151,13 +151,64 @@ def test_a_shorter_simulation_still_agrees_byte_for_byte(tmp_path: Path, factory
     assert c.document()["predicted_bytes"] == c.document()["measured_bytes"]
 
 
-def test_data_dependent_sizes_are_no_fault(tmp_path: Path, factory: Any) -> None:
+def lookups(
+    factory: Any, out: Path, *, steps: int, answer: int, counted: dict[str, Any] | None
+) -> Any:
+    """Bytes of lookups of which one answer is 8,192 predicted, in so many steps."""
     plan = factory.plan(options={"pooling": "worker"})
-    both(factory, tmp_path, plan, sent={"lookup": (2040, 8192)})
+    predicted = factory.outcome(plan, steps=steps)
+    if counted is not None:
+        predicted.facts["payload_spread"] = {"effects": {"lookup": 0.01}, **counted}
+    factory.write(out, plan, "simulated", found=predicted)
+    found = factory.outcome(plan, world="real", sent={"lookup": (2048, answer)})
+    factory.write(out, plan, "real", found=found)
+    (c,) = compare(load_runs([out])).comparisons
+    return next(b for b in c.payload if b.effect == "lookup")
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer", "counted", "fault"),
+    [
+        # the very same batches must send the same bytes
+        (60, 8193, {"steps": 60, "exact": True}, True),
+        # of a third of them the mean may be off by 3.29 * 1 % * sqrt(1/20 - 1/60) = 0.60 %
+        (20, 8192 + 60, {"steps": 20, "exact": True}, False),
+        (20, 8192 + 63, {"steps": 20, "exact": True}, True),
+        (20, 8192 - 63, {"steps": 20, "exact": True}, True),
+        # other batches: 3.29 * 1 % * sqrt(1/20 + 1/60) = 0.85 %
+        (20, 8192 + 63, {"steps": 20, "exact": False}, False),
+        (20, 8192 + 89, {"steps": 20, "exact": False}, True),
+        # sizes from shapes: 5 %
+        (60, 8192 + 500, {"steps": None, "exact": False}, False),
+        (60, 8192 + 520, {"steps": None, "exact": False}, True),
+        # a prediction that does not say how its sizes vary explains no difference
+        (60, 8193, None, True),
+    ],
+)
+def test_the_data_explain_only_what_sampling_makes(
+    steps: int, answer: int, counted: dict[str, Any], fault: bool, tmp_path: Path, factory: Any
+) -> None:
+    lookup = lookups(factory, tmp_path, steps=steps, answer=answer, counted=counted)
+    assert (lookup.agree, lookup.fault) == (False, fault)
+    assert lookup.excuse == ("" if fault else "depends on the data")
+    assert lookup.difference == pytest.approx((2048 + 8192) / (2048 + answer) - 1)
+    assert lookup.beyond.startswith("; the data explain up to") == fault
+
+
+@pytest.mark.parametrize(("sent", "fault"), [(16_000 * 2, False), (16_000 * 2 + 400, True)])
+def test_a_stale_threshold_explains_a_factor_of_two(
+    sent: int, fault: bool, tmp_path: Path, factory: Any
+) -> None:
+    plan = factory.plan(options={"compression": {"kind": "dct"}})
+    both(factory, tmp_path, plan, sent={"push": (sent // 4, 0)})
     (c,) = compare(load_runs([tmp_path])).comparisons
-    lookup = next(b for b in c.payload if b.effect == "lookup")
-    assert (lookup.agree, lookup.excuse, lookup.fault) == (False, "depends on the data", False)
-    assert lookup.difference == pytest.approx(10240 / 10232 - 1)
+    push = next(b for b in c.payload if b.effect == "push")
+    assert (push.predicted, push.measured, push.fault) == (16_000, sent, fault)
+    assert push.allowance == "up to 2 times as much or as little"
+    said = "; the data explain up to 2 times as much or as little" in markdown(
+        compare(load_runs([tmp_path])), ()
+    )
+    assert said == fault
 
 
 def test_an_unfinished_run_may_lack_a_processs_bytes(tmp_path: Path, factory: Any) -> None:
@@ -295,7 +346,7 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     (only,) = compare(load_runs([tmp_path])).comparisons
     assert only.compression == [
         "Compression of dense gradients, warm-up included: 50× in values, 25× on the wire "
-        "(the prediction assumed 100× and 50×)"
+        "(the prediction assumed 100× and 50×); 2.00 % of the values travelled"
     ]
     assert only.document()["measured_compression"]["gradients"]["wire_compression"] == 25
     assert any("compression dct is a reconstruction" in w for w in only.warnings)

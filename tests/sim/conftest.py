@@ -51,6 +51,8 @@ class FakeCounts:
     """Ids by arithmetic: every id distinct, split evenly over the shards."""
 
     source = "a test's fixed counts"
+    steps = None
+    exact = False
 
     def __init__(self, plan: Plan) -> None:
         self._shards = plan.embedding.shards if plan.embedding else ()

@@ -16,6 +16,7 @@ from recsim_train.sim.memory import memory_of
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
 from recsim_train.workload.operations import Scope, cost, seconds
+from recsim_train.workload.shape import dense_parameters
 
 PROFILE = Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml"
 WIDE = {"bottom_mlp": (256, 8), "top_mlp": (256, 1)}
@@ -99,3 +100,27 @@ def test_loops_hold_a_residual(plans: Callable[..., Plan]) -> None:
         + 4 * layout(plain.experiment.model).small_elements
     )
     assert found[1] - found[0] == 3 * 2 * weights
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("flat_ps", {"mode": "easgd"}), ("shadowsync", {"sync": "foreground"})],
+)
+def test_differences_need_no_residual(
+    kind: str, options: dict[str, Any], plans: Callable[..., Plan]
+) -> None:
+    training, part = {"threads": 3}, {"compression": {"kind": "dct"}}
+    plain = plans(kind, options, model=WIDE, training=training)
+    dct = plans(kind, options | part, model=WIDE, training=training)
+    found = [memory_of(p, p.instances[0]).parts["dense"] for p in (plain, dct)]
+    assert found[1] - found[0] == 3 * 4 * dense_parameters(plain.experiment.model)
+
+
+def test_without_a_residual_less_is_streamed() -> None:
+    model = Model(embedding_dim=8, bottom_mlp=(64, 8), top_mlp=(64, 1), tables=(Table(rows=9),))
+    scope = Scope(model=model, training=Training(), elements=10_000, kept=100, tables=4)
+    for name, vectors in (("threshold", 3), ("sparsify", 3)):
+        with_one, without = cost(name, scope), cost(f"{name}_difference", scope)
+        saved = with_one["stream_byte"] - without["stream_byte"]
+        assert saved >= vectors * 4 * 10_000
+        assert without["call"] < with_one["call"]

@@ -68,7 +68,7 @@ def test_downpour_k_steps_locally_and_exchanges_each_kth_iteration() -> None:
 
 def test_foreground_easgd_exchanges_each_kth_iteration() -> None:
     local = [*LEARN, "apply"]
-    elastic = ["snapshot", "Exchange", "subtract"]
+    elastic = ["snapshot", "Exchange", "subtract", "Synced"]
     assert drive(worker(FlatPS(mode="easgd", every=2)), 3) == [*local, *local, *elastic, *local]
 
 

@@ -71,9 +71,9 @@ def test_a_worker_of_shadow_mode_does_not_synchronise(algorithm: Any) -> None:
 
 
 ROUNDS = {
-    "easgd": ["Agree", "snapshot", "Exchange", "subtract"],
-    "ma": ["Agree", "snapshot", "AllReduce", "interpolate"],
-    "bmuf": ["Agree", "snapshot", "AllReduce", "block_step", "interpolate"],
+    "easgd": ["Agree", "snapshot", "Exchange", "subtract", "Synced"],
+    "ma": ["Agree", "snapshot", "AllReduce", "interpolate", "Synced"],
+    "bmuf": ["Agree", "snapshot", "AllReduce", "block_step", "interpolate", "Synced"],
 }
 
 
