@@ -10,6 +10,7 @@ from recsim_train.strategy.base import (
     DenseService,
     EmbeddingService,
     Group,
+    JobSize,
     Loop,
     Strategy,
     Topology,
@@ -38,6 +39,9 @@ from recsim_train.strategy.steps import learn_cut
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
 """One replica's workers; hosts with one part of it, of all replicas; one replica's last loops."""
+MOST_HOSTS = 8
+"""Of a group whose size is not chosen. All hosts of a group wait for each other at every cut, G
+batches make one step, and the owner of an operator receives what G hosts send."""
 
 
 @dataclass
@@ -56,25 +60,42 @@ class Hierarchical(Strategy):
     source: ClassVar[str] = "doi 10.1145/3447548.3467084 (inner workings: a reconstruction)"
     lock_step: ClassVar[bool] = True
 
-    hosts: int = option(2, help="hosts of one group (G)", minimum=1)
+    hosts: int = option(
+        0,
+        help=f"hosts of one group (G); 0: the largest divisor of the trainers up to {MOST_HOSTS}; "
+        "with a chosen outer all trainers where it is none, else one that leaves two groups",
+        minimum=0,
+    )
     tags: str = option("", help='pinned tags, such as "top.0=1, bottom.0=dp"; others by cost')
     precision: Literal["full", "float16", "bfloat16"] = option(
         "full", help="type of activations and their gradients at cuts"
     )
     flops: float = option(
-        1e10, help="assumed flops per second of a host, for choosing tags", minimum=1.0
+        8e10, help="assumed flops per second of a host's one worker, for choosing tags", minimum=1.0
     )
     bandwidth: float = option(
         3.125e9, help="assumed bytes per second of a host's link, for choosing tags", minimum=1.0
     )
+    latency: float = option(
+        1e-4,
+        help="assumed seconds of a collective's step beside its bytes, for choosing tags",
+        minimum=0.0,
+    )
 
-    outer: Literal["none", "easgd", "ma", "bmuf"] = option(
-        "none", help="how groups are synchronised with each other; none: there is one group only"
+    outer: Literal["auto", "none", "easgd", "ma", "bmuf"] = option(
+        "auto",
+        help="how groups are synchronised with each other; auto: none for one group, else easgd, "
+        "or ma where there is no dense server",
     )
     sync: Literal["shadow", "foreground"] = option(
         "shadow", help="outer synchronisation in a background thread, or every k iterations"
     )
-    every: int = option(5, help="foreground: iterations between two outer syncs (k)", minimum=1)
+    every: int = option(
+        5,
+        help="foreground: iterations between two outer syncs (k); for choosing tags the same is "
+        "assumed of a shadow",
+        minimum=1,
+    )
     alpha: float = option(
         0.5, help="share of the way towards the synchronised weights", minimum=0.0, maximum=1.0
     )
@@ -88,7 +109,23 @@ class Hierarchical(Strategy):
 
     def __post_init__(self) -> None:
         self.ended = False
-        self.beside = self.outer != "none" and self.sync == "shadow"
+        self.synchronises = self.outer not in ("auto", "none")
+        self.beside = self.synchronises and self.sync == "shadow"
+
+    def follow(self, job: JobSize) -> dict[str, object]:
+        found: dict[str, object] = {}
+        hosts = self.hosts
+        if not hosts and self.outer == "none":
+            found["hosts"] = hosts = job.trainers
+        elif not hosts:
+            most = min(MOST_HOSTS, job.trainers)
+            if self.outer != "auto" and job.trainers > 1:
+                most = min(most, job.trainers // 2)  # it was chosen for several groups
+            found["hosts"] = hosts = max(n for n in range(1, most + 1) if job.trainers % n == 0)
+        if self.outer == "auto":
+            several = "easgd" if job.dense_servers else "ma"
+            found["outer"] = "none" if hosts == job.trainers else several
+        return found
 
     def topology(self, threads: int) -> Topology:
         loops, last = [Loop("worker", self.worker)], "worker"
@@ -96,7 +133,7 @@ class Hierarchical(Strategy):
             loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
         keep = self.compression.keep
         embedding = EmbeddingService(
-            apply="together" if self.outer == "none" else "on_arrival", keep=keep
+            apply="on_arrival" if self.synchronises else "together", keep=keep
         )
         return Topology(
             loops=tuple(loops),
@@ -112,9 +149,12 @@ class Hierarchical(Strategy):
                 pins=self.tags,
                 precision=self.precision,
                 keep=keep,
-                outer=self.outer != "none",
+                outer=self.synchronises,
+                central=self.outer == "easgd",
+                every=self.every,
                 flops=self.flops,
                 bandwidth=self.bandwidth,
+                latency=self.latency,
             ),
         )
 
@@ -133,11 +173,11 @@ class Hierarchical(Strategy):
         async for batch in batches():
             await learn_cut(self.place.net, batch, HOSTS)
             iteration += 1
-            if self.outer != "none" and not self.beside and iteration % self.every == 0:
+            if self.synchronises and not self.beside and iteration % self.every == 0:
                 await self.synchronise(last=False)
         self.ended = True
         if not self.beside:
-            if self.outer != "none":
+            if self.synchronises:
                 await self.synchronise(last=True)
             await self.assemble()
 
