@@ -11,6 +11,7 @@ from recsim_train.strategy.base import (
     EmbeddingService,
     Group,
     JobSize,
+    LocalQueue,
     Loop,
     Strategy,
     Topology,
@@ -23,6 +24,8 @@ from recsim_train.strategy.effects import (
     Compute,
     Exchange,
     Pull,
+    Put,
+    Take,
     batches,
 )
 from recsim_train.strategy.net import NetRequest
@@ -38,7 +41,9 @@ from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
-"""One replica's workers; hosts with one part of it, of all replicas; one replica's last loops."""
+"""One replica's workers; hosts with one part of it, of all replicas; one replica's workers as they
+put the whole net together at the end."""
+SYNCHRONISED = "synchronised"
 MOST_HOSTS = 8
 """Of a group whose size is not chosen. All hosts of a group wait for each other at every cut, G
 batches make one step, and the owner of an operator receives what G hosts send."""
@@ -141,8 +146,9 @@ class Hierarchical(Strategy):
             groups=(
                 Group(HOSTS, loop="worker", size=self.hosts),
                 Group(OWNERS, loop=last, size=self.hosts, across=True),
-                Group(GROUP, loop=last, size=self.hosts),
+                Group(GROUP, loop="worker", size=self.hosts),
             ),
+            queues=(LocalQueue(SYNCHRONISED, 1),) if self.beside else (),
             net=NetRequest(
                 "tags",
                 hosts=self.hosts,
@@ -176,17 +182,19 @@ class Hierarchical(Strategy):
             if self.synchronises and not self.beside and iteration % self.every == 0:
                 await self.synchronise(last=False)
         self.ended = True
-        if not self.beside:
-            if self.synchronises:
-                await self.synchronise(last=True)
-            await self.assemble()
+        if self.beside:
+            await Take(SYNCHRONISED)
+        elif self.synchronises:
+            await self.synchronise(last=True)
+        if self.outer != "easgd":  # whose central copy is whole
+            self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def shadow(self) -> None:
         last = False
         while not last:
             last = await Agree(self.ended, None if self.outer == "easgd" else OWNERS)
             await self.synchronise(last)
-        await self.assemble()
+        await Put(SYNCHRONISED, True)
 
     async def synchronise(self, last: bool) -> None:
         """One round with the hosts of other groups that answer for the same part of the net."""
@@ -199,10 +207,6 @@ class Hierarchical(Strategy):
             common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
         share = 1.0 if last else self.alpha
         await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
-
-    async def assemble(self) -> None:
-        """The whole net from what each host of the group answers for."""
-        self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def finish(self) -> None:
         central = self.outer == "easgd"
