@@ -65,6 +65,14 @@ def shadow(algorithm: str, sync: str) -> Case:
     )
 
 
+def hierarchical(outer: str, sync: str) -> Case:
+    """Two groups of two hosts with half the batch each, so that examples of a step stay the same;
+    the widest layer at one host."""
+    options = f"{{kind: hierarchical, hosts: 2, outer: {outer}, sync: {sync}, tags: top.0=0}}"
+    sets = (f"strategy={options}", "roles.trainers=4", "training.batch_size=64")
+    return Case(f"hierarchical, 2 groups of 2, cut, {outer} {sync}", sets)
+
+
 def curve(mode: str, key: str, share: float) -> Case:
     options = f"{{kind: allreduce, compression: {{kind: dct, mode: {mode}, {key}: {share:g} %}}}}"
     name = f"allreduce, DCT {mode} at {share:g} %"
@@ -91,9 +99,15 @@ CASES = (
     ),
     strategy("allreduce", "allreduce"),
     strategy("des", "des"),
-    strategy("hierarchical, 2 hosts", "{kind: hierarchical, hosts: 2}"),
-    # the default share of 10 % holds fewer rows than two steps of this small model need
-    strategy("scalefreectr", "{kind: scalefreectr, cache_share: 0.5}"),
+    strategy("hierarchical, 2 hosts, not cut", "{kind: hierarchical, hosts: 2}"),
+    strategy(
+        "hierarchical, 2 hosts, cut by hand",
+        "{kind: hierarchical, hosts: 2, tags: 'bottom.1=1, top.0=0'}",
+    ),
+    hierarchical("easgd", "shadow"),
+    hierarchical("ma", "foreground"),
+    hierarchical("bmuf", "foreground"),
+    strategy("scalefreectr", "scalefreectr"),
     strategy("flat_ps, Downpour", "flat_ps"),
     strategy("flat_ps, EASGD every 5", "{kind: flat_ps, mode: easgd, every: 5}"),
     *(shadow(a, s) for s in ("shadow", "foreground") for a in ("easgd", "ma", "bmuf")),
