@@ -72,6 +72,14 @@ def shadow(algorithm: str, sync: str) -> tuple[str, str]:
     return f"shadowsync, {title}", f"kind: shadowsync, algorithm: {algorithm}, sync: {sync}"
 
 
+def groups(outer: str, sync: str) -> Case:
+    """Two groups of two hosts with half the batch each, so that examples of a step stay the same;
+    the widest layer at one host."""
+    options = f"kind: hierarchical, hosts: 2, outer: {outer}, sync: {sync}, tags: top.0=0"
+    sets = (f"strategy={{{options}}}", "roles.trainers=4", "training.batch_size=64")
+    return Case(f"hierarchical, 2 groups of 2, cut, {outer} {sync}", sets)
+
+
 def curve(title: str, options: str, share: float) -> Case:
     return strategy(
         f"allreduce, DCT {title} at {share:g} %",
@@ -97,7 +105,10 @@ def paired(name: str, change: tuple[str, ...]) -> tuple[Case, ...]:
 
 
 ALL_REDUCE = ("allreduce", "kind: allreduce")
-HIERARCHICAL = ("hierarchical, 2 hosts", "kind: hierarchical, hosts: 2")
+HIERARCHICAL = (
+    "hierarchical, 2 hosts, cut by hand",
+    "kind: hierarchical, hosts: 2, tags: 'bottom.1=1, top.0=0'",
+)
 DOWNPOUR = ("flat_ps, Downpour", "kind: flat_ps")
 EASGD = ("flat_ps, EASGD every 5", "kind: flat_ps, mode: easgd, every: 5")
 SHADOWS = tuple(
@@ -115,9 +126,12 @@ CASES = (
     ),
     strategy(*ALL_REDUCE),
     strategy("des", "kind: des"),
+    strategy("hierarchical, 2 hosts, not cut", "kind: hierarchical, hosts: 2"),
     strategy(*HIERARCHICAL),
-    # the default share of 10 % holds fewer rows than two steps of this small model need
-    strategy("scalefreectr", "kind: scalefreectr, cache_share: 0.5"),
+    groups("easgd", "shadow"),
+    groups("ma", "foreground"),
+    groups("bmuf", "foreground"),
+    strategy("scalefreectr", "kind: scalefreectr"),
     strategy(*DOWNPOUR),
     strategy(*EASGD),
     *(strategy(*each) for each in SHADOWS),

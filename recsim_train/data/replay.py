@@ -15,6 +15,7 @@ from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.counts import feeding_data
 from recsim_train.data.mixcache import (
+    CacheTooSmall,
     Numbers,
     SlotMap,
     cache_figures,
@@ -39,7 +40,6 @@ _EXAMPLES_AT_ONCE = 32_768
 _MARKED_ROWS = 1 << 28
 """Up to so many rows a mark for each of them is cheaper than sorting."""
 _CHECKED_STEPS = 2
-_CHECKED_IDS = 2_000_000
 
 
 class Turnover(NamedTuple):
@@ -130,6 +130,15 @@ class Replay:
             if len(self._known) == self._limit:
                 self._stream.close()
         return self._known[index]
+
+    def check(self) -> None:
+        """Replay the first two steps, which the prediction asks for anyway. Raises UserError where
+        they do not fit into a trainer's cache."""
+        try:
+            self.step(min(_CHECKED_STEPS, self._limit) - 1)
+        except CacheTooSmall as error:
+            self.close()
+            raise UserError(str(error)) from None
 
     def close(self) -> None:
         """Close files."""
@@ -264,20 +273,12 @@ def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
     return np.concatenate([ids + base for ids, base in zip(tables, bases[:-1], strict=True)])
 
 
-def check_cache(plan: Plan, simulated: int | None = None) -> None:
-    """Raise UserError where the first two steps already do not fit into a trainer's cache.
-
-    ``simulated``: look at the first so many trainers only; None: at all. Steps so large that this
-    takes long are not looked at: the run itself will find out.
-    """
+def check_cache(plan: Plan) -> None:
+    """Raise UserError where the first two steps already do not fit into a trainer's cache."""
     training, cache = plan.experiment.training, plan.topology.cache
     if cache is None or not cache.keep:
         return
-    model = plan.experiment.model
-    ids = sum(plan.examples * mean_ids(model, table) for table in range(len(model.tables)))
-    if simulated is not None and ids * plan.streams > _CHECKED_IDS:
-        return
-    replay = Replay(plan, roomy=True, simulated=simulated)
+    replay = Replay(plan, roomy=True)
     steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
     for trainer, found in enumerate(replay.step(steps - 1).trainers):
         slots, needed = slots_of(plan, trainer), sum(found.kept)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.placement.binpack import cut_tables, row_cuts
+from recsim_train.placement.describe_net import caution
 from recsim_train.placement.plan import (
     DensePlan,
     DenseShard,
@@ -18,11 +19,12 @@ from recsim_train.placement.plan import (
     LoopId,
     Plan,
     Role,
+    job_size,
 )
-from recsim_train.placement.program import NetProgram
+from recsim_train.placement.program import NetProgram, TaggedNet
 from recsim_train.placement.substitution import substitute
-from recsim_train.placement.tags import tag, transform
-from recsim_train.strategy.base import DenseService, EmbeddingService, Topology
+from recsim_train.placement.tags import tagged
+from recsim_train.strategy.base import DenseService, EmbeddingService, Place, Topology
 from recsim_train.strategy.registry import create
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
@@ -32,10 +34,12 @@ Services = Mapping[str, EmbeddingService | DenseService]
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings can not work together."""
-    strategy = create(choice)
+    job = job_size(experiment)
+    followed = create(choice).follow(job)
+    strategy = create(choice, Place(trainers=job.trainers, job=job))
     if problems := strategy.problems():
         raise UserError("\n".join(f"{choice.kind}: {problem}" for problem in problems))
-    notes = []
+    notes: list[str] = []
     threads = experiment.training.threads
     if strategy.lock_step and threads > 1:
         notes.append(
@@ -48,6 +52,10 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     for role, count in _unused(experiment, services):
         notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
     embedding = _embedding(experiment, topology, instances)
+    groups = _groups(experiment, topology)
+    net = _net(experiment, topology, embedding)
+    if isinstance(net, TaggedNet) and (uncut := caution(net)):
+        notes.append(f"{choice.kind} {uncut}")
     plan = Plan(
         experiment=experiment,
         strategy=choice,
@@ -56,9 +64,10 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
         threads=threads,
         embedding=embedding,
         dense=_dense(experiment, topology, instances),
-        groups=_groups(experiment, topology),
-        net=_net(experiment, topology, embedding),
+        groups=groups,
+        net=net,
         notes=tuple(notes),
+        followed=followed,
     )
     check(plan)
     return plan
@@ -71,7 +80,7 @@ def _net(
     if request is None:
         return None
     hosts = request.hosts or experiment.roles.trainers
-    request = replace(request, hosts=hosts)
+    request = replace(request, hosts=hosts, groups=max(1, experiment.roles.trainers // hosts))
     if request.kind == "tags":
         if not request.outer and hosts != experiment.roles.trainers:
             raise UserError(
@@ -81,8 +90,7 @@ def _net(
             )
         graph = graph_of(experiment.model)
         size = value_bytes(experiment.model)
-        tags = tag(graph, request, experiment.training.batch_size, size)
-        return transform(graph, request, tags)
+        return tagged(graph, request, experiment.training.batch_size, size)
     assert embedding is not None
     fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
     return substitute(experiment, request, hosts, fields)

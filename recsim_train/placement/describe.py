@@ -41,7 +41,8 @@ def plan_document(plan: Plan) -> dict[str, object]:
     ]
     return {
         "strategy": plan.strategy.kind,
-        "options": dict(plan.strategy.options),
+        "options": plan.options,
+        "followed": sorted(plan.followed),
         "processes": [i.name for i in plan.instances],
         "loops": [
             {"loop": loop.name, "reader": reader.name if reader else None}
@@ -78,7 +79,10 @@ def describe(plan: Plan) -> str:
     model = spec.model
     total = sum(t.rows for t in model.tables) * shape.row_bytes(model)
     weights = shape.dense_parameters(model) * shape.value_bytes(model)
-    options = ", ".join(f"{k}={v}" for k, v in flat(plan.strategy.options).items())
+    options = ", ".join(
+        f"{k}={v}" + (" by the job's size" if k in plan.followed else "")
+        for k, v in flat(plan.options).items()
+    )
     lines = [
         f"{spec.name}: {plan.strategy.kind}" + (f" ({options})" if options else ""),
         f"  model {model.name}: {len(model.tables)} tables, {total / 2**20:,.1f} MiB of rows, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from recsim_train.placement.program import (
     ALL,
     DATA_PARALLEL,
@@ -9,8 +11,60 @@ from recsim_train.placement.program import (
     Message,
     NetProgram,
     SubstitutedNet,
+    TagCost,
     TaggedNet,
 )
+
+
+def summary(net: TaggedNet) -> str:
+    """How much of the net is cut: "3 of 9 operators are model-parallel, cut at 4 edges"."""
+    count, edges = len(net.model_parallel), net.cut_edges
+    verb = "is" if count == 1 else "are"
+    return (
+        f"{count} of {len(net.graph.operators)} operators {verb} model-parallel, "
+        f"cut at {edges} edge{'' if edges == 1 else 's'}"
+    )
+
+
+def why(net: TaggedNet) -> str:
+    """The two costs that the tagger compared, in modelled milliseconds."""
+    choice = net.choice
+    if choice is None or net.hosts == 1:
+        return "a group of one host has nothing to cut"
+    pins = f" ({choice.pinned} pinned)" if choice.pinned else ""
+    shared = f"all data-parallel: {_parts(choice.data_parallel)}"
+    if net.model_parallel:
+        assert choice.cut is not None
+        return f"modelled time of an iteration as tagged{pins}: {_parts(choice.cut)}; {shared}"
+    if choice.cut is None:
+        return f"every operator is pinned; modelled time of an iteration {shared}"
+    return (
+        f"modelled time of an iteration {shared}; with the cheapest cut that was tried{pins}: "
+        f"{_parts(choice.cut)}"
+    )
+
+
+def _parts(cost: TagCost) -> str:
+    parts = {
+        "arithmetic": cost.arithmetic,
+        "cuts": cost.cuts,
+        "sum of gradients": cost.gradients,
+        "outer sync": cost.outer,
+    }
+    said = ", ".join(f"{name} {seconds * 1e3:.3g}" for name, seconds in parts.items())
+    return f"{cost.total * 1e3:.3g} ms ({said})"
+
+
+def caution(net: TaggedNet) -> str:
+    """What a reader must know of a net without a cut; empty: it is cut."""
+    if net.model_parallel:
+        return ""
+    because = (
+        "a group is one host"
+        if net.hosts == 1
+        else f"no operator of a group of {net.hosts} hosts is model-parallel"
+    )
+    return f"is data parallelism only: {because}, so nothing is cut"
 
 
 def net_document(net: NetProgram, batch: int, value_bytes: int) -> dict[str, object]:
@@ -53,6 +107,17 @@ def net_document(net: NetProgram, batch: int, value_bytes: int) -> dict[str, obj
             ]
             for cut in net.messages
         ],
+        "model_parallel": list(net.model_parallel),
+        "cut_edges": net.cut_edges,
+        "summary": summary(net),
+        "why": why(net),
+        "caution": caution(net),
+        "modelled_seconds": None
+        if net.choice is None
+        else {
+            "data_parallel": asdict(net.choice.data_parallel),
+            "cut": None if net.choice.cut is None else asdict(net.choice.cut),
+        },
         "shared_parameters": net.shared_numbers,
         "parameters_of_hosts": [net.elements(host) for host in range(net.hosts)],
     }
@@ -78,7 +143,11 @@ def net_lines(net: NetProgram, batch: int, value_bytes: int) -> list[str]:
         total = net.width * net.hosts * batch * value_bytes
         lines.append(f"      summed over {net.hosts} workers: {total:,} bytes an iteration")
         return lines
-    lines = [f"  net: operators of a group of {net.hosts} hosts"]
+    lines = [
+        f"  net: operators of a group of {net.hosts} host{'' if net.hosts == 1 else 's'}: "
+        f"{summary(net)}",
+        f"      {why(net)}",
+    ]
     for name, inputs, width, elements in _operators(net):
         reads = f" of {', '.join(inputs)}" if inputs else ""
         size = f", width {width}, {elements:,} parameters" if name != LOSS else ""

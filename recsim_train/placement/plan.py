@@ -6,14 +6,21 @@ Both worlds and ``--dry-run`` read the same plan; nothing in it is decided at ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.placement.program import NetProgram
-from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Place, Topology
+from recsim_train.strategy.base import (
+    DenseService,
+    EmbeddingService,
+    JobSize,
+    Loop,
+    Place,
+    Topology,
+)
 from recsim_train.strategy.net import Net
 
 Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
@@ -149,6 +156,13 @@ class Plan:
     """The net as it is cut over the hosts of each group, where the strategy asks for it."""
     notes: tuple[str, ...] = ()
     """Settings that this strategy does not use as written, one sentence each."""
+    followed: Mapping[str, object] = field(default_factory=dict)
+    """Options of the strategy that were left to the job's size, and what they came to."""
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The strategy's options as they are used: those chosen, and those that followed."""
+        return {**self.strategy.options, **self.followed}
 
     def rank(self, instance: Instance) -> int:
         return self._ranks[instance]
@@ -228,7 +242,7 @@ class Plan:
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""
         net = Net() if self.net is None else self.net.net
-        return Place(trainer, self.experiment.roles.trainers, net)
+        return Place(trainer, self.experiment.roles.trainers, net, job_size(self.experiment))
 
     @cached_property
     def together(self) -> tuple[range, ...]:
@@ -268,3 +282,12 @@ class Plan:
     def fed(self) -> Counter[Instance | None]:
         """How many loops each reader process feeds; None: how many read for themselves."""
         return Counter(map(self.reader_of, self.feeding))
+
+
+def job_size(experiment: Experiment) -> JobSize:
+    """What a strategy may know of the job before it is planned."""
+    roles, training = experiment.roles, experiment.training
+    tables = tuple((table.rows, table.ids) for table in experiment.model.tables)
+    return JobSize(
+        roles.trainers, roles.dense_servers, roles.trainers * training.batch_size, tables
+    )

@@ -38,6 +38,36 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class TagCost:
+    """Modelled seconds of one iteration of a group, part by part; see `placement.tags.cost`."""
+
+    arithmetic: float
+    cuts: float
+    """Activations and their gradients."""
+    gradients: float
+    """The sum of shared gradients within the group."""
+    outer: float
+    """Synchronisation with other groups."""
+
+    @property
+    def total(self) -> float:
+        return self.arithmetic + self.cuts + self.gradients + self.outer
+
+
+@dataclass(frozen=True, slots=True)
+class TagChoice:
+    """What the tagger compared."""
+
+    data_parallel: TagCost
+    """All operators data-parallel."""
+    cut: TagCost | None
+    """With model-parallel operators: as tagged, or the cheapest such tags that were tried. None:
+    there were none to try."""
+    pinned: int
+    """Operators whose tag was given."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaggedNet:
     """Operators by host, in levels; between two levels lies a cut."""
 
@@ -56,6 +86,22 @@ class TaggedNet:
     """Of pooled embeddings: of each table's values, or of all of an example's."""
     outer: bool = False
     """Whether groups are synchronised with each other."""
+    choice: TagChoice | None = None
+    """Why the tags are these; None: they were not chosen."""
+
+    @property
+    def model_parallel(self) -> tuple[str, ...]:
+        """Operators that one host runs for its group."""
+        return tuple(o.name for o in self.graph.operators if self.tags[o.name] != DATA_PARALLEL)
+
+    @property
+    def cut_edges(self) -> int:
+        """Values that an operator (or the loss) reads from where its tag is another."""
+        readers = [(o.name, o.inputs) for o in self.graph.operators]
+        readers.append((LOSS, (self.graph.logit,)))
+        return sum(
+            self.tags[value] != self.tags[name] for name, inputs in readers for value in inputs
+        )
 
     @property
     def net(self) -> Net:

@@ -8,43 +8,64 @@ batches and alone holds its parameters.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from recsim_train.config.errors import UserError
-from recsim_train.placement.program import ALL, DATA_PARALLEL, LOSS, Message, TaggedNet
+from recsim_train.placement.program import (
+    ALL,
+    DATA_PARALLEL,
+    LOSS,
+    Message,
+    TagChoice,
+    TagCost,
+    TaggedNet,
+)
 from recsim_train.strategy.net import NetRequest
 from recsim_train.workload.graph import SOURCES, Graph, Operator
 
 _ROUNDS = 20
 
 
-def tag(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> dict[str, int]:
-    """Tags by cost, pinned ones as they are.
+def tagged(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> TaggedNet:
+    """The net cut along tags by cost, pinned ones as they are; ``batch``: examples of one host.
 
-    The cost of a set of tags is the time of the busiest host, its arithmetic and its bytes one
-    after the other: 6 flops per weight and example; activations and their gradients at cuts;
-    gradients of shared parameters by ring all-reduce (2(G-1)/G, each way). From all operators
-    data-parallel, tags of runs of neighbouring operators are changed as long as that helps.
+    From all operators data-parallel, tags of runs of neighbouring operators are changed as long as
+    the modelled time of an iteration falls; see `cost`.
     """
-    hosts = request.hosts
     pins = read_pins(graph, request)
     names = [operator.name for operator in graph.operators]
-    free = [name for name in names if name not in pins]
-    tags = {name: pins.get(name, DATA_PARALLEL) for name in names}
-    best = cost(graph, request, tags, batch, value_bytes)
-    for _ in range(_ROUNDS if hosts > 1 and free else 0):
-        candidates = []
-        for first in range(len(free)):
-            for last in range(first, len(free)):
-                for host in range(DATA_PARALLEL, hosts):
-                    changed = {**tags, **dict.fromkeys(free[first : last + 1], host)}
-                    candidates.append(changed)
-        found = min(candidates, key=lambda c: cost(graph, request, c, batch, value_bytes))
-        least = cost(graph, request, found, batch, value_bytes)
-        if least >= best * (1 - 1e-9):
+    free = [name for name in names if name not in pins] if request.hosts > 1 else []
+
+    def price(tags: Mapping[str, int]) -> TagCost:
+        return cost(transform(graph, request, tags), request, batch, value_bytes)
+
+    shared = dict.fromkeys(names, DATA_PARALLEL)
+    tags = {**shared, **pins}
+    best = price(tags)
+    cheapest = None if tags == shared else best
+    for _ in range(_ROUNDS if free else 0):
+        # Hosts that run nothing alone are all alike: one of them stands for the others.
+        used = {*tags.values(), *pins.values()} - {DATA_PARALLEL}
+        idle = (host for host in range(request.hosts) if host not in used)
+        places = [DATA_PARALLEL, *sorted(used), *itertools.islice(idle, 1)]
+        candidates = [
+            {**tags, **dict.fromkeys(free[first : last + 1], place)}
+            for first in range(len(free))
+            for last in range(first, len(free))
+            for place in places
+        ]
+        priced = [(price(candidate), candidate) for candidate in candidates]
+        cut = [found for found, candidate in priced if candidate != shared]
+        cheapest = min([*cut, *filter(None, [cheapest])], key=lambda found: found.total)
+        least, found = min(priced, key=lambda pair: pair[0].total)
+        if least.total >= best.total * (1 - 1e-9):
             break
         tags, best = found, least
-    return tags
+    net = transform(graph, request, tags)
+    choice = TagChoice(price(shared), best if net.model_parallel else cheapest, len(pins))
+    return replace(net, choice=choice)
 
 
 def read_pins(graph: Graph, request: NetRequest) -> dict[str, int]:
@@ -76,35 +97,54 @@ def operator_flops(graph: Graph, operator: Operator) -> float:
     return 6.0 * graph.inputs(operator)
 
 
-def cost(
-    graph: Graph, request: NetRequest, tags: Mapping[str, int], batch: int, value_bytes: int
-) -> float:
-    """Modelled seconds of the busiest host of a group for one iteration."""
-    hosts = request.hosts
-    arithmetic = [0.0] * hosts
-    bytes_out, bytes_in = [0.0] * hosts, [0.0] * hosts
-    shared = 0
-    for operator in graph.operators:
-        work = operator_flops(graph, operator) * batch
-        if tags[operator.name] == DATA_PARALLEL:
-            arithmetic = [a + work for a in arithmetic]
-            shared += operator.elements
-        else:
-            arithmetic[tags[operator.name]] += work * hosts
-    net = transform(graph, request, tags)
-    for messages in net.messages:
-        for m in messages:
-            if m.source != m.target:
-                for backward in (False, True):
-                    out, into = (m.target, m.source) if backward else (m.source, m.target)
-                    moved = net.bytes_of(m, batch, value_bytes, backward=backward)
-                    bytes_out[out] += moved
-                    bytes_in[into] += moved
-    ring = 2 * (hosts - 1) / hosts * shared * value_bytes
-    return max(
-        arithmetic[h] / request.flops + (max(bytes_out[h], bytes_in[h]) + ring) / request.bandwidth
-        for h in range(hosts)
+def cost(net: TaggedNet, request: NetRequest, batch: int, value_bytes: int) -> TagCost:
+    """Modelled seconds of one iteration of a group; ``batch``: examples of one host.
+
+    Hosts meet at every cut, so between two of them the slowest counts: 6 flops per weight and
+    example, of an operator at one host for all hosts' examples. At a cut the busiest link counts,
+    forward and backward. Gradients of shared parameters are summed by ring all-reduce, 2(G-1)
+    steps of a G-th of their bytes, which are twice as many where moves of other groups travel with
+    them. Outer synchronisation moves what a host answers for, to and from a central copy or by
+    ring all-reduce over the N groups, every k iterations. An operator's parameters at one host are
+    not in the group's sum, and outside only their owner moves them.
+    """
+    hosts, link = net.hosts, request.bandwidth
+    everyone = range(hosts)
+
+    def flops(host: int, level: int) -> float:
+        return batch * sum(
+            operator_flops(net.graph, o) * (1 if net.tags[o.name] == DATA_PARALLEL else hosts)
+            for o in net.operators(host, level)
+        )
+
+    def ring(size: float, members: int) -> float:
+        return 2 * (members - 1) * (request.latency + size / members / link) if size else 0.0
+
+    levels = range(len(net.messages) + 1)
+    arithmetic = sum(max(flops(host, level) for host in everyone) for level in levels)
+    cuts = sum(
+        request.latency + _busiest(net, cut, batch, value_bytes, backward=backward) / link
+        for cut in range(len(net.messages))
+        for backward in (False, True)
     )
+    gradients = ring(net.shared_numbers * value_bytes * (2 if net.outer else 1), hosts)
+    outer = 0.0
+    if net.outer:
+        answered = max(map(net.answered_elements, everyone)) * value_bytes
+        to_and_fro = 2 * (request.latency + answered / link)
+        outer = to_and_fro if request.central else ring(answered, request.groups)
+    return TagCost(arithmetic / request.flops, cuts, gradients, outer / request.every)
+
+
+def _busiest(net: TaggedNet, cut: int, batch: int, value_bytes: int, *, backward: bool) -> int:
+    """Bytes through the busiest link of the group's hosts, in or out."""
+    out, into = [0] * net.hosts, [0] * net.hosts
+    for m in net.messages[cut]:
+        if m.source != m.target:
+            size = net.bytes_of(m, batch, value_bytes, backward=backward)
+            out[m.source] += size
+            into[m.target] += size
+    return max(*out, *into)
 
 
 def transform(graph: Graph, request: NetRequest, tags: Mapping[str, int]) -> TaggedNet:

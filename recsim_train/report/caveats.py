@@ -9,6 +9,7 @@ from typing import Any
 
 from recsim_train.report import text
 from recsim_train.report.compression import reconstructions
+from recsim_train.report.cuts import cautions
 from recsim_train.results.rundir import RunRecord
 
 BUSY_SHARE = 0.25
@@ -29,7 +30,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
     for real in repeats:
         found += stated(real)
         found += _data(simulated, real)
-    return list(dict.fromkeys([*found, *reconstructions(simulated)]))
+    return list(dict.fromkeys([*found, *cautions(simulated), *reconstructions(simulated)]))
 
 
 def _unfinished(*records: RunRecord) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recsim_train.report import compression, text
+from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.explain import Explanation, explain
 from recsim_train.report.naming import labels, why_alone
@@ -97,6 +97,11 @@ class Comparison:
         """What was left out in both worlds, one sentence for each kind of content."""
         return compression.sentences(self.simulated, self.real)
 
+    @property
+    def net(self) -> list[str]:
+        """How the net is cut, and what the tagger compared."""
+        return cuts.sentences(self.simulated)
+
     def document(self) -> dict[str, Any]:
         """The entry of ``comparisons`` in the report's JSON."""
         p, m = self.simulated.summary, self.real.summary
@@ -136,6 +141,7 @@ class Comparison:
                 "why": list(self.why.sentences) if self.why else [],
                 "predicted_synchronisation": p.get("synchronisation"),
                 "measured_synchronisation": m.get("synchronisation"),
+                "net": self.net,
                 "bottleneck": p.get("bottleneck"),
                 "bound_eps": p.get("bound_eps"),
                 "loss": m.get("loss"),

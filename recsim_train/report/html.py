@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import anatomy, limits, text, what_if
+from recsim_train.report import anatomy, cuts, limits, text, what_if
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
@@ -61,7 +61,10 @@ def page(
             "p": c.simulated.summary,
             "m": c.real.summary,
             "trace": traces.get(str(number)),
-            "limits": [*_limits(c.simulated.summary), *(f"{s}." for s in c.compression)],
+            "limits": [
+                *_limits(c.simulated.summary),
+                *(f"{s}." for s in (*c.net, *c.compression)),
+            ],
             "syncing": all(
                 (r.summary.get("synchronisation") or {}).get("sync_gap")
                 for r in (c.simulated, c.real)
@@ -125,8 +128,11 @@ def _alone(findings: Findings) -> list[dict[str, Any]]:
         {
             "record": u.record,
             "reason": u.reason,
-            "limits": _limits(u.record.summary),
-            "notes": list(stated(u.record)),
+            "limits": [
+                *_limits(u.record.summary),
+                *(f"{s}." for s in cuts.sentences(u.record)),
+            ],
+            "notes": [*stated(u.record), *cuts.cautions(u.record)],
         }
         for u in findings.unpaired
     ]

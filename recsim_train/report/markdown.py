@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from recsim_train.report import anatomy, limits, text, what_if
+from recsim_train.report import anatomy, cuts, limits, text, what_if
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
@@ -49,6 +49,8 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
             lines += [f"## Bounds: {plain(c.label)}", "", *(f"- {plain(s)}." for s in said), ""]
         if said := what_if.sentences(c.simulated.summary):
             lines += [f"## What if: {plain(c.label)}", "", *(f"- {plain(s)}." for s in said), ""]
+        if c.net:
+            lines += [f"## Cuts: {plain(c.label)}", "", *(f"- {plain(s)}." for s in c.net), ""]
         if c.compression:
             lines += [f"## Compression: {plain(c.label)}", ""]
             lines += [f"- {plain(sentence)}." for sentence in c.compression] + [""]
@@ -58,7 +60,8 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["## Runs without a partner", ""]
         for u in findings.unpaired:
             lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
-            lines += [f"    - {plain(s)}." for s in limits.sentences(u.record.summary)]
+            said = (*limits.sentences(u.record.summary), *cuts.sentences(u.record))
+            lines += [f"    - {plain(s)}." for s in said]
         lines.append("")
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recsim_train.report.compare import Comparison
+from recsim_train.report.cuts import tagged
 from recsim_train.report.drawing import (
     COLOURS,
     GRID,
@@ -23,8 +24,7 @@ _SHARED = "#D0D0D0"
 def net_figure(c: Comparison, name: str) -> Picture | None:
     """Operators by level (a cut lies between two), coloured by the host that runs them; None where
     no net is cut along tags."""
-    net = c.simulated.manifest.get("plan", {}).get("net")
-    if not isinstance(net, dict) or net.get("kind") != "tagged":
+    if not (net := tagged(c.simulated)):
         return None
     places = _places(net["operators"])
     rows = 1 + max(row for _, row in places.values())

@@ -36,8 +36,11 @@ def simulate(
     """
     memory = check_memory(plan, cluster)
     folding = folding_of(plan, cluster)
-    check_cache(plan, folding.simulated if folding.simulated < folding.trainers else None)
+    if folding.simulated == folding.trainers:
+        check_cache(plan)
     job = Job(plan, cluster, folding, counts)
+    if job.replay is not None:
+        job.replay.check()
     with collection_paused():
         outcome = job.run(progress)
         if folding.simulated < folding.trainers:

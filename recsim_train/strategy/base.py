@@ -150,6 +150,18 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSize:
+    """What options that follow the job's size are made from."""
+
+    trainers: int
+    dense_servers: int
+    batch: int
+    """Examples of all trainers together in one step."""
+    tables: tuple[tuple[int, int], ...]
+    """(rows, most ids of one example) of every table."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Which trainer of how many an instance of a strategy lives in."""
 
@@ -157,6 +169,8 @@ class Place:
     trainers: int = 1
     net: Net = field(default_factory=Net)
     """The cuts of the group's net, where the topology asks for one."""
+    job: JobSize | None = None
+    """None: options that follow the job's size stay as they are written."""
 
 
 class Strategy:
@@ -170,6 +184,10 @@ class Strategy:
     source: ClassVar[str]
     lock_step: ClassVar[bool] = False
     """Whether all trainers advance together, with one worker thread each."""
+
+    def follow(self, job: JobSize) -> dict[str, object]:
+        """Options that were left to the job's size, and what they come to for this one."""
+        return {}
 
     def topology(self, threads: int) -> Topology:
         """The loops, services and groups of one trainer with ``threads`` worker threads."""

@@ -9,6 +9,7 @@ from recsim_train.strategy.base import (
     TRAINERS,
     EmbeddingService,
     Group,
+    JobSize,
     Loop,
     Strategy,
     Topology,
@@ -38,19 +39,27 @@ class DES(Strategy):
     source: ClassVar[str] = "arXiv 1909.04823 (execution: a reconstruction)"
     lock_step: ClassVar[bool] = True
 
-    partition: Literal["field", "hash", "column"] = option(
-        "field", help="how the sparse model is split: whole tables, ids by remainder, or columns"
+    partition: Literal["auto", "field", "hash", "column"] = option(
+        "auto",
+        help="how the sparse model is split: whole tables, ids by remainder, or columns; auto: "
+        "field where there are tables enough for all trainers, else hash",
     )
     top: Literal["replicated", "split"] = option(
         "replicated", help="the rest of the net: on the whole batch everywhere, or on own examples"
     )
 
+    def follow(self, job: JobSize) -> dict[str, object]:
+        if self.partition != "auto":
+            return {}
+        return {"partition": "field" if job.trainers <= len(job.tables) else "hash"}
+
     def topology(self, threads: int) -> Topology:
+        partition = "field" if self.partition == "auto" else self.partition
         return Topology(
             loops=(Loop("worker", self.worker, batch="global"),),
-            services=(EmbeddingService(access="own", partition=self.partition),),
+            services=(EmbeddingService(access="own", partition=partition),),
             groups=(Group(TRAINERS, loop="worker"),),
-            net=NetRequest("substitute", partition=self.partition, top=self.top),
+            net=NetRequest("substitute", partition=partition, top=self.top),
         )
 
     async def worker(self) -> None:

@@ -10,6 +10,8 @@ from recsim_train.strategy.base import (
     DenseService,
     EmbeddingService,
     Group,
+    JobSize,
+    LocalQueue,
     Loop,
     Strategy,
     Topology,
@@ -22,7 +24,9 @@ from recsim_train.strategy.effects import (
     Compute,
     Exchange,
     Pull,
+    Put,
     Synced,
+    Take,
     batches,
 )
 from recsim_train.strategy.net import NetRequest
@@ -38,7 +42,12 @@ from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
-"""One replica's workers; hosts with one part of it, of all replicas; one replica's last loops."""
+"""One replica's workers; hosts with one part of it, of all replicas; one replica's workers as they
+put the whole net together at the end."""
+SYNCHRONISED = "synchronised"
+MOST_HOSTS = 8
+"""Of a group whose size is not chosen. All hosts of a group wait for each other at every cut, G
+batches make one step, and the owner of an operator receives what G hosts send."""
 
 
 @dataclass
@@ -57,25 +66,42 @@ class Hierarchical(Strategy):
     source: ClassVar[str] = "doi 10.1145/3447548.3467084 (inner workings: a reconstruction)"
     lock_step: ClassVar[bool] = True
 
-    hosts: int = option(2, help="hosts of one group (G)", minimum=1)
+    hosts: int = option(
+        0,
+        help=f"hosts of one group (G); 0: the largest divisor of the trainers up to {MOST_HOSTS}; "
+        "with a chosen outer all trainers where it is none, else one that leaves two groups",
+        minimum=0,
+    )
     tags: str = option("", help='pinned tags, such as "top.0=1, bottom.0=dp"; others by cost')
     precision: Literal["full", "float16", "bfloat16"] = option(
         "full", help="type of activations and their gradients at cuts"
     )
     flops: float = option(
-        1e10, help="assumed flops per second of a host, for choosing tags", minimum=1.0
+        8e10, help="assumed flops per second of a host's one worker, for choosing tags", minimum=1.0
     )
     bandwidth: float = option(
         3.125e9, help="assumed bytes per second of a host's link, for choosing tags", minimum=1.0
     )
+    latency: float = option(
+        1e-4,
+        help="assumed seconds of a collective's step beside its bytes, for choosing tags",
+        minimum=0.0,
+    )
 
-    outer: Literal["none", "easgd", "ma", "bmuf"] = option(
-        "none", help="how groups are synchronised with each other; none: there is one group only"
+    outer: Literal["auto", "none", "easgd", "ma", "bmuf"] = option(
+        "auto",
+        help="how groups are synchronised with each other; auto: none for one group, else easgd, "
+        "or ma where there is no dense server",
     )
     sync: Literal["shadow", "foreground"] = option(
         "shadow", help="outer synchronisation in a background thread, or every k iterations"
     )
-    every: int = option(5, help="foreground: iterations between two outer syncs (k)", minimum=1)
+    every: int = option(
+        5,
+        help="foreground: iterations between two outer syncs (k); for choosing tags the same is "
+        "assumed of a shadow",
+        minimum=1,
+    )
     alpha: float = option(
         0.5, help="share of the way towards the synchronised weights", minimum=0.0, maximum=1.0
     )
@@ -89,7 +115,23 @@ class Hierarchical(Strategy):
 
     def __post_init__(self) -> None:
         self.ended = False
-        self.beside = self.outer != "none" and self.sync == "shadow"
+        self.synchronises = self.outer not in ("auto", "none")
+        self.beside = self.synchronises and self.sync == "shadow"
+
+    def follow(self, job: JobSize) -> dict[str, object]:
+        found: dict[str, object] = {}
+        hosts = self.hosts
+        if not hosts and self.outer == "none":
+            found["hosts"] = hosts = job.trainers
+        elif not hosts:
+            most = min(MOST_HOSTS, job.trainers)
+            if self.outer != "auto" and job.trainers > 1:
+                most = min(most, job.trainers // 2)  # it was chosen for several groups
+            found["hosts"] = hosts = max(n for n in range(1, most + 1) if job.trainers % n == 0)
+        if self.outer == "auto":
+            several = "easgd" if job.dense_servers else "ma"
+            found["outer"] = "none" if hosts == job.trainers else several
+        return found
 
     def topology(self, threads: int) -> Topology:
         loops, last = [Loop("worker", self.worker)], "worker"
@@ -104,8 +146,9 @@ class Hierarchical(Strategy):
             groups=(
                 Group(HOSTS, loop="worker", size=self.hosts),
                 Group(OWNERS, loop=last, size=self.hosts, across=True),
-                Group(GROUP, loop=last, size=self.hosts),
+                Group(GROUP, loop="worker", size=self.hosts),
             ),
+            queues=(LocalQueue(SYNCHRONISED, 1),) if self.beside else (),
             net=NetRequest(
                 "tags",
                 hosts=self.hosts,
@@ -113,9 +156,12 @@ class Hierarchical(Strategy):
                 precision=self.precision,
                 keep=keep,
                 mask=over,
-                outer=self.outer != "none",
+                outer=self.synchronises,
+                central=self.outer == "easgd",
+                every=self.every,
                 flops=self.flops,
                 bandwidth=self.bandwidth,
+                latency=self.latency,
             ),
         )
 
@@ -134,20 +180,22 @@ class Hierarchical(Strategy):
         async for batch in batches():
             await learn_cut(self.place.net, batch, HOSTS)
             iteration += 1
-            if self.outer != "none" and not self.beside and iteration % self.every == 0:
+            if self.synchronises and not self.beside and iteration % self.every == 0:
                 await self.synchronise(last=False)
         self.ended = True
-        if not self.beside:
-            if self.outer != "none":
-                await self.synchronise(last=True)
-            await self.assemble()
+        if self.beside:
+            await Take(SYNCHRONISED)
+        elif self.synchronises:
+            await self.synchronise(last=True)
+        if self.outer != "easgd":  # whose central copy is whole
+            self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def shadow(self) -> None:
         last = False
         while not last:
             last = await Agree(self.ended, None if self.outer == "easgd" else OWNERS)
             await self.synchronise(last)
-        await self.assemble()
+        await Put(SYNCHRONISED, True)
 
     async def synchronise(self, last: bool) -> None:
         """One round with the hosts of other groups that answer for the same part of the net."""
@@ -161,10 +209,6 @@ class Hierarchical(Strategy):
             share = 1.0 if last else self.alpha
             await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
         await Synced()
-
-    async def assemble(self) -> None:
-        """The whole net from what each host of the group answers for."""
-        self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def finish(self) -> None:
         central = self.outer == "easgd"

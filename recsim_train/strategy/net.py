@@ -64,13 +64,19 @@ class NetRequest:
     """Of pooled embeddings: of each table's values, or of all of an example's. Other values belong
     to no table: theirs is always of all."""
     outer: bool = False
-    """Whether groups are synchronised with each other."""
+    """Whether groups are synchronised with each other: every ``every`` iterations, for choosing
+    tags; with a ``central`` copy on servers or by all-reduce over the ``groups``."""
+    central: bool = False
+    every: int = 1
+    groups: int = 1
     partition: Literal["field", "hash", "column"] = "field"
     top: Literal["replicated", "split"] = "replicated"
-    flops: float = 1e10
+    flops: float = 8e10
     """Assumed floating-point operations per second of a host, for choosing tags."""
     bandwidth: float = 3.125e9
     """Assumed bytes per second of a host's link, for choosing tags."""
+    latency: float = 1e-4
+    """Assumed seconds of a step of a collective beside its bytes, for choosing tags."""
 
 
 async def through(net: Net, batch: Batch, rows: Rows, group: str) -> NetGradients:

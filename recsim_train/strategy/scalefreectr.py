@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 from recsim_train.strategy.base import (
@@ -10,6 +11,7 @@ from recsim_train.strategy.base import (
     TRAINERS,
     EmbeddingService,
     Group,
+    JobSize,
     LocalQueue,
     Loop,
     RowCache,
@@ -46,6 +48,8 @@ READY = "ready"
 DONE = "done"
 CACHED_STEPS = 2
 """Steps whose ids the cache holds: the one that is computed and the one that is prepared."""
+USUAL_SHARE = 0.1
+"""Cached share of a trainer's own rows where nothing is chosen and two steps need less."""
 
 
 @dataclass
@@ -72,12 +76,24 @@ class ScaleFreeCTR(Strategy):
         0, help="rows that a trainer's cache holds; 0: cache_share decides", minimum=0
     )
     cache_share: float = option(
-        0.1,
-        help="cached share of a trainer's own rows, if cache_rows is 0",
+        0.0,
+        help="cached share of a trainer's own rows, if cache_rows is 0; 0 %: 10 %, or as many rows "
+        "as two steps can need where these are more",
         minimum=0.0,
         maximum=1.0,
     )
     prefetch: int = option(2, help="batches that the loader prepares ahead of the cache", minimum=1)
+
+    def follow(self, job: JobSize) -> dict[str, object]:
+        if not self.cache or self.cache_rows or self.cache_share:
+            return {}
+        # Of each table at most these rows of two global batches are one trainer's own.
+        needed = sum(
+            min(ceil(rows / job.trainers), CACHED_STEPS * job.batch * ids)
+            for rows, ids in job.tables
+        )
+        usual = round(USUAL_SHARE * sum(rows for rows, _ in job.tables) / job.trainers)
+        return {"cache_rows": max(needed, usual)}
 
     def topology(self, threads: int) -> Topology:
         return Topology(

@@ -11,6 +11,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.program import TaggedNet
 from recsim_train.sim.run import simulate
 from tests.conformance.test_worlds_agree import (
     PROFILE,
@@ -27,7 +28,9 @@ def plan_of(kind: str, strategy: str, options: dict[str, object], roles: Roles) 
     choice = StrategyChoice(kind=strategy, options=options)
     spec: Experiment = make_plan(Roles(), StrategyChoice(kind="flat_ps")).experiment
     model = spec.model
-    if kind != "dlrm":
+    if kind == "wide":
+        model = model.model_copy(update={"top_mlp": (128, 128, 1)})
+    elif kind != "dlrm":
         model = Model(kind=kind, embedding_dim=4, top_mlp=(8, 6, 1), tables=model.tables)
     training = spec.training.model_copy(update={"sparse_optimizer": "sgd"})
     changes = {"model": model, "roles": roles, "training": training, "strategies": (choice,)}
@@ -88,6 +91,18 @@ CASES = {
         {"tags": "deep.0=1", "outer": "bmuf", "sync": "foreground", "every": 3},
         Roles(trainers=4),
     ),
+    "hierarchical, tags by cost": (
+        "wide",
+        "hierarchical",
+        {"bandwidth": 1e6, "latency": 0.0},
+        Roles(trainers=2, embedding_servers=1),
+    ),
+    "hierarchical, tags by cost, outer by the job's size": (
+        "wide",
+        "hierarchical",
+        {"hosts": 2, "bandwidth": 1e6, "latency": 0.0, "sync": "foreground", "every": 2},
+        Roles(trainers=4, embedding_servers=1),
+    ),
     "hierarchical, alone": ("dlrm", "hierarchical", {"hosts": 1}, Roles()),
 }
 
@@ -99,13 +114,16 @@ def test_same_effects_and_same_bytes(name: str, tmp_path: Path) -> None:
     predicted = simulate(plan, load_cluster(PROFILE, None))
     assert sequences(predicted) == sequences(real)
     assert payload(predicted) == payload(real)
+    if "by cost" in name:
+        assert isinstance(plan.net, TaggedNet)
+        assert plan.net.model_parallel
     if "alone" not in name:
         assert sum(payload(real).values()) > 0
 
 
 @pytest.mark.parametrize("outer", ["easgd", "ma"])
 def test_rounds_of_groups_agree(outer: str, tmp_path: Path) -> None:
-    """All rounds but the last are alike; the last one also puts the whole net together."""
+    """All rounds send the same: the whole net is put together beside them."""
     servers = 2 if outer == "easgd" else 0
     roles = Roles(trainers=4, embedding_servers=1, dense_servers=servers)
     plan = plan_of("dlrm", "hierarchical", {"tags": TAGS, "outer": outer}, roles)
@@ -116,7 +134,8 @@ def test_rounds_of_groups_agree(outer: str, tmp_path: Path) -> None:
     for loop in ours:
         assert len({*ours[loop][:-1], *theirs[loop][:-1]}) == 1
         assert ours[loop][-1] == theirs[loop][-1]
-        assert ours[loop][-1] != ours[loop][0]
+        sent = [{sum(size for *_, size in r) for r in world[loop]} for world in (ours, theirs)]
+        assert len(set.union(*sent)) == 1
     background = {loop.label for loop in plan.background}
     trained = [
         {key: value for key, value in sequences(outcome).items() if key[1] not in background}
