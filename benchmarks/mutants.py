@@ -8,6 +8,7 @@ tracked files are copied to temporary folders, one for each job; there the error
 mutant's tests run until the first failure, and the error is taken back. A mutant has died when a
 test fails or the time limit passes. Every set of tests is first run without any error and must be
 green. A text that is not found exactly once is a stale mutant: nothing is run then (exit code 2).
+A survivor that the list does not explain makes the exit code 1.
 
 Results are kept beside the table, in a JSON file. --resume keeps those that were found with the
 same files; --only runs the named ones again and keeps all others. Ctrl-C leaves a valid table.
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,8 +42,8 @@ OUT = ROOT / "benchmarks/results/mutants.md"
 LIMIT, TIMES = 60.0, 5.0
 """Seconds that a mutant's tests may take, besides this many times those of the right code."""
 BASELINE_LIMIT = 900.0
-GREEN, RED = 0, (1, 2)
-"""Exit codes of pytest: all passed; a test failed, or a module could not be imported."""
+GREEN = 0
+"""Exit code of pytest where all passed; modules that cannot be imported have several others."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ def tree_of(mutant: Mutant, files: str) -> str:
 class Copy:
     """One copy of the tree, in which one mutant after the other is tried."""
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, names: Sequence[str], stopped: threading.Event) -> None:
+        self.folder, self.stopped = folder, stopped
         for name in names:
             target = folder / "tree" / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -158,12 +159,15 @@ class Copy:
             start_new_session=True,
         ) as self.running:
             try:
+                if self.stopped.is_set():  # since nobody has seen these tests run
+                    self.end()
                 output, _ = self.running.communicate(timeout=limit)
                 code: int | None = self.running.returncode
             except subprocess.TimeoutExpired:
                 code, output = None, ""
             finally:
                 self.end()
+        self.running = None
         return code, output
 
     def end(self) -> None:
@@ -172,13 +176,23 @@ class Copy:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.running.pid, signal.SIGKILL)
 
-    def write(self, mutant: Mutant, *, mutated: bool) -> None:
+    @contextlib.contextmanager
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        """Make the error in the copy, and take it back at the end."""
         path = self.folder / "tree" / mutant.file
-        text = (ROOT / mutant.file).read_text(encoding="utf-8")
-        path.write_text(text.replace(mutant.old, mutant.new) if mutated else text, "utf-8")
-        # compiled code is known by time and size of the source, which may both be the same
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
-            compiled.unlink(missing_ok=True)
+        text = path.read_text(encoding="utf-8")
+        write(path, text.replace(mutant.old, mutant.new))
+        try:
+            yield
+        finally:
+            write(path, text)
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    # compiled code is known by time and size of its source, which may both be the same
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        compiled.unlink(missing_ok=True)
 
 
 def first_failure(output: str) -> str:
@@ -186,20 +200,21 @@ def first_failure(output: str) -> str:
     for line in output.splitlines():
         if found := re.match(r"(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", line):
             return found[1]
-    return "pytest ended without a summary"
+    return "no test could run"
 
 
 class Bench:
     """The copies, the results so far, and the table."""
 
     def __init__(self, jobs: int, out: Path, known: dict[str, Result], mutants: list[Mutant]):
-        self.out, self.results, self.mutants = out, known, mutants
+        self.out, self.mutants = out, mutants
+        self.results = {m.id: known[m.id] for m in mutants if m.id in known}
         self.names = tracked(ROOT)
         self.files = digest(ROOT, self.names)
         self.lock = threading.Lock()
         self.stopped = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
-        self.free = [Copy(self.folder / str(job), self.names) for job in range(jobs)]
+        self.free = [Copy(self.folder / str(job), self.names, self.stopped) for job in range(jobs)]
         self.copies = tuple(self.free)
         self.seconds: dict[str, float] = {}
         """Of each test target without an error."""
@@ -213,7 +228,9 @@ class Bench:
         finally:
             self.free.append(copy)
         self.seconds[target] = time.monotonic() - begin
-        if self.stopped.is_set() or code == GREEN:
+        if self.stopped.is_set():
+            return ""
+        if code == GREEN:
             print(f"green {self.seconds[target]:6.1f} s  {target}", flush=True)
             return ""
         why = "took too long" if code is None else f"failed: {first_failure(output)}"
@@ -225,19 +242,16 @@ class Bench:
         limit = LIMIT + TIMES * sum(self.seconds[target] for target in mutant.tests)
         begin = time.monotonic()
         try:
-            copy.write(mutant, mutated=True)
-            code, output = copy.run(mutant.tests, limit)
+            with copy.mutated(mutant):
+                code, output = copy.run(mutant.tests, limit)
         finally:
-            copy.write(mutant, mutated=False)
             self.free.append(copy)
         if self.stopped.is_set():
             return
         seconds = round(time.monotonic() - begin, 1)
-        if code not in (None, GREEN, *RED):
-            raise MutantsError(f"{mutant.id}: pytest ended with exit code {code}:\n{output}")
-        by = "" if code == GREEN else f"time limit of {limit:.0f} s"
-        if code in RED:
-            by = first_failure(output)
+        by = "" if code == GREEN else first_failure(output)
+        if code is None:
+            by = f"time limit of {limit:.0f} s"
         result = Result(mutant.id, code != GREEN, by, seconds, tree_of(mutant, self.files))
         with self.lock:
             self.results[mutant.id] = result
@@ -380,9 +394,9 @@ def main() -> int:
         return 130
     finally:
         bench.close()
-    died = sum(bench.results[m.id].died for m in mutants if m.id in bench.results)
-    print(f"{died} of {len(bench.results)} died; {bench.out}")
-    return 0
+    lived = [m for m in mutants if m.id in bench.results and not bench.results[m.id].died]
+    print(f"{len(bench.results) - len(lived)} of {len(bench.results)} died; {bench.out}")
+    return int(any(not m.survives for m in lived))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from recsim_train.config.experiment import Model, Table, Training
+from recsim_train.config.experiment import (
+    Experiment,
+    Model,
+    Placement,
+    Roles,
+    StrategyChoice,
+    Table,
+    Training,
+)
 from recsim_train.executor import kernels
 from recsim_train.executor.kernels import EmbeddingState, Replica, Routed, Worker
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
-from recsim_train.executor.services import Together
+from recsim_train.executor.services import EmbeddingServer, Together
+from recsim_train.executor.transport import Header, Kind, join
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
+from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
 
@@ -105,12 +115,37 @@ def test_unique_rows_pool_to_the_same_sums() -> None:
             np.testing.assert_allclose(pooled[table, example], rows[bag].sum(0), atol=1e-14)
 
 
+def test_a_shard_in_another_process_learns_which_ids_are_one_bag() -> None:
+    """Lengths travel for variable bags, and for every bag of a table whose rows are split."""
+    choice = StrategyChoice(kind="flat_ps")
+    spec = Experiment(
+        name="split",
+        model=MODEL,
+        roles=Roles(embedding_servers=2),
+        placement=Placement(split_rows_above=0.2),
+        strategies=(choice,),
+    )
+    plan, ids = build_plan(spec, choice), batch_ids()
+    assert plan.embedding is not None
+    assert plan.embedding.split_tables & {1, 3}  # bags of one size
+    for shard in plan.embedding.shards:
+        server = EmbeddingServer(plan, shard)
+        routed = kernels.route_ids(ids, shard.slices, plan.embedding.split_tables)
+        payload = join(server.pack(routed)).view(-1).view(torch.uint8)
+        header = Header(Kind.LOOKUP, batch=BATCH, counts=routed.counts)
+        arrived = server.unpack(header, payload)
+        for there, here in zip(server.lookup(arrived), server.lookup(routed), strict=True):
+            assert there is not None
+            assert here is not None
+            assert torch.equal(there, here)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
 def test_a_row_steps_by_the_sum_of_its_gradients(optimizer: str) -> None:
     ids, found = batch_ids(), states(optimizer)
     tables = whole(found)
     moments = [np.zeros(table.rows) for table in TABLES]
-    for step in range(2):
+    for step in range(3):
         gradient = torch.from_numpy(np.random.default_rng(step).normal(size=(4, BATCH, 2)))
         for state in found:
             routed = kernels.route_ids(ids, state.slices, SPLIT)

@@ -96,6 +96,16 @@ def test_dot_products_of_all_pairs_of_four_vectors() -> None:
     assert found["batched_flop"] == 10 * 3 * (2 * 4 * 8 * 4)
 
 
+def test_a_linear_layer_is_multiplied_forward_and_twice_backward() -> None:
+    """Two flops for each weight and example, and nobody asks for the gradient of the features."""
+    spec = model().model_copy(update={"dense_features": 20, "bottom_mlp": (32, 24, 8)})
+    first, second = (operator_work(spec, Piece(f"bottom.{n}", 10)) for n in (0, 1))
+    assert first["gemm_flop"] == 10 * (2 + 2) * 20 * 32
+    assert second["gemm_flop"] == 10 * (2 + 2 + 2) * 32 * 24
+    forward = operator_work(spec, Piece("bottom.1", 10, "forward"))
+    assert forward["gemm_flop"] == 10 * 2 * 32 * 24
+
+
 @pytest.mark.parametrize("kind", ["dlrm", "wide_deep", "deepfm", "dcn"])
 def test_forward_and_backward_make_the_whole(kind: str) -> None:
     spec = model().model_copy(
