@@ -165,5 +165,11 @@ def test_distribution_has_values_that_occurred() -> None:
     assert distribution([*range(1, 101)][::-1]) == Distribution(100, 50.5, 50, 95, 100)
 
 
+def test_quantiles_are_the_smallest_that_so_many_do_not_exceed() -> None:
+    found = distribution([1, 2, 3, 4, 5, 6, 7])
+    assert found is not None
+    assert (found.p50, found.p95) == (4, 7)
+
+
 def test_example_level_parallelism() -> None:
     assert example_level_parallelism(200, 24, 20) == 96_000

@@ -1,0 +1,65 @@
+"""The rule by which a prediction ends early, on iterations whose interval is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.steady import Steady
+from recsim_train.trace.record import Iteration
+
+Plans = Callable[..., Plan]
+
+
+def steady(plans: Plans, trainers: int = 1, **simulation: Any) -> Steady:
+    plan = plans("flat_ps", roles={"trainers": trainers}, simulation=simulation)
+    return Steady(plan, Folding(trainers, trainers))
+
+
+def uneven(steps: int) -> list[Iteration]:
+    """Three steps of warm-up that take 50 s each, then steps of 1 s and of 3 s, fifty at a time."""
+    found, now = [], 0.0
+    for number in range(3 + steps):
+        takes = 50.0 if number < 3 else (1.0, 3.0)[(number - 3) // 50 % 2]
+        found.append(Iteration("trainer[0].worker[0]", number, now, now + takes))
+        now += takes
+    return found
+
+
+def test_it_ends_when_half_the_interval_is_within_the_precision(plans: Plans) -> None:
+    iterations = uneven(400)
+    seen = steady(plans).overall(400, iterations)
+    # 400 steps of 64 examples in 200 * 1 s + 200 * 3 s, the warm-up left out
+    assert seen.examples_per_second == pytest.approx(64 * 400 / 800)
+    assert seen.ci95 is not None
+    half = (seen.ci95[1] - seen.ci95[0]) / 2 / seen.examples_per_second
+    assert 0.05 < half < 0.5
+    for wanted, ends in ((0.98 * half, False), (1.02 * half, True)):
+        rule = steady(plans, precision=f"{100 * wanted} %", minimum_steps=100)
+        assert rule.reached(400, iterations) is ends
+
+
+@pytest.mark.parametrize(
+    ("trainers", "least"),
+    [
+        (1, 120),  # minimum_steps
+        (40, 25),  # 1,000 iterations of 40 loops
+        (500, 16),  # never fewer
+    ],
+)
+def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least: int) -> None:
+    settings: dict[str, Any] = {
+        "precision": "50 %", "minimum_steps": 120, "minimum_iterations": 1000
+    }  # fmt: skip
+    now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(200)]
+    assert not steady(plans, trainers, **settings).reached(least - 1, now)
+    assert steady(plans, trainers, **settings).reached(least, now)
+
+
+def test_no_precision_runs_every_step(plans: Plans) -> None:
+    now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
+    assert not steady(plans, precision="0 %").reached(400, now)
