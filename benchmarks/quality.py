@@ -278,7 +278,7 @@ def draw(results: Results, path: Path) -> None:
             axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=4)
             ticks = ticks or [x for x, _ in found]
         axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{x:.2g} %" for x in ticks], minor=False)
+        axes.set_xticks(ticks, [f"{x:.3g} %" for x in ticks], minor=False)
         axes.minorticks_off()
         axes.set_xlabel(label)
         axes.set_title(title, fontsize=10)
