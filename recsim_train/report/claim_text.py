@@ -86,7 +86,11 @@ def _reason(judged: Judged) -> str:
     if judged.verdict == "for context":
         return "nothing is expected"
     if judged.verdict == "follows from the input":
-        return f"{figure} is set by {first.check.follows_from}, which was chosen for it"
+        chosen = [c for c in judged.checks if c.verdict == judged.verdict]
+        return " and ".join(
+            f"{amount(c, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
+            for c in chosen
+        )
     found = f"{figure} where {expectation(first)} is expected"
     if first.points:
         reached = sum(value >= (first.expected or 0.0) for _, value in first.points)
@@ -113,8 +117,10 @@ def _grid(checked: Checked) -> Iterator[str]:
         each = ", ".join(f"{v}: {sum(reached)} of {len(reached)}" for v, reached in there.items())
         counts.append(f"by {axis}: {each}")
     where = ", ".join(f"{axis} {value}" for axis, value in at.items())
-    yield f"Settings that reach {amount(checked, least)}, {'; '.join(counts)}."
-    yield f"The highest is {amount(checked, best)}, at {where}."
+    yield (
+        f"{_sentence(checked.check.says)[:-1]}: settings that reach {amount(checked, least)}, "
+        f"{'; '.join(counts)}; the highest is {amount(checked, best)}, at {where}."
+    )
 
 
 def sentences(judged: Judged) -> list[str]:

@@ -92,7 +92,7 @@ def idle_cores(check: Check, runs: Runs) -> str:
             computing *= int(runs[name].summary["trainers"])
         else:
             host, where = hosts.get("trainer") or hosts["default"], "each host's"
-        mixed = (profile.get("mixed") or {}).get("trainer") or ({},)
+        mixed: Sequence[dict[str, Any]] = (profile.get("mixed") or {}).get("trainer") or ({},)
         cores = max(int(entry.get("cores") or host["cores"]) for entry in mixed)
         if computing < cores:
             return f"{name} computes on {computing} of {where} {cores} cores"

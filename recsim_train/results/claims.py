@@ -59,8 +59,8 @@ class ClaimRuns:
     @property
     def run_ids(self) -> set[str]:
         """All runs of the claim."""
-        others = (*self.changes, *self.points)
-        return {*self.runs.values(), *(run for other in others for run in other.runs.values())}
+        made = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
+        return {run for runs in made for run in runs.values()}
 
 
 def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
