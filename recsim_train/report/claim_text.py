@@ -81,13 +81,15 @@ def conclusion(judged: Judged) -> str:
 def _reason(judged: Judged) -> str:
     first = judged.checks[0]
     figure = amount(first, first.figure)
-    if judged.verdict in ("no figure", "not comparable"):
+    if judged.verdict == "no figure":
         return first.why
+    if judged.verdict == "not comparable":
+        return f"{figure} says nothing while {first.why}"
     if judged.verdict == "for context":
         return "nothing is expected"
     if judged.verdict == "follows from the input":
         chosen = [c for c in judged.checks if c.verdict == judged.verdict]
-        return " and ".join(
+        return ", and ".join(
             f"{amount(c, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
             for c in chosen
         )
@@ -101,7 +103,8 @@ def _reason(judged: Judged) -> str:
         )
     missed = [c for c in judged.checks[1:] if c.verdict not in ("reproduced", "for context")]
     if first.verdict == "reproduced" and missed:
-        found += f", but {len(missed)} of the further expectations did not come out"
+        number, verb = ("one", "is") if len(missed) == 1 else (str(len(missed)), "are")
+        found += f", but {number} of the further expectations {verb} not met"
     return found
 
 
@@ -132,11 +135,10 @@ def sentences(judged: Judged) -> list[str]:
     fitted = "; ".join(f"{name} ({_sentence(how)[:-1]})" for name, how in claim.fitted.items())
     found.append(f"Fitted inputs: {fitted}." if fitted else "No input was fitted.")
     bands = (c.check for c in judged.checks if c.check.tolerance is not None)
-    whose = dict.fromkeys(
-        f"{text.percent(b.tolerance or 0.0)}: {_sentence(b.tolerance_from)[:-1]}" for b in bands
+    found += dict.fromkeys(
+        f"Tolerance of {text.percent(b.tolerance or 0.0)}: {_sentence(b.tolerance_from)}"
+        for b in bands
     )
-    if whose:
-        found.append(f"Tolerances: {'; '.join(whose)}.")
     for checked in judged.checks:
         if checked.points:
             found += _grid(checked)

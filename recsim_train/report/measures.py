@@ -95,7 +95,7 @@ def idle_cores(check: Check, runs: Runs) -> str:
         mixed: Sequence[dict[str, Any]] = (profile.get("mixed") or {}).get("trainer") or ({},)
         cores = max(int(entry.get("cores") or host["cores"]) for entry in mixed)
         if computing < cores:
-            return f"{name} computes on {computing} of {where} {cores} cores"
+            return f"{name!r} computes on {computing} of {where} {cores} cores"
     return ""
 
 
