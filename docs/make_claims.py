@@ -29,13 +29,29 @@ python docs/make_claims.py runs-claims
 These are predictions of the simulator for reconstructed systems on a reconstructed cluster, not
 measurements. The papers' full texts were not at hand, so a verdict judges our reconstruction in
 the setting named, not the paper: "not reproduced" means that this reconstruction does not show
-the effect there. An input
-or a limit that was chosen with a result in view stands under "Fitted inputs".
+the effect there. The first check of each claim is the claim itself.
 
-- reproduced: every expectation of the claim is met; partly: the effect goes the right way and
-  reaches at least half of what is expected, or the claim's first check is met and another is
-  not; not reproduced: neither.
-- The first check of each claim is the claim itself. "for context" has no expectation.
+- reproduced: every expectation of the claim is met.
+- partly: the effect goes the right way and reaches at least half of what is expected, or the
+  claim's first check is met and another is not.
+- not reproduced: neither.
+- not comparable: a speed is compared where a trainer computes on fewer cores than its host has.
+  Strategies in lock-step have one computing thread until they can use more.
+- follows from the input: an input that was chosen for the claim sets the figure by construction.
+- for context: nothing is expected.
+
+Rules that `simulate` holds every claim to; a file that breaks one is refused:
+
+- Where a figure should be near another, the tolerance is stated, and whose it is. It is set
+  before the first run and never widened after one.
+- "Up to x" has no tolerance: x is reached somewhere in a grid of settings that the file states
+  beforehand, or it is not reproduced.
+- Inputs chosen in view of a result or of the claim itself stand under "Fitted inputs": what the
+  claim changes in the cluster profile, and what sets a compression. The verdict says that there
+  are some.
+- Bytes and compression are worked out by formulas in the simulator, so no derived formula of the
+  same counts is held against them: that could not fail.
+- What a setting costs in learning quality stands in the verdict's own line.
 """
 
 LAWS = """\
@@ -44,14 +60,13 @@ LAWS = """\
 
 Derived by algebra (`recsim_train/workload/laws.py`), none is a paper's own formula:
 
-- DES sends more than a row server from n* = U_w (w + 2) / (b n_out) trainers on: U_w distinct
-  rows of w numbers in a worker's batch of b examples, n_out numbers all-reduced per example.
 - FR-EASGD-k's straight line meets its plateau at n_max (1 + 2W/(Ckt)) trainers, n_max = S C k t /
   (m W): S sync servers of C bytes/s, k iterations of t seconds between exchanges, m threads, W
-  bytes of dense parameters.
+  bytes of dense parameters. t is the first run's own and cancels: what can be missed is the
+  plateau.
 - S-EASGD's sync gap is m (2 (latency + W / min(C, S C / n))) / t iterations of a trainer where
-  all shadows use one way of the servers' network at a time, and up to half of that where the two
-  ways overlap.
+  all shadows use one way of the servers' network at a time, and down to half of that where the
+  two ways overlap. t is the run's own and cancels: what can be missed is the time of a round.
 """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,6 +34,23 @@ class Settings:
     resume: bool
     records: dict[str, RunRecord] = field(default_factory=dict)
     """Finished runs by identity: variants with the same settings are one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of a claim: a variant as it is, with one input changed, or at a point of the grid."""
+
+    variant: str
+    overrides: tuple[str, ...]
+    change: tuple[str, str] | None = None
+    """(input, change) of a sensitivity."""
+    point: tuple[tuple[str, str], ...] = ()
+    """(input, value) of every axis of the grid."""
+
+    @property
+    def title(self) -> str:
+        where = (self.change,) if self.change is not None else self.point
+        return ", ".join((self.variant, *(f"{name} {value}" for name, value in where)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,69 +114,84 @@ def check(loaded: Loaded, settings: Settings) -> None:
     if loaded.claim is None:
         common.show_plans(common.plans(loaded), False)
         return
-    for name, _, overrides in steps(loaded):
-        job = claim_job(name, loaded, overrides, settings)
-        common.say(f"  {name}: {len(job.plan.instances)} processes, {job.profile.name}")
+    for step in steps(loaded):
+        if step.change is None:
+            job = claim_job(step, loaded, settings)
+            common.say(f"  {job.title}: {len(job.plan.instances)} processes, {job.profile.name}")
 
 
-def steps(loaded: Loaded) -> Iterator[tuple[str, tuple[int, str] | None, list[str]]]:
-    """(variant, (number of the varied input, change) or None, overrides) of all runs of a claim."""
+def steps(loaded: Loaded) -> Iterator[Step]:
+    """All runs of a claim."""
     claim = loaded.claim
     assert claim is not None
-    for name, overrides in claim.variants.items():
-        yield name, None, [*claim.common, *overrides]
+
+    def step(name: str, *more: str, **where: Any) -> Step:
+        return Step(name, (*claim.common, *claim.variants[name], *more), **where)
+
+    for name in claim.variants:
+        yield step(name)
     first = claim.checks[0]
-    for number, varied in enumerate(claim.sensitivity):
+    for varied in claim.sensitivity:
         for change, more in varied.changes.items():
             for name in dict.fromkeys((*first.of, *first.over)):
-                yield name, (number, change), [*claim.common, *claim.variants[name], *more]
+                yield step(name, *more, change=(varied.input, change))
+    if claim.grid:
+        judged = (c for c in claim.checks if c.up_to is not None)
+        names = dict.fromkeys(name for c in judged for name in (*c.of, *c.over))
+        axes = ([(axis, *item) for item in values.items()] for axis, values in claim.grid.items())
+        for point in itertools.product(*axes):
+            more = tuple(override for _, _, overrides in point for override in overrides)
+            for name in names:
+                yield step(name, *more, point=tuple((axis, value) for axis, value, _ in point))
 
 
-def claim_job(name: str, loaded: Loaded, overrides: Sequence[str], settings: Settings) -> Job:
-    """The run of one variant. The command line's own overrides come last. Raises UserError."""
+def claim_job(step: Step, loaded: Loaded, settings: Settings) -> Job:
+    """The run of one step. The command line's own overrides come last. Raises UserError."""
     from recsim_train.config.errors import UserError
 
     try:
-        own = common.load(loaded.path, [*overrides, *settings.sets], settings.seed)
+        own = common.load(loaded.path, [*step.overrides, *settings.sets], settings.seed)
         made = common.plans(own)
         if len(made) != 1:
             raise UserError(f"it has {len(made)} strategies, expected one (set strategy=...)")
-        return Job(name, made[0], common.profile(own, settings.cluster), own)
+        return Job(step.title, made[0], common.profile(own, settings.cluster), own)
     except UserError as error:
-        raise UserError(f"{loaded.path}: variant {name!r}: {error}") from None
+        raise UserError(f"{loaded.path}: variant {step.title!r}: {error}") from None
 
 
 def simulate_claim(loaded: Loaded, settings: Settings) -> ClaimRuns:
     """Simulate all variants of a claim and write down which runs belong to it."""
-    from recsim_train.results.claims import Change, ClaimRuns, write_claim_runs
+    from recsim_train.results.claims import Change, ClaimRuns, GridPoint, write_claim_runs
 
     claim = loaded.claim
     assert claim is not None
     # All are checked before the first one starts.
-    todo = [
-        (change, claim_job(name, loaded, overrides, settings))
-        for name, change, overrides in steps(loaded)
-    ]
+    todo = [(step, claim_job(step, loaded, settings)) for step in steps(loaded)]
     runs: dict[str, str] = {}
-    changed: dict[tuple[int, str], dict[str, str]] = {}
-    for number, (change, job) in enumerate(todo, start=1):
+    changed: dict[tuple[str, str], dict[str, str]] = {}
+    points: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    for number, (step, job) in enumerate(todo, start=1):
         start = time.monotonic()
-        record = perform(job, settings, quiet=change is not None)
-        what = job.title
-        if change is None:
-            runs[job.title] = record.run_id
-        else:
-            what += f", {claim.sensitivity[change[0]].input} {change[1]}"
-            changed.setdefault(change, {})[job.title] = record.run_id
-        common.say(f"  {number} of {len(todo)}: {what}: {time.monotonic() - start:.1f} s")
-    changes = tuple(
-        Change(claim.sensitivity[index].input, text, ids) for (index, text), ids in changed.items()
+        record = perform(job, settings, quiet=step.change is not None or bool(step.point))
+        made = runs
+        if step.change is not None:
+            made = changed.setdefault(step.change, {})
+        elif step.point:
+            made = points.setdefault(step.point, {})
+        made[step.variant] = record.run_id
+        took = time.monotonic() - start
+        common.say(f"  {number} of {len(todo)}: {job.title}: {took:.1f} s")
+    found = ClaimRuns(
+        loaded.experiment.name,
+        loaded.path.as_posix(),
+        claim,
+        runs,
+        tuple(Change(*change, ids) for change, ids in changed.items()),
+        tuple(GridPoint(dict(point), ids) for point, ids in points.items()),
+        settings.out,
     )
-    made = ClaimRuns(
-        loaded.experiment.name, loaded.path.as_posix(), claim, runs, changes, settings.out
-    )
-    write_claim_runs(settings.out, made)
-    return made
+    write_claim_runs(settings.out, found)
+    return found
 
 
 def perform(job: Job, settings: Settings, *, quiet: bool = False) -> RunRecord:

@@ -43,8 +43,10 @@ def expectation(checked: Checked) -> str:
         return f"≥ {what}"
     if check.at_most is not None:
         return f"≤ {what}"
+    if check.up_to is not None:
+        return f"up to {what}"
     law = ", by the law" if check.law != "none" else ""
-    return f"{what} ± {text.percent(check.tolerance)}{law}"
+    return f"{what} ± {text.percent(check.tolerance or 0.0)}{law}"
 
 
 def rows(judged: Judged) -> Iterator[tuple[str, str, str, str, str]]:
@@ -58,8 +60,70 @@ def rows(judged: Judged) -> Iterator[tuple[str, str, str, str, str]]:
             checked.check.mark,
             expectation(checked),
             figure,
-            checked.verdict,
+            with_quality(checked.verdict, checked),
         )
+
+
+def with_quality(verdict: str, *checks: Checked) -> str:
+    """A verdict, and in the same line what its setting costs in quality."""
+    costs = dict.fromkeys(_sentence(c.check.quality)[:-1] for c in checks if c.check.quality)
+    return "; ".join((verdict, *costs))
+
+
+def conclusion(judged: Judged) -> str:
+    """The verdict on the claim, why, and what it costs: one sentence without its full stop."""
+    said: str = judged.verdict
+    if judged.claim.fitted and said in ("reproduced", "partly"):
+        said += " with fitted inputs"
+    return with_quality(f"{said}: {_reason(judged)}", *judged.checks)
+
+
+def _reason(judged: Judged) -> str:
+    first = judged.checks[0]
+    figure = amount(first, first.figure)
+    if judged.verdict == "no figure":
+        return first.why
+    if judged.verdict == "not comparable":
+        return f"{figure} says nothing while {first.why}"
+    if judged.verdict == "for context":
+        return "nothing is expected"
+    if judged.verdict == "follows from the input":
+        chosen = [c for c in judged.checks if c.verdict == judged.verdict]
+        return ", and ".join(
+            f"{amount(c, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
+            for c in chosen
+        )
+    found = f"{figure} where {expectation(first)} is expected"
+    if first.points:
+        reached = sum(value >= (first.expected or 0.0) for _, value in first.points)
+        lowest = amount(first, min(value for _, value in first.points))
+        found = (
+            f"{reached} of {len(first.points)} settings stated beforehand reach "
+            f"{amount(first, first.expected)}; they range from {lowest} to {figure}"
+        )
+    missed = [c for c in judged.checks[1:] if c.verdict not in ("reproduced", "for context")]
+    if first.verdict == "reproduced" and missed:
+        number, verb = ("one", "is") if len(missed) == 1 else (str(len(missed)), "are")
+        found += f", but {number} of the further expectations {verb} not met"
+    return found
+
+
+def _grid(checked: Checked) -> Iterator[str]:
+    """How often "up to" is reached, by each axis of the grid, and where it is highest."""
+    least = checked.expected or 0.0
+    at, best = max(checked.points, key=lambda point: point[1])
+    counts = []
+    for axis in at:
+        there: dict[str, list[bool]] = {}
+        for point, figure in checked.points:
+            there.setdefault(point[axis], []).append(figure >= least)
+        each = ", ".join(f"{v}: {sum(reached)} of {len(reached)}" for v, reached in there.items())
+        counts.append(f"by {axis}: {each}")
+    where = ", ".join(f"{axis} {value}" for axis, value in at.items())
+    yield (
+        f"{_sentence(checked.check.says)[:-1]}: settings that reach {amount(checked, least)}, "
+        f"{'; '.join(counts)}; the highest is {amount(checked, best)}, at {where}."
+    )
 
 
 def sentences(judged: Judged) -> list[str]:
@@ -68,8 +132,16 @@ def sentences(judged: Judged) -> list[str]:
     found = [f"Source: {claim.source} ({MARKS[claim.mark]})."]
     found.append(f"Setting: {_sentence(claim.setting)}")
     found += [f"Profile {name}: {_sentence(about)}" for name, about in judged.clusters if about]
-    fitted = ", ".join(claim.fitted)
+    fitted = "; ".join(f"{name} ({_sentence(how)[:-1]})" for name, how in claim.fitted.items())
     found.append(f"Fitted inputs: {fitted}." if fitted else "No input was fitted.")
+    bands = (c.check for c in judged.checks if c.check.tolerance is not None)
+    found += dict.fromkeys(
+        f"Tolerance of {text.percent(b.tolerance or 0.0)}: {_sentence(b.tolerance_from)}"
+        for b in bands
+    )
+    for checked in judged.checks:
+        if checked.points:
+            found += _grid(checked)
     found.append(f"It hinges on {_sentence(claim.hinges_on)}")
     if judged.varied:
         check = judged.checks[0]
@@ -91,7 +163,7 @@ def _sentence(words: str) -> str:
 
 def headline(judged: Judged) -> str:
     """The claim and its verdict in one line."""
-    return f"{_sentence(judged.claim.statement)[:-1]}: {judged.verdict}"
+    return f"{_sentence(judged.claim.statement)[:-1]}: {conclusion(judged)}"
 
 
 def print_claims(claims: Sequence[Judged], console: Console | None = None) -> None:
@@ -113,7 +185,7 @@ def print_claims(claims: Sequence[Judged], console: Console | None = None) -> No
             judged.claim.mark,
             "",
             "",
-            f"[bold]{judged.verdict}[/bold]",
+            f"[bold]{escape(conclusion(judged))}[/bold]",
             style=style.get(judged.verdict),
         )
         for says, *cells in rows(judged):
@@ -131,11 +203,15 @@ def claim_lines(claims: Sequence[Judged], level: str = "##") -> list[str]:
     """Markdown: a summary table, and a section for each claim."""
     lines = ["| claim | source | mark | verdict |", "|---|---|---|---|"]
     for c in claims:
-        cells = (_sentence(c.claim.statement), c.claim.source, c.claim.mark, f"{c.verdict}")
+        cells = (_sentence(c.claim.statement), c.claim.source, c.claim.mark, conclusion(c))
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     for c in claims:
         lines += ["", f"{level} {plain(c.made.name)}", ""]
-        lines += [f"{plain(_sentence(c.claim.statement))} **{c.verdict.capitalize()}.**", ""]
+        said, why = conclusion(c).split(":", 1)
+        lines += [
+            f"{plain(_sentence(c.claim.statement))} **{said.capitalize()}**:{plain(why)}.",
+            "",
+        ]
         lines += ["| " + " | ".join(HEAD) + " |", "|---|---|---:|---:|---|"]
         for row in rows(c):
             lines.append("| " + " | ".join(plain(cell) for cell in row) + " |")

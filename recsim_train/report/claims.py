@@ -1,7 +1,8 @@
 """Claims beside predictions: does our reconstruction reproduce what was published?
 
 Nothing here is tuned: a check compares a figure of simulated runs with what the claim's file
-expects, and says "not reproduced" where it does not meet it.
+expects, and says "not reproduced" where it does not meet it, "not comparable" where a run that it
+compares leaves cores idle, and "follows from the input" where an input sets the figure.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from recsim_train.config.claim import Check, Claim, Mark
+from recsim_train.config.claim import COMPRESSION, Check, Claim, Mark, expectations
 from recsim_train.config.errors import UserError
-from recsim_train.report.measures import NoFigureError, Runs, expected_by_law, figure
+from recsim_train.report.measures import NoFigureError, Runs, expected_by_law, figure, idle_cores
 from recsim_train.results.claims import ClaimRuns, read_claim_runs
 from recsim_train.results.rundir import RunRecord, read_run
 
-Verdict = Literal["reproduced", "partly", "not reproduced", "no figure", "for context"]
+Verdict = Literal[
+    "reproduced",
+    "partly",
+    "not reproduced",
+    "not comparable",
+    "follows from the input",
+    "no figure",
+    "for context",
+]
 
 HALF = 0.5
 """A check is met partly from this share of the expected effect on."""
 _NEUTRAL = {"ratio": 1.0, "saved": 0.0}
-_COMPRESSION = ("value_compression", "wire_compression")
 MARKS: Mapping[Mark, str] = {
     "found": "found in a public text",
     "derived": "derived by algebra",
@@ -38,10 +46,12 @@ class Checked:
     check: Check
     figure: float | None
     expected: float | None
-    """By ``near``, ``at_least``, ``at_most`` or the law; None: nothing is expected."""
+    """By ``near``, ``up_to``, ``at_least``, ``at_most`` or the law; None: nothing is expected."""
     verdict: Verdict
     why: str = ""
-    """Why there is no figure."""
+    """Why there is no figure, or none that could be compared."""
+    points: tuple[tuple[Mapping[str, str], float], ...] = ()
+    """``up_to``: the figure at each point of the grid, by the values there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ class Judged:
             "setting": claim.setting,
             "hinges_on": claim.hinges_on,
             "most_sensitive_to": self.most_sensitive,
-            "fitted": list(claim.fitted),
+            "fitted": dict(claim.fitted),
             "notes": list(self.notes),
             "clusters": [name for name, _ in self.clusters],
             "checks": [
@@ -122,6 +132,8 @@ class Judged:
                     "expected": c.expected,
                     "verdict": c.verdict,
                     "why": c.why or None,
+                    "quality": c.check.quality or None,
+                    "grid": [{"at": dict(at), "figure": value} for at, value in c.points],
                 }
                 for c in self.checks
             ],
@@ -142,7 +154,11 @@ def judge_all(paths: Iterable[Path]) -> list[Judged]:
 def judge(made: ClaimRuns) -> Judged:
     """Read a claim's runs and judge them. Missing runs give "no figure", never an error."""
     runs = _records(made, made.runs)
-    checks = tuple(judge_check(check, runs) for check in made.claim.checks)
+    points = [(p.at, _records(made, p.runs)) for p in made.points]
+    checks = tuple(
+        judge_check(check, runs) if check.up_to is None else judge_grid(check, points)
+        for check in made.claim.checks
+    )
     first = made.claim.checks[0]
     varied = []
     for change in made.changes:
@@ -170,19 +186,39 @@ def judge_check(check: Check, runs: Runs) -> Checked:
     try:
         value = figure(check, runs)
         expected = _expected(check, runs)
+        idle = idle_cores(check, runs)
     except NoFigureError as error:
         return Checked(check, None, None, "no figure", str(error))
     if value is None:
         why = "the ratio does not pass 1 within the simulated settings"
         return Checked(check, None, expected, "not reproduced" if expected else "no figure", why)
-    return Checked(check, value, expected, verdict(check, value, expected))
+    if expected is None or not idle:
+        return Checked(check, value, expected, verdict(check, value, expected), idle)
+    return Checked(check, value, expected, "not comparable", idle)
+
+
+def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -> Checked:
+    """The largest figure of all points. There is no band: either a point reaches it or none."""
+    assert check.up_to is not None
+    plain = check.model_copy(update={"up_to": None})
+    found = [(at, judge_check(plain, runs)) for at, runs in points]
+    why = next((c.why for _, c in found if c.why), "" if found else "no point was simulated")
+    figures = tuple((at, c.figure) for at, c in found if c.figure is not None)
+    best = max((value for _, value in figures), default=None)
+    if best is None or len(figures) < len(found):
+        return Checked(check, None, check.up_to, "no figure", why, figures)
+    said: Verdict = "reproduced" if best >= check.up_to else "not reproduced"
+    if check.follows_from:
+        said = "follows from the input"
+    elif why:
+        said = "not comparable"
+    return Checked(check, best, check.up_to, said, why, figures)
 
 
 def _expected(check: Check, runs: Runs) -> float | None:
     if check.law != "none":
         return expected_by_law(check, runs)
-    given = [e for e in (check.near, check.at_least, check.at_most) if e is not None]
-    return given[0] if given else None
+    return next(iter(expectations(check).values()), None)
 
 
 def verdict(check: Check, value: float, expected: float | None) -> Verdict:
@@ -194,15 +230,18 @@ def verdict(check: Check, value: float, expected: float | None) -> Verdict:
     """
     if expected is None:
         return "for context"
+    if check.follows_from:
+        return "follows from the input"
     if check.at_least is not None:
         met = value >= expected
     elif check.at_most is not None:
         met = value <= expected
     else:
+        assert check.tolerance is not None
         met = abs(value - expected) <= check.tolerance * abs(expected)
     if met:
         return "reproduced"
-    neutral = 1.0 if check.measure in _COMPRESSION else _NEUTRAL.get(check.form)
+    neutral = 1.0 if check.measure in COMPRESSION else _NEUTRAL.get(check.form)
     if neutral is not None and expected != neutral:
         partly = (value - neutral) / (expected - neutral) >= HALF
     else:

@@ -72,6 +72,33 @@ def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
     return sent / examples
 
 
+def idle_cores(check: Check, runs: Runs) -> str:
+    """Which run of a comparison of speed leaves cores of its trainers' hosts idle; "": none does.
+
+    Lock-step strategies have one computing thread per trainer, whatever the host has: how fast
+    they could be there is not known, so that their speed says nothing about a claim. Runs
+    without a profile are not judged.
+    """
+    if check.measure not in ("eps", "time"):
+        return ""
+    for name in dict.fromkeys((*check.of, *check.over)):
+        profile = runs[name].manifest.get("cluster")
+        if profile is None:
+            continue
+        hosts = profile["hosts"]
+        computing = int(runs[name].summary["threads"])
+        if profile["colocate"]:
+            host, where = hosts["default"], "the host's"
+            computing *= int(runs[name].summary["trainers"])
+        else:
+            host, where = hosts.get("trainer") or hosts["default"], "each host's"
+        mixed: Sequence[dict[str, Any]] = (profile.get("mixed") or {}).get("trainer") or ({},)
+        cores = max(int(entry.get("cores") or host["cores"]) for entry in mixed)
+        if computing < cores:
+            return f"{name!r} computes on {computing} of {where} {cores} cores"
+    return ""
+
+
 def figure(check: Check, runs: Runs) -> float | None:
     """What a check makes of its runs; None where a crossover is not reached.
 
@@ -90,7 +117,7 @@ def figure(check: Check, runs: Runs) -> float | None:
         case "ratio":
             return of[0] / over[0]
         case "saved":
-            return max(1 - a / b for a, b in zip(of, over, strict=True))
+            return 1 - of[0] / over[0]
     along = [setting(runs[name], check.along) for name in check.of]
     if check.form == "exponent":
         return slope(along, of)
@@ -122,8 +149,6 @@ def crossing(along: Sequence[float], ratios: Sequence[float]) -> float | None:
 def expected_by_law(check: Check, runs: Runs) -> float:
     """What the derived law says for the check's own runs."""
     first = runs[check.of[0]]
-    if check.law == "des_crossover":
-        return _des_crossover(runs[check.over[0]])
     cluster, plan = first.manifest["cluster"], first.manifest["plan"]
     hosts = cluster["hosts"]
     host = hosts.get("dense_server") or hosts["default"]
@@ -142,17 +167,3 @@ def expected_by_law(check: Check, runs: Runs) -> float:
         return laws.easgd_knee(every=every, **common)
     latency = float(cluster["network"]["latency"])
     return laws.easgd_sync_gap(trainers=int(first.summary["trainers"]), latency=latency, **common)
-
-
-def _des_crossover(rows: RunRecord) -> float:
-    """n* for the model and data of a run that moves rows; U_w as its own lookups show it."""
-    model = rows.manifest["configuration"]["model"]
-    wide = 1 if model["kind"] in ("wide_deep", "deepfm") else 0
-    width = model["embedding_dim"] + wide
-    trainers, batch = int(rows.summary["trainers"]), int(rows.summary["batch_size"])
-    per_iteration = bytes_per_example(rows, ("lookup", "update")) * batch
-    unique = per_iteration / laws.row_server_bytes(trainers, 1.0, width)
-    outputs = laws.des_outputs(
-        model["kind"], model["embedding_dim"], len(model["tables"]), model["top_mlp"][0]
-    )
-    return laws.des_crossover(unique, width, batch, outputs)

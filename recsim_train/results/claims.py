@@ -16,7 +16,7 @@ from recsim_train.config.dump import plain
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.explain import parse
 
-FORMAT = 1
+FORMAT = 2
 _PREFIX = "claim-"
 
 
@@ -26,6 +26,16 @@ class Change:
 
     input: str
     change: str
+    runs: Mapping[str, str]
+    """Run ids by variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridPoint:
+    """One point of a claim's grid and the runs that were made there."""
+
+    at: Mapping[str, str]
+    """Value by input, as the claim's file words them."""
     runs: Mapping[str, str]
     """Run ids by variant."""
 
@@ -42,14 +52,15 @@ class ClaimRuns:
     runs: Mapping[str, str]
     """Run ids by variant."""
     changes: tuple[Change, ...] = ()
+    points: tuple[GridPoint, ...] = ()
     folder: Path = Path()
     """Where the run directories lie."""
 
     @property
     def run_ids(self) -> set[str]:
         """All runs of the claim."""
-        changed = {run for change in self.changes for run in change.runs.values()}
-        return {*self.runs.values(), *changed}
+        made = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
+        return {run for runs in made for run in runs.values()}
 
 
 def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
@@ -66,6 +77,7 @@ def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
         "changes": [
             {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in made.changes
         ],
+        "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in made.points],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     part = path.with_name(f".{path.name}.part")
@@ -97,6 +109,7 @@ def _read(path: Path) -> ClaimRuns:
             claim=parse(Claim, content["claim"]),
             runs=dict(content["runs"]),
             changes=tuple(Change(c["input"], c["change"], c["runs"]) for c in content["changes"]),
+            points=tuple(GridPoint(p["at"], p["runs"]) for p in content["points"]),
             folder=path.parent,
         )
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:

@@ -17,7 +17,7 @@ BASE = """
 model: tiny
 data: {eval_rows: 0, synthetic: {rows: 2000}}
 roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
-training: {threads: 1, steps: 5, warmup_steps: 1}
+training: {threads: 2, steps: 5, warmup_steps: 1}
 strategy: flat_ps
 """
 CLAIM = """
@@ -28,12 +28,31 @@ claim:
   mark: ours
   setting: a toy
   hinges_on: the cores
+  fitted: {}
   variants: {one: [], two: [roles.trainers=2], again: [roles.trainers=1]}
   checks:
     - {says: two over one, measure: eps, form: ratio, of: [two], over: [one], at_least: 1}
-    - {says: one over itself, measure: eps, form: ratio, of: [again], over: [one], near: 1}
+    - {says: one over itself, measure: eps, form: ratio, of: [again], over: [one],
+       near: 1, tolerance: 0 %, tolerance_from: it is the same run}
   sensitivity:
     - {input: the NIC, changes: {slow: ['cluster.hosts.default.nic=1 Mbit/s']}}
+"""
+
+GRID = """
+name: upwards
+claim:
+  statement: rows save up to nine tenths
+  source: nobody
+  mark: ours
+  setting: a toy
+  hinges_on: the batch
+  fitted: {}
+  variants: {vectors: [], rows: [strategy.pooling=worker]}
+  grid:
+    batch: {'8': [training.batch_size=8], '32': [training.batch_size=32]}
+    hosts: {'1': [], '2': [roles.trainers=2]}
+  checks:
+    - {says: rows, measure: bytes, form: saved, of: [rows], over: [vectors], up_to: 0.9}
 """
 
 
@@ -89,6 +108,29 @@ def test_a_folder_of_claims_and_its_report(folder: Path) -> None:
         assert "two trainers do more than one" in text
         assert "reproduced" in text
         assert "No input was fitted" in text
+
+
+def test_up_to_is_judged_in_every_combination_of_the_grid(folder: Path) -> None:
+    (folder / "all" / "b.yaml").write_text(GRID + BASE)
+    found, said = simulate(folder, "--out", "out")
+    (claim,) = found["claims"]
+    (check,) = claim["checks"]
+    points = [(point["at"]["batch"], point["at"]["hosts"]) for point in check["grid"]]
+    assert points == [("8", "1"), ("8", "2"), ("32", "1"), ("32", "2")]
+    figures = [point["figure"] for point in check["grid"]]
+    assert len(set(figures)) > 1
+    assert check["figure"] == max(figures)
+    assert (check["expected"], check["verdict"]) == (0.9, "not reproduced")
+    assert "10 of 10: vectors, batch 32, hosts 2" in said
+
+    done = command("report", "out", "--out", "report", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["claims"] == [claim]
+    assert document["unpaired"] == []
+    text = (folder / "report" / "summary.md").read_text(encoding="utf-8")
+    assert "0 of 4 settings stated beforehand reach 90.0 %" in text
+    assert "by batch: 8: 0 of 2, 32: 0 of 2; by hosts: 1: 0 of 2, 2: 0 of 2" in text
 
 
 def test_one_bad_file_does_not_stop_the_others(folder: Path) -> None:
