@@ -20,7 +20,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor import kernels
 from recsim_train.executor.kernels import EmbeddingState, Replica, Routed, Worker
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
-from recsim_train.executor.services import EmbeddingServer, Together
+from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.transport import Header, Kind, join
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.placement.build import build_plan
@@ -165,21 +165,33 @@ def test_a_row_steps_by_the_sum_of_its_gradients(optimizer: str) -> None:
         np.testing.assert_allclose(rows, wanted, rtol=1e-12, atol=1e-13)
 
 
-def test_together_means_the_mean_of_all_trainers() -> None:
-    together, applied = Together(3, timeout=20.0), []
+def test_rows_step_together_with_the_mean_of_all_trainers() -> None:
+    choice = StrategyChoice(kind="allreduce")
+    spec = Experiment(
+        name="together",
+        model=MODEL,
+        roles=Roles(trainers=3, embedding_servers=1),
+        training=Training(sparse_optimizer="sgd", sparse_lr=0.5),
+        strategies=(choice,),
+    )
+    plan = build_plan(spec, choice)
+    assert plan.embedding is not None
+    server = EmbeddingServer(plan, plan.embedding.shards[0])
+    before = server.state.rows.clone()
 
-    def submit(trainer: int) -> None:
-        place, value = torch.tensor([trainer]), torch.full((1, 2), 3.0 * trainer)
-        together.submit(trainer, place, value, lambda *both: applied.append(both))
+    def update(trainer: int) -> None:
+        rows = torch.tensor([trainer, 4])  # one of its own, one that all have
+        server.update(trainer, rows, None, torch.full((2, 2), 3.0 + trainer).double())
 
-    threads = [threading.Thread(target=submit, args=(trainer,)) for trainer in (2, 0, 1)]
+    threads = [threading.Thread(target=update, args=(trainer,)) for trainer in (2, 0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20.0)
-    ((places, rows),) = applied
-    assert places.tolist() == [0, 1, 2]
-    assert rows.tolist() == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+    moved = (before - server.state.rows)[:, 0] / 0.5
+    wanted = [3.0 / 3, 4.0 / 3, 5.0 / 3, 0.0, (3.0 + 4.0 + 5.0) / 3]
+    assert moved[:5].tolist() == pytest.approx(wanted)
+    assert not moved[5:].any()
 
 
 def test_the_loss_is_the_mean_over_the_batch() -> None:

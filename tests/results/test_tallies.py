@@ -10,14 +10,11 @@ def test_ratios_in_values_and_on_the_wire() -> None:
     found = Tally()
     found.add(600, 30, 2400, 240)
     found.add(400, 10, 1600, 80)
-    assert found.document() == {
-        "values": 1000,
-        "kept": 40,
-        "dense_bytes": 4000,
-        "sent_bytes": 320,
-        "value_compression": 25.0,
-        "wire_compression": 12.5,
-    }
+    said = found.document()
+    assert [said[name] for name in ("values", "kept", "dense_bytes", "sent_bytes")] == [
+        1000, 40, 4000, 320
+    ]  # fmt: skip
+    assert (said["value_compression"], said["wire_compression"]) == (25.0, 12.5)
     assert Tally().document()["wire_compression"] == 1.0
 
 
