@@ -258,7 +258,9 @@ def _cluster(
     calibration: Calibration,
 ) -> Cluster:
     costs = {
-        price: Price.model_construct(value=found.value, uncertainty=found.uncertainty)
+        price: Price.model_construct(
+            value=found.value, uncertainty=found.uncertainty, basis=found.basis
+        )
         for price, found in prices.estimates.items()
     }
     memory = float(psutil.virtual_memory().total)
