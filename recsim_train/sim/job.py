@@ -11,7 +11,7 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.sim import usage
 from recsim_train.sim.critical import critical_path
-from recsim_train.sim.explain import Window, explain, iterations_within
+from recsim_train.sim.explain import Window, explain, iterations_within, loops_bound
 from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, folding_of, unfold
 from recsim_train.sim.runtime import Runtime
@@ -20,14 +20,6 @@ from recsim_train.sim.surroundings import surroundings
 from recsim_train.sim.usage import Snapshot
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import documents
-
-_ALONE_STEPS = 20
-"""Iterations from which the speed without sharing is taken."""
-_ALONE_LEAST = 5
-"""A short run must not spend most of its time on this."""
-_ALONE_WARMUP = 2
-_ALONE_TRAINERS = 8
-"""Trainers that are enough for it, where they can be folded."""
 
 Progress = Callable[[int, int], None]
 
@@ -184,6 +176,9 @@ class Job:
             [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
             iterations_within(self._all, start, end),
         )
+        loops = loops_bound(
+            runtime.training, self.folding, runtime.ledger.iterations, start, end
+        )
         path = critical_path(
             self.plan,
             runtime.training,
@@ -198,7 +193,7 @@ class Job:
             window,
             outcome.totals,
             predicted=predicted,
-            alone=self._alone(outcome.steps),
+            loops=None if loops is None else loops * self.plan.experiment.training.batch_size,
             path=path,
             latency=self.cluster.network.latency,
         )
@@ -212,29 +207,3 @@ class Job:
             runtime.kernel.fluid.resources, runtime.snapshots()
         )
         outcome.facts["critical_path"] = path
-
-    def _alone(self, steps: int) -> float:
-        """Examples per second of the same loops when everything runs as fast as it would alone.
-
-        Trainers that share nothing need not be many: few of them stand for all.
-        """
-        warmup = min(_ALONE_WARMUP, self.warmup)
-        count = min(_ALONE_STEPS, max(_ALONE_LEAST, steps // 4), steps)
-        few = folding_of(self.plan, self.cluster, most=_ALONE_TRAINERS)
-        runtime = Runtime(
-            self.plan,
-            self.cluster,
-            self.counts,
-            iterations=warmup + count,
-            ideal=True,
-            replay=self.replay,
-            folding=few if few.simulated < self.folding.simulated else self.folding,
-        )
-        runtime.run()
-        spent: dict[str, float] = {}
-        for i in runtime.ledger.iterations:
-            if i.iteration >= warmup:
-                spent[i.loop] = spent.get(i.loop, 0.0) + i.end - i.start
-        batch = self.plan.experiment.training.batch_size
-        stand_for = len(self.plan.training) / len(spent)
-        return stand_for * sum(batch * count / s for s in spent.values())

@@ -121,8 +121,6 @@ class Machines:
         for instance, place in places.items():
             process = self._process(instance, place, shared)
             self.processes[instance] = process
-            if kernel.fluid.ideal:
-                continue  # nothing is shared, so that nobody's copies are felt
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
             elif instance.role == "reader" and working:
@@ -131,10 +129,8 @@ class Machines:
         self._paced = 1.0 / self._wire if self._wire > 0.0 else inf
         self._weight = 1.0 / self._wire if self._wire > 0.0 else 1.0
         self._alone_rate = self._paced if self._cap is None else min(self._cap, self._paced)
-        self.faults: Faults | None = None
-        """Failures and checkpoints; an ideal world has none."""
-        if not kernel.fluid.ideal:
-            self.faults = self._surround(plan)
+        self.faults = self._surround(plan)
+        """Failures and checkpoints."""
 
     def _cores(self, name: str, place: Place) -> Resource:
         cores, speed = place.host.cores, place.speed
@@ -208,7 +204,7 @@ class Machines:
         traffic = any(t.burst is not None for t in self.cluster.background or ())
         stragglers = self.cluster.stragglers
         slow = stragglers is not None and bool(stragglers.episodes)
-        return traffic or slow or (self.faults is not None and self.faults.any)
+        return traffic or slow or self.faults.any
 
     # ------------------------------------------------------------------ activities
 

@@ -62,7 +62,7 @@ class World:
 
     def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
         done = self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
-        loop.account.now[COMPUTE] += self.machines.alone
+        loop.account.take(COMPUTE, self.machines.alone)
         return done
 
     def wait(self, loop: LoopState, done: Countdown) -> Steps:
