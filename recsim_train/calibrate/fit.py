@@ -33,8 +33,8 @@ _RIDGE = 0.004
 _LEAST = 0.05
 """Of its prior: less than any present machine pays."""
 MOST_UNCERTAIN = 1.0
-"""Relative error of a price of which only the magnitude is known: it was measured once, or lies at a
-limit of what was searched."""
+"""Relative error of a price of which only the magnitude is known: it was measured once, or lies at
+a limit of what was searched."""
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4

@@ -50,10 +50,10 @@ class Price(Section):
     uncertainty: Share = 0.0
     """Relative standard error of the value; 100 %: only its magnitude is known."""
     basis: Basis | None = None
-    """What the uncertainty rests on: "repeats" of the measurement, their spread; a "fit", how far the
-    price moves when the observations are resampled; "once": it was measured once, so that nothing is
-    known of its spread; "limit": the value is a limit of what was searched. The last two are 100 %
-    uncertain. None: the profile does not say."""
+    """What the uncertainty rests on: "repeats" of the measurement, their spread; a "fit", how far
+    the price moves when the observations are resampled; "once": it was measured once, so that
+    nothing is known of its spread; "limit": the value is a limit of what was searched. The last two
+    are 100 % uncertain. None: the profile does not say."""
 
 
 class Costs(Section):

@@ -136,7 +136,8 @@ def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Itera
 
 def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> dict[str, Any]:
     """Example-level parallelism, staleness, and the sync gap where trainers synchronise now and
-    then: in rounds of background loops or, where there are none, in exchanges of the workers."""
+    then: in rounds of background loops or, where there are none, in exchanges of the workers.
+    Rounds per second are those of one background loop."""
     spec = plan.experiment
     found: dict[str, Any] = {
         "elp": example_level_parallelism(
@@ -145,6 +146,7 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
         "staleness": None,
         "sync_gap": None,
         "sync_gap_per_thread": None,
+        "rounds_per_second": None,
     }
     if not done:
         return found
@@ -153,8 +155,12 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
     trainer_of = {loop.name: loop.trainer for loop in plan.all_loops}
     syncs: dict[int, list[float]] = defaultdict(list)
     if plan.background:
-        for done_round in within(outcome.rounds, done):
+        inside = within(outcome.rounds, done)
+        for done_round in inside:
             syncs[trainer_of[done_round.loop]].append(done_round.end)
+        seconds = max(i.end for i in done) - min(i.start for i in done)
+        if seconds > 0.0:
+            found["rounds_per_second"] = len(inside) / len(plan.background) / seconds
     elif not outcome.dropped_spans:  # else some of the exchanges are missing
         counted_ones = {(i.loop, i.iteration) for i in done}
         for span in outcome.spans:

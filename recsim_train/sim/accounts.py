@@ -10,9 +10,9 @@ together the one that comes back last is the chain. An effect's seconds are
 - queueing: everything else, which is what sharing costs: cores, interpreter locks and NICs that
   others used too, and requests that stood in line.
 
-Beside the parts stands the `Account.least` that an iteration takes: its own work, and of every chain
-what is left of its work and transfer when all that the loop did meanwhile hides some of it. The
-parts of a chain that hid in part are shared out, so that they say less for certain.
+Beside the parts stands the `Account.least` that an iteration takes: its own work, and of every
+chain what is left of its work and transfer when all that the loop did meanwhile hides some of it.
+Of a chain that hid in part the parts are shared out, so that they say nothing for certain.
 """
 
 from __future__ import annotations

@@ -13,13 +13,18 @@ from recsim_train.sim import usage
 from recsim_train.sim.critical import critical_path
 from recsim_train.sim.explain import Window, explain, iterations_within, loops_bound
 from recsim_train.sim.faults import HostFailed
-from recsim_train.sim.folding import Folding, folding_of, unfold
+from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import surroundings
 from recsim_train.sim.usage import Snapshot
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import documents
+
+_UNMEASURED = (
+    "Calibration never measured these operations: {names}. They are priced by counts of their "
+    "work, and {share:.1%} of the predicted CPU seconds rest on them."
+)
 
 Progress = Callable[[int, int], None]
 
@@ -156,6 +161,10 @@ class Job:
         )
         if compressed := documents(loop.tallies for loop in runtime.loops):
             outcome.facts["compression"] = compressed
+        if names := sorted(runtime.pricing.unmeasured):
+            share = runtime.machines.unmeasured()
+            outcome.facts["unmeasured"] = {"operations": names, "cpu_share": share}
+            outcome.warn([_UNMEASURED.format(names=", ".join(names), share=share)])
         if replay is not None:
             outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))
@@ -176,9 +185,7 @@ class Job:
             [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
             iterations_within(self._all, start, end),
         )
-        loops = loops_bound(
-            runtime.training, self.folding, runtime.ledger.iterations, start, end
-        )
+        loops = loops_bound(runtime.training, self.folding, runtime.ledger.iterations, start, end)
         path = critical_path(
             self.plan,
             runtime.training,

@@ -10,7 +10,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds
 
-NOTHING: Seconds = (0.0, 0.0)
+NOTHING: Seconds = (0.0, 0.0, 0.0)
 
 
 class World:

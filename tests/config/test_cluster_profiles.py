@@ -47,7 +47,7 @@ def test_our_own_profiles_load(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OURS, ids=lambda p: p.name)
 def test_our_own_profiles_claim_no_more_than_was_measured(path: Path) -> None:
-    """Measured once, or at the highest value that is searched: the magnitude is all that is known."""
+    """Measured once, or at the highest value that is searched: only the magnitude is known."""
     costs = load_cluster(str(path)).costs
     for name in Costs.model_fields:
         price = getattr(costs, name)

@@ -217,9 +217,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "roles", "training"), EVERY_KIND, ids=lambda part: str(part)
-)
+@pytest.mark.parametrize(("kind", "options", "roles", "training"), EVERY_KIND, ids=str)
 def test_no_prediction_beats_what_its_loops_can_do(
     plans: Plans,
     clusters: Clusters,
