@@ -65,7 +65,8 @@ class Costs(Section):
     """One call out of Python: the interpreter's own work."""
     handover: Price
     """For how long one call out of Python keeps other threads of its process from the interpreter
-    lock. No work of its own: it limits what threads of one process do side by side."""
+    lock. No work of its own: it limits what threads of one process do side by side. Calibration
+    takes it from short runs of flat_ps."""
     gemm_flop: Price
     """One floating-point operation of a matrix product."""
     batched_matrix: Price
@@ -95,9 +96,9 @@ class Costs(Section):
     request: Price
     """One request served, the runtime's own overhead, holding the interpreter lock."""
     message: Price
-    """One message, at each of its two ends."""
+    """One message, at each of its two ends. Fitted mostly to short runs of flat_ps."""
     wire_byte: Price
-    """One byte through the transport, at each of its two ends."""
+    """One byte through the transport, at each of its two ends. Fitted as `message` is."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes."""
 
