@@ -97,7 +97,8 @@ class Comparison:
             f"measured {text.rate(self.measured_eps)}{spread}: "
         )
         if abs(error) < 0.0005:
-            return f"{start}the prediction meets the measurement"
+            once = ", a single run" if len(self.all_real) == 1 else ""
+            return f"{start}the prediction meets the measurement{once}"
         way = "high" if error > 0 else "low"
         inside = ""
         if self.within_noise:

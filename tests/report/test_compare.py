@@ -72,14 +72,16 @@ def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:
 def test_within_the_noise_of_one_run_says_that_it_is_one_run(tmp_path: Path, factory: Any) -> None:
     plan = factory.plan()
     factory.write(tmp_path / "once", plan, "simulated")
-    factory.write(tmp_path / "once", plan, "real", speed=1.001, jitter=0.3)
+    once_measured = factory.outcome(plan, world="real", speed=1.005, jitter=0.1)
+    factory.write(tmp_path / "once", plan, "real", found=once_measured)
     (once,) = compare(load_runs([tmp_path / "once"])).comparisons
     assert once.within_noise
     assert once.document()["measured_spread_of"] == "windows of one run"
     assert "within the spread of that one run's windows; it was not repeated" in once.headline
     factory.write(tmp_path / "twice", plan, "simulated")
-    for speed in (0.8, 1.2):
-        factory.write(tmp_path / "twice", plan, "real", speed=speed)
+    for speed in (0.85, 1.2):
+        found = factory.outcome(plan, world="real", speed=speed)
+        factory.write(tmp_path / "twice", plan, "real", found=found)
     (twice,) = compare(load_runs([tmp_path / "twice"])).comparisons
     assert twice.within_noise
     assert twice.document()["measured_spread_of"] == "repeats"

@@ -170,16 +170,16 @@ def test_predicted_rounds_are_held_against_those_that_were_done(
     assert predicted == pytest.approx(expected["simulated"])
     assert measured == pytest.approx(expected["real"])
     error = predicted / measured - 1
-    assert error > 0.2  # the slower network lets fewer of them happen
     assert document["rounds_error"] == pytest.approx(error)
     summary = result.document["summary"]
     assert summary["median_abs_rounds_error"] == pytest.approx(error)
     assert summary["max_abs_rounds_error"] == pytest.approx(error)
     page = result.page.read_text(encoding="utf-8")
     short = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")
-    assert f"(error +{100 * error:.1f}" in page
+    assert error > 1  # the slower network lets far fewer of them happen
+    assert f"(error +{100 * error:.0f} %)" in page
     assert "| sync rounds/s predicted | measured | signed error |" in short
-    assert f"median absolute error of the rounds {100 * error:.1f}" in short
+    assert f"median absolute error of the rounds {100 * error:.0f} %" in short
 
 
 def test_without_background_loops_there_are_no_rounds_to_predict(
