@@ -3,14 +3,19 @@
     python benchmarks/network.py --trainers 100 --servers 20 --iterations 50 --seed 1 --json
 
 Every trainer, ``--iterations`` times: pulls from all servers at once, computes, pushes to all
-servers at once. See `main` for the settings and benchmarks/results/network.md for results. The
-simulation is made of the engine that `recsim-train simulate` uses, `recsim_train.sim.kernel`: one
-SimPy process for each trainer, transfers and computations on fluid resources. Compiling (once, then
-cached) and imports are reported apart.
+servers at once. See `main` for the settings and benchmarks/results/network.md for results. Only the
+network is simulated: a prediction has servers' threads, processors and locks besides. Flows are
+started in one of two ways:
 
-    python benchmarks/network.py --against simgrid [--cases ABCD] [--repeats 5]
+- as predictions start them (the default): each one is an activity of `recsim_train.sim.kernel`;
+- ``--folded``: all flows of a pull or push at once, through `Kernel.transfers` and
+  `recsim_train.sim.fans`, which make one activity of flows to equal servers. No prediction does it.
 
-compares with the same experiment in SimGrid (benchmarks/simgrid/network.cpp), run by turns.
+Compiling (once, then cached) and imports are reported apart.
+
+    python benchmarks/network.py --compare [--cases ABCDEF] [--repeats 5] [--against simgrid]
+
+runs the cases in both ways, and in SimGrid (benchmarks/simgrid/network.cpp), by turns.
 """
 
 from __future__ import annotations
@@ -24,12 +29,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recsim_train.sim.fans import Ends, Flows
+from recsim_train.sim.fans import Ends
 from recsim_train.sim.fluid.solver import Kind, Resource
-from recsim_train.sim.kernel import Barrier, Kernel, Steps
+from recsim_train.sim.kernel import Barrier, Countdown, Event, Kernel, Steps
 
 
 @dataclass(frozen=True)
@@ -64,48 +70,67 @@ class Settings:
         return 1.0 + stream.uniform(-self.jitter, self.jitter)
 
 
+Link = tuple[Resource, float]
+Start = Callable[[], Event]
+"""Starts the flows of one pull or push; the event fires when all of them are done."""
+
+
 class Star:
     """The network and what runs on it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, folded: bool) -> None:
         self.settings = settings
         self.kernel = kernel = Kernel()
-        fluid = kernel.fluid
-
-        def nics(name: str, count: int) -> list[tuple[tuple[Resource, float]]]:
-            return [
-                ((fluid.resource(f"{name}{index}", settings.bandwidth), 1.0),)
-                for index in range(count)
-            ]
-
-        sizes = settings.sizes()
-        outgoing = Ends(fluid, nics("server.tx", settings.servers))
-        incoming = Ends(fluid, nics("server.rx", settings.servers))
         self.barrier = Barrier(kernel, settings.trainers, lambda _: iter(()))
-        down, up = nics("trainer.rx", settings.trainers), nics("trainer.tx", settings.trainers)
+        outgoing, incoming = (self._nics(f"server.{way}", settings.servers) for way in ("tx", "rx"))
+        down, up = (self._nics(f"trainer.{way}", settings.trainers) for way in ("rx", "tx"))
+        starting = self._folded if folded else self._singly
+        pulls, pushes = starting(outgoing, down), starting(incoming, up)
         for trainer in range(settings.trainers):
-            core = fluid.resource(f"core{trainer}", 1.0)
-            pull = outgoing.flows(down[trainer], sizes)
-            push = incoming.flows(up[trainer], sizes)
-            kernel.process(self.train(trainer, pull, fluid.kind([(core, 1.0)]), push))
+            core = kernel.fluid.kind([(kernel.fluid.resource(f"core{trainer}", 1.0), 1.0)])
+            kernel.process(self.train(trainer, pulls[trainer], core, pushes[trainer]))
 
-    def train(self, trainer: int, pull: Flows, core: Kind, push: Flows) -> Steps:
+    def _nics(self, name: str, count: int) -> list[Link]:
+        make, rate = self.kernel.fluid.resource, self.settings.bandwidth
+        return [(make(f"{name}{index}", rate), 1.0) for index in range(count)]
+
+    def _singly(self, far: list[Link], near: list[Link]) -> list[Start]:
+        """Each flow an activity of its own, as `recsim_train.sim.machines` starts transfers."""
+        kernel, sizes = self.kernel, self.settings.sizes()
+
+        def start(kinds: list[Kind]) -> Event:
+            left = Countdown(kernel, len(kinds))
+            for kind, size in zip(kinds, sizes, strict=True):
+                kernel.activity(kind, size).callbacks.append(left.arrive)
+            return left.done
+
+        kinds = [[kernel.fluid.kind([server, mine]) for server in far] for mine in near]
+        return [lambda kinds=mine: start(kinds) for mine in kinds]
+
+    def _folded(self, far: list[Link], near: list[Link]) -> list[Start]:
+        """Flows to equal servers are one activity: `recsim_train.sim.fans`."""
+        kernel, sizes = self.kernel, self.settings.sizes()
+        ends = Ends(kernel.fluid, [(server,) for server in far])
+        flows = [ends.flows((mine,), sizes) for mine in near]
+        return [lambda flows=mine: kernel.transfers(flows) for mine in flows]
+
+    def train(self, trainer: int, pull: Start, core: Kind, push: Start) -> Steps:
         kernel, settings = self.kernel, self.settings
         latency = 2 * settings.latency
         for iteration in range(settings.iterations):
             yield kernel.timeout(latency)
-            yield kernel.transfers(pull)
+            yield pull()
             yield kernel.activity(core, settings.compute * settings.factor(trainer, iteration))
             yield kernel.timeout(latency)
-            yield kernel.transfers(push)
+            yield push()
             if settings.barrier:
                 yield self.barrier.arrive(None)
 
 
-def simulate(settings: Settings) -> dict[str, float]:
+def simulate(settings: Settings, *, folded: bool = False) -> dict[str, float]:
     """Build and run; the clocks cover both."""
     wall, cpu = time.perf_counter(), time.process_time()
-    star = Star(settings)
+    star = Star(settings, folded=folded)
     star.kernel.run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     flows = 2 * settings.trainers * settings.servers * settings.iterations
@@ -161,28 +186,44 @@ def run_simgrid(program: Path, settings: Settings) -> dict[str, float]:
     return dict(zip(names, map(float, done.stdout.split()), strict=True))
 
 
-def against_simgrid(names: str, repeats: int) -> list[dict[str, object]]:
-    """Both simulators by turns, so that the machine's moods fall on both."""
+def compared(names: str, repeats: int, *, simgrid: bool) -> list[dict[str, object]]:
+    """All ways by turns, so that the machine's moods fall on all of them."""
+    ways: dict[str, Callable[[Settings], dict[str, float]]] = {
+        "predictions": simulate,
+        "folded": lambda settings: simulate(settings, folded=True),
+    }
     table: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        program = build_simgrid(Path(folder))
+        if simgrid:
+            program = build_simgrid(Path(folder))
+            ways["simgrid"] = lambda settings: run_simgrid(program, settings)
         for name in names:
-            both = [
-                (simulate(CASES[name]), run_simgrid(program, CASES[name])) for _ in range(repeats)
-            ]
+            turns = [{w: run(CASES[name]) for w, run in ways.items()} for _ in range(repeats)]
             row: dict[str, object] = {"case": name, "repeats": repeats}
-            row["simulated_seconds"] = both[0][0]["simulated_seconds"]
-            row["simgrid_simulated_seconds"] = both[0][1]["simulated_seconds"]
-            for clock in ("wall_seconds", "cpu_seconds"):
-                pairs = [(ours[clock], theirs[clock]) for ours, theirs in both]
-                row[clock] = statistics.median(ours for ours, _ in pairs)
-                row[f"simgrid_{clock}"] = statistics.median(theirs for _, theirs in pairs)
-                ratios = [theirs / ours for ours, theirs in pairs]
-                row[f"{clock}_ratio"] = statistics.median(ratios)
-                row[f"{clock}_ratio_range"] = [min(ratios), max(ratios)]
+            for way in ways:
+                row[f"{way}_simulated_seconds"] = turns[0][way]["simulated_seconds"]
+                for clock in ("wall_seconds", "cpu_seconds"):
+                    times = [turn[way][clock] for turn in turns]
+                    ratios = [turn[way][clock] / turn["predictions"][clock] for turn in turns]
+                    row[f"{way}_{clock}"] = statistics.median(times)
+                    row[f"{way}_{clock}_range"] = [min(times), max(times)]
+                    row[f"{way}_{clock}_over_predictions"] = statistics.median(ratios)
             table.append(row)
             print(json.dumps(row), file=sys.stderr)
     return table
+
+
+def markdown(table: list[dict[str, object]]) -> str:
+    """CPU seconds of each way, median (lowest .. highest)."""
+    ways = [w for w in ("predictions", "folded", "simgrid") if f"{w}_cpu_seconds" in table[0]]
+    lines = ["| Case | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
+    for row in table:
+        cells = []
+        for way in ways:
+            low, high = row[f"{way}_cpu_seconds_range"]
+            cells.append(f"{row[f'{way}_cpu_seconds']:.3g} ({low:.3g} .. {high:.3g})")
+        lines.append(f"| {row['case']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -199,19 +240,23 @@ def main() -> None:
     parser.add_argument("--barrier", action="store_true", help="trainers meet after each push")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--against", choices=["simgrid"], help="compare on --cases instead")
+    parser.add_argument("--folded", action="store_true", help="flows in a way of no prediction")
+    parser.add_argument("--compare", action="store_true", help="both ways on --cases, by turns")
+    parser.add_argument("--against", choices=["simgrid"], help="--compare with this one, too")
     parser.add_argument("--cases", default="ABCD", help="of benchmarks/results/network.md")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = vars(parser.parse_args())
-    as_json, against = arguments.pop("json"), arguments.pop("against")
-    cases, repeats = arguments.pop("cases"), arguments.pop("repeats")
+    as_json, against, folded = (arguments.pop(name) for name in ("json", "against", "folded"))
+    compare, cases, repeats = (arguments.pop(name) for name in ("compare", "cases", "repeats"))
     importing, begin = time.process_time(), time.perf_counter()
-    simulate(Settings(2, 2, 2, jitter=0.1, skew=1.0))  # compiles, or loads what is compiled
+    for way in (False, True):  # compiles, or loads what is compiled
+        simulate(Settings(2, 2, 2, jitter=0.1, skew=1.0), folded=way)
     compiling = time.perf_counter() - begin
-    if against:
-        print(json.dumps(against_simgrid(cases, repeats), indent=2))
+    if compare or against:
+        table = compared(cases, repeats, simgrid=bool(against))
+        print(json.dumps(table, indent=2) if as_json else markdown(table))
         return
-    found = simulate(Settings(**arguments))
+    found = simulate(Settings(**arguments), folded=folded)
     found |= {"startup_seconds": importing, "compile_seconds": compiling}
     if as_json:
         print(json.dumps(found, indent=2))

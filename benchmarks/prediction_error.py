@@ -3,8 +3,9 @@
     python benchmarks/prediction_error.py [--repeats 3] [--out FILE.json] [--only TEXT]
 
 Every setting is simulated once and run ``--repeats`` times, in turn, so that the machine's drift
-falls on all of them; medians and the range of the repeats are printed. Nothing here feeds back into
-the profile: calibrate first (`recsim-train calibrate -o cluster_profiles/local.yaml`).
+falls on all of them; medians and the range of the repeats are printed, and where there are
+background loops, how many rounds one of them does per second. Nothing here feeds back into the
+profile: calibrate first (`recsim-train calibrate -o cluster_profiles/local.yaml`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 EXPERIMENT = "experiments/quickstart.yaml"
 ALONE = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
@@ -30,10 +32,13 @@ SETTINGS = {
     "flat_ps, 1 reader process": ["roles.readers=1"],
     "allreduce, 2 trainers + 2 servers": ["strategy=allreduce"],
     "allreduce, 2 trainers, no servers": ["strategy=allreduce", "roles.embedding_servers=0"],
+    "shadowsync, S-EASGD": ["strategy=shadowsync"],
+    "shadowsync, S-MA": ["strategy=shadowsync", "strategy.algorithm=ma"],
+    "shadowsync, S-BMUF": ["strategy=shadowsync", "strategy.algorithm=bmuf"],
 }
 
 
-def one(command: str, sets: list[str], folder: str, cluster: str) -> dict[str, object]:
+def one(command: str, sets: list[str], folder: str, cluster: str) -> dict[str, Any]:
     words = [sys.executable, "-m", "recsim_train", command, EXPERIMENT, "--json", "--out", folder]
     words += ["--cluster", cluster]
     for item in sets:
@@ -41,8 +46,34 @@ def one(command: str, sets: list[str], folder: str, cluster: str) -> dict[str, o
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-    found: dict[str, object] = json.loads(done.stdout)["runs"][0]
+    found: dict[str, Any] = json.loads(done.stdout)["runs"][0]
     return found
+
+
+def rounds(run: dict[str, Any]) -> float | None:
+    """Per second of one background loop; None where there is none."""
+    found = (run.get("synchronisation") or {}).get("rounds_per_second")
+    return None if found is None else float(found)
+
+
+def errors_of_rounds(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """A table, and what to remember of it."""
+    known = {name: row for name, row in rows.items() if row["rounds_error"] is not None}
+    if not known:
+        return []
+    errors = [abs(row["rounds_error"]) for row in known.values()]
+    return [
+        "",
+        "| setting | sync rounds/s predicted | measured | signed error |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} | {row['predicted_rounds']:,.1f} | {row['measured_rounds']:,.1f} "
+            f"| {row['rounds_error']:+.1%} |"
+            for name, row in known.items()
+        ),
+        f"\nrounds: median absolute error {statistics.median(errors):.1%}, "
+        f"largest {max(errors):.1%}",
+    ]
 
 
 def main() -> None:
@@ -54,21 +85,28 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = {name: sets for name, sets in SETTINGS.items() if arguments.only in name}
     measured: dict[str, list[float]] = {name: [] for name in chosen}
-    rows = {}
+    synced: dict[str, list[float | None]] = {name: [] for name in chosen}
+    rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(arguments.repeats):
             for name, sets in chosen.items():
                 run = one("run", sets, folder, arguments.cluster)
-                measured[name].append(float(str(run["examples_per_second"])))
+                measured[name].append(float(run["examples_per_second"]))
+                synced[name].append(rounds(run))
         for name, sets in chosen.items():
             predicted = one("simulate", sets, folder, arguments.cluster)
-            eps = float(str(predicted["examples_per_second"]))
+            eps = float(predicted["examples_per_second"])
             middle = statistics.median(measured[name])
+            done = [value for value in synced[name] if value is not None]
+            expected, seen = rounds(predicted), statistics.median(done) if done else None
             rows[name] = {
                 "predicted_eps": eps,
                 "measured_eps": middle,
                 "measured_range": [min(measured[name]), max(measured[name])],
                 "signed_error": eps / middle - 1,
+                "predicted_rounds": expected,
+                "measured_rounds": seen,
+                "rounds_error": expected / seen - 1 if expected and seen else None,
                 "bottleneck": predicted["bottleneck"],
             }
     print("| setting | predicted/s | measured/s (range) | signed error |")
@@ -81,6 +119,7 @@ def main() -> None:
         )
     errors = [abs(row["signed_error"]) for row in rows.values()]
     print(f"\nmedian absolute error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
+    print("\n".join(errors_of_rounds(rows)))
     if arguments.out:
         arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 

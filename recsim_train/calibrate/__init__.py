@@ -1,4 +1,5 @@
-"""Measuring this machine: micro-workloads, and the prices that explain their times.
+"""Measuring this machine: micro-workloads, short runs of one strategy (flat_ps, with models of
+calibration's own: `recsim_train.calibrate.crowd`), and the prices that explain their times.
 
 The measuring runs in child processes (`recsim_train.calibrate.probe`); the caller needs no torch.
 """

@@ -1,8 +1,10 @@
-"""Short real runs: threads that share one interpreter lock, and shards in other processes.
+"""Short real runs of the strategy flat_ps: threads that share one interpreter lock, and shards in
+other processes.
 
-The runs go through the executor, readers and all, because who queues for the lock, and what a
-message costs between working threads, is a matter of everything that runs in a process. Their
-models are this module's own.
+What is fitted to them (`handover`, `message`, `wire_byte`) holds that strategy's habits. The runs
+go through the executor, readers and all, because who queues for the lock, and what a message costs
+between working threads, is a matter of everything that runs in a process. Their models are this
+module's own.
 """
 
 from __future__ import annotations

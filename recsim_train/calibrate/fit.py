@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from recsim_train.config.cluster import Basis
 from recsim_train.workload.arithmetic import Work
 
 Array = NDArray[np.float64]
@@ -32,7 +33,8 @@ _RIDGE = 0.004
 _LEAST = 0.05
 """Of its prior: less than any present machine pays."""
 MOST_UNCERTAIN = 1.0
-"""Relative error of a price of which only the magnitude is known."""
+"""Relative error of a price of which only the magnitude is known: it was measured once, or lies at
+a limit of what was searched."""
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4
@@ -60,7 +62,9 @@ class Estimate:
     value: float
     """Seconds per unit."""
     uncertainty: float
-    """Relative standard error, from resampling the observations of each group."""
+    """Relative standard error."""
+    basis: Basis = "fit"
+    """What the uncertainty rests on: see `recsim_train.config.cluster.Price`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,14 @@ def fit(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
     spread = samples.std(axis=0, ddof=1) / solution
-    spread = np.where(solution > 1.01 * _LEAST, spread, np.maximum(spread, MOST_UNCERTAIN))
+    free = solution > 1.01 * _LEAST
     used = [bool((rows[:, k] > 0.0).any()) for k in range(len(names))]
     relative = rows @ solution - 1.0
     return Fit(
         prices={
             name: Estimate(float(solution[k] * scale[k]), float(spread[k]))
+            if free[k]
+            else Estimate(float(solution[k] * scale[k]), MOST_UNCERTAIN, "limit")
             for k, name in enumerate(names)
             if used[k]
         },

@@ -1,4 +1,5 @@
-"""Times every kernel of the executor at every setting of the grid."""
+"""Times kernels of the executor at every setting of the grid: those of
+`recsim_train.workload.measured`, which tells predictions what they know nothing of."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Prices:
         """Take prices over, with uncertainties inside what a profile may hold."""
         for name, estimate in found.items():
             known = min(MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
-            self.estimates[name] = Estimate(estimate.value, known)
+            self.estimates[name] = Estimate(estimate.value, known, estimate.basis)
 
     def value(self, name: str) -> float:
         """Seconds per unit."""
@@ -72,9 +72,11 @@ class Prices:
 def from_repeats(values: Sequence[float]) -> Estimate:
     """A price measured directly: the median, and the spread of the repeats around it."""
     middle = median(values)
-    if middle <= 0.0 or len(values) < 2:
-        return Estimate(max(0.0, middle), MOST_UNCERTAIN)
-    return Estimate(middle, stdev(values) / middle)
+    if middle <= 0.0:
+        return Estimate(0.0, MOST_UNCERTAIN, "limit")
+    if len(values) < 2:
+        return Estimate(middle, MOST_UNCERTAIN, "once")
+    return Estimate(middle, stdev(values) / middle, "repeats")
 
 
 def kernel_observations(found: Sequence[Mapping[str, Any]]) -> list[Observation]:
@@ -101,12 +103,12 @@ def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Pric
         free = contention * min(THREADS * seen.alone, cores / busy)
         if cores > 1 and seen.together < _SERIAL * free:
             values.append(_handover_of(seen, known))
-    if not values:
-        return Estimate(prices.value("interpreter"), MOST_UNCERTAIN)
-    found_price = from_repeats(values)
-    if found_price.value > 0.99 * _LONGEST_HANDOVER:
-        # at the cap: only "at least so long" was measured
-        return Estimate(_LONGEST_HANDOVER, MOST_UNCERTAIN)
+    least = prices.value("interpreter")
+    found_price = from_repeats(values or [least])
+    # at a limit of the search: only "at most" or "at least so long" was measured
+    for limit in (least, _LONGEST_HANDOVER):
+        if abs(found_price.value / limit - 1.0) < 0.01:
+            return Estimate(limit, MOST_UNCERTAIN, "limit")
     return found_price
 
 
@@ -215,9 +217,10 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
     else:
         cap = max(ends[0]["streams"])
     streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
-    # two processes: 2 (n - 1) = 2 steps, each a message sent and one received
-    steps = [max(0.0, end["all_reduce"] / 2 - message - latency) for end in ends]
-    return Wire(latency, cap, max(cap, *streams), from_repeats(steps))
+    # two processes: 2 (n - 1) = 2 steps, each a message sent and one received; what the two ends
+    # saw is one exchange, not a repeat of it
+    step = mean(max(0.0, end["all_reduce"] / 2 - message - latency) for end in ends)
+    return Wire(latency, cap, max(cap, *streams), from_repeats([step]))
 
 
 def contention(alone: Sequence[float], crowded: Sequence[float]) -> float:

@@ -2,7 +2,8 @@
 
 Measuring processes run one part after the other; what they report becomes prices
 (`recsim_train.calibrate.prices`). Nothing here is told of the experiments that the profile will
-predict, and nothing is tuned on them.
+predict, and nothing is tuned on them. But some prices come from short runs of one strategy: that of
+the interpreter lock, and those of messages (`recsim_train.calibrate.crowd`).
 """
 
 from __future__ import annotations
@@ -258,7 +259,9 @@ def _cluster(
     calibration: Calibration,
 ) -> Cluster:
     costs = {
-        price: Price.model_construct(value=found.value, uncertainty=found.uncertainty)
+        price: Price.model_construct(
+            value=found.value, uncertainty=found.uncertainty, basis=found.basis
+        )
         for price, found in prices.estimates.items()
     }
     memory = float(psutil.virtual_memory().total)

@@ -33,5 +33,5 @@ def calibrate(
         Path, typer.Option("--output", "-o", metavar="FILE", help="The profile to write.")
     ] = Path("cluster_profiles/local.yaml"),
 ) -> None:
-    """Measure this machine on micro-workloads and write a dated cluster profile."""
+    """Measure this machine on micro-workloads and short runs of flat_ps; write a dated profile."""
     calibrate_to(output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recsim_train.config.claim import Claim, claim_problems
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster, Costs, Host
 from recsim_train.config.experiment import Data, Model, Recovery
 from recsim_train.config.hazard_checks import check_surroundings
 from recsim_train.config.problems import Findings, KeyPath
@@ -72,7 +72,7 @@ def check_criteo(model: Model, data: Data, findings: Findings) -> None:
 
 
 def check_cluster(cluster: Cluster, findings: Findings) -> None:
-    """Hosts that can hold and move something."""
+    """Hosts that can hold and move something, and prices that claim no more than is known."""
     if "default" not in cluster.hosts:
         findings.add(("hosts",), "missing host type 'default', which roles without their own use")
     hosts: list[tuple[KeyPath, Host | MixedHosts]]
@@ -90,6 +90,11 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
             findings.add((*path, "nic"), "expected a data rate above 0")
     if cluster.network.connection_cap is not None and cluster.network.connection_cap <= 0:
         findings.add(("network", "connection_cap"), "expected a data rate above 0")
+    for name in Costs.model_fields:
+        price = getattr(cluster.costs, name)
+        if price.basis in ("once", "limit") and price.uncertainty < 1.0:
+            message = f"expected 100 %, because the price's basis is {price.basis!r}"
+            findings.add(("costs", name, "uncertainty"), message)
     check_surroundings(cluster, findings)
 
 

@@ -39,13 +39,21 @@ class Network(Section):
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
 
 
+Basis = Literal["repeats", "fit", "once", "limit"]
+
+
 class Price(Section):
     """Seconds of one core for one unit of work."""
 
     value: Duration
     """Seconds per unit."""
     uncertainty: Share = 0.0
-    """Relative standard error of the value."""
+    """Relative standard error of the value; 100 %: only its magnitude is known."""
+    basis: Basis | None = None
+    """What the uncertainty rests on: "repeats" of the measurement, their spread; a "fit", how far
+    the price moves when the observations are resampled; "once": it was measured once, so that
+    nothing is known of its spread; "limit": the value is a limit of what was searched. The last two
+    are 100 % uncertain. None: the profile does not say."""
 
 
 class Costs(Section):
@@ -57,7 +65,8 @@ class Costs(Section):
     """One call out of Python: the interpreter's own work."""
     handover: Price
     """For how long one call out of Python keeps other threads of its process from the interpreter
-    lock. No work of its own: it limits what threads of one process do side by side."""
+    lock. No work of its own: it limits what threads of one process do side by side. Calibration
+    takes it from short runs of flat_ps."""
     gemm_flop: Price
     """One floating-point operation of a matrix product; one multiplication and addition is two."""
     batched_matrix: Price
@@ -87,9 +96,9 @@ class Costs(Section):
     request: Price
     """One request served, the runtime's own overhead, holding the interpreter lock."""
     message: Price
-    """One message, at each of its two ends."""
+    """One message, at each of its two ends. Fitted mostly to short runs of flat_ps."""
     wire_byte: Price
-    """One byte through the transport, at each of its two ends."""
+    """One byte through the transport, at each of its two ends. Fitted as `message` is."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes."""
 

@@ -12,6 +12,7 @@ from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.explain import Explanation, explain
 from recsim_train.report.naming import labels, why_alone
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
+from recsim_train.report.rounds import Rounds, rounds_of
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import kendall_tau, median
 from recsim_train.results.summary import clean
@@ -36,6 +37,8 @@ class Comparison:
     payload: tuple[EffectBytes, ...]
     why: Explanation | None
     warnings: tuple[str, ...]
+    rounds: Rounds | None = None
+    """Of background loops; None where there are none."""
 
     @property
     def signed_error(self) -> float:
@@ -44,10 +47,21 @@ class Comparison:
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the error is no larger than the measurement's spread; None: spread unknown."""
+        """Whether the error is no larger than the measurement's spread; None: spread unknown.
+
+        Of a single run that is the spread of windows within it: see `spread_of`.
+        """
         if self.measured_spread is None:
             return None
         return abs(self.signed_error) <= self.measured_spread
+
+    @property
+    def spread_of(self) -> str | None:
+        """What spreads: "repeats", or the "windows of one run", which says nothing of how whole
+        runs differ; None: spread unknown."""
+        if self.measured_spread is None:
+            return None
+        return "repeats" if len(self.all_real) > 1 else "windows of one run"
 
     @property
     def predicted_interval(self) -> tuple[float, float] | None:
@@ -83,11 +97,17 @@ class Comparison:
             f"measured {text.rate(self.measured_eps)}{spread}: "
         )
         if abs(error) < 0.0005:
-            return f"{start}the prediction meets the measurement"
+            once = ", a single run" if len(self.all_real) == 1 else ""
+            return f"{start}the prediction meets the measurement{once}"
         way = "high" if error > 0 else "low"
         inside = ""
         if self.within_noise:
             inside = ", which is within the measurement's spread"
+            if len(self.all_real) == 1:
+                inside = (
+                    ", which is within the spread of that one run's windows; it was not repeated, "
+                    "so how runs differ is not known"
+                )
         elif not self.unexplained:
             inside = ", which the intervals of both explain"
         return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
@@ -116,6 +136,7 @@ class Comparison:
                 "measured_eps": self.measured_eps,
                 "signed_error": self.signed_error,
                 "measured_spread": self.measured_spread,
+                "measured_spread_of": self.spread_of,
                 "within_noise": self.within_noise,
                 "unexplained": self.unexplained,
                 "predicted_bytes": sum(b.predicted for b in self.payload),
@@ -142,6 +163,9 @@ class Comparison:
                 "predicted_synchronisation": p.get("synchronisation"),
                 "measured_synchronisation": m.get("synchronisation"),
                 "net": self.net,
+                "predicted_rounds_per_second": self.rounds and self.rounds.predicted,
+                "measured_rounds_per_second": self.rounds and self.rounds.measured,
+                "rounds_error": self.rounds and self.rounds.signed_error,
                 "bottleneck": p.get("bottleneck"),
                 "bound_eps": p.get("bound_eps"),
                 "loss": m.get("loss"),
@@ -181,6 +205,11 @@ class Findings:
         return median(self.absolute_errors) if self.absolute_errors else None
 
     @property
+    def rounds_errors(self) -> list[float]:
+        """Absolute errors of the rounds of background loops."""
+        return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
+
+    @property
     def unexplained(self) -> int:
         """How many errors are larger than the intervals of both worlds explain."""
         return sum(c.unexplained for c in self.comparisons)
@@ -200,6 +229,10 @@ class Findings:
                 "median_abs_error": self.median_abs_error,
                 "max_abs_error": max(self.absolute_errors, default=None),
                 "rank_agreement": self.rank_agreement,
+                "median_abs_rounds_error": median(self.rounds_errors)
+                if self.rounds_errors
+                else None,
+                "max_abs_rounds_error": max(self.rounds_errors, default=None),
                 "unexplained": self.unexplained if self.comparisons else None,
                 "bytes_agree": all(not c.faults for c in self.comparisons)
                 if self.comparisons
@@ -296,6 +329,7 @@ def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) ->
         payload=tuple(_payload(simulated, real, repeats)),
         why=explain(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
         warnings=(*caveats(simulated, repeats), *noisy(spread, len(repeats))),
+        rounds=rounds_of(predictions, repeats),
     )
 
 

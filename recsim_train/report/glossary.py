@@ -16,7 +16,8 @@ TERMS = {
     "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
     "windows of the run).",
     "within noise": "The error is no larger than the measurement's spread, so this measurement can "
-    "not tell the prediction from the truth.",
+    "not tell the prediction from the truth. Of one run: no larger than the spread of its windows; "
+    "how whole runs differ is not known then.",
     "beyond the intervals of both": "The measurement with its spread lies outside the prediction's "
     "95 % interval (of the simulation and of its calibration): noise and prices do not explain it.",
     "rank agreement": "Kendall's tau between the predicted and the measured order of the "

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from recsim_train.report import anatomy, cuts, limits, text, what_if
+from recsim_train.report import anatomy, cuts, limits, rounds, text, what_if
+from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Findings
 from recsim_train.report.doubts import doubts
+from recsim_train.results.statistics import median
 
 
 def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Judged] = ()) -> str:
@@ -39,6 +41,14 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
             f"intervals of both explain: {findings.unexplained} of {len(findings.comparisons)}.",
             "",
         ]
+    if said := rounds.table([(plain(c.label), c.rounds) for c in findings.comparisons]):
+        lines += [*said, ""]
+        errors = findings.rounds_errors
+        lines += [
+            f"Synchronisation in the background: median absolute error of the rounds "
+            f"{text.percent(median(errors))}, largest {text.percent(max(errors))}.",
+            "",
+        ]
     if "throughput" in pictures:
         lines += ["![Predicted and measured throughput](figures/throughput.svg)", ""]
     for c in findings.comparisons:
@@ -62,6 +72,7 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
             lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
             said = (*limits.sentences(u.record.summary), *cuts.sentences(u.record))
             lines += [f"    - {plain(s)}." for s in said]
+            lines += [f"    - {plain(s)}" for s in stated(u.record)]
         lines.append("")
     return "\n".join(lines)
 

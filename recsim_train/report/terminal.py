@@ -161,7 +161,9 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
             out.print(f"why: {c.label}", style="bold", markup=False)
             for sentence in c.why.sentences:
                 out.print(f"  {sentence}", markup=False, soft_wrap=True)
-        for sentence in (*what_if.sentences(c.simulated.summary), *c.net, *c.compression):
+        rounds = [c.rounds.sentence] if c.rounds else []
+        predicted = what_if.sentences(c.simulated.summary)
+        for sentence in (*rounds, *predicted, *c.net, *c.compression):
             out.print(f"{c.label}: {sentence}", markup=False, soft_wrap=True)
     warnings = doubts(findings)
     if warnings:

@@ -135,7 +135,8 @@ def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Itera
 
 def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> dict[str, Any]:
     """Example-level parallelism, staleness, and the gap between the trainers' syncs (`Synced`): of
-    workers in their counted iterations, of background loops while these run."""
+    workers in their counted iterations, of background loops while these run.
+    Rounds per second are those of one background loop."""
     spec = plan.experiment
     found: dict[str, Any] = {
         "elp": example_level_parallelism(
@@ -144,6 +145,7 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
         "staleness": None,
         "sync_gap": None,
         "sync_gap_per_thread": None,
+        "rounds_per_second": None,
     }
     if not done:
         return found
@@ -154,6 +156,9 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
     background = {loop.name for loop in plan.background}
     counted_ones = {(i.loop, i.iteration) for i in done}
     start, end = min(i.start for i in done), max(i.end for i in done)
+    if background and end > start:
+        rounds = len(within(outcome.rounds, done))
+        found["rounds_per_second"] = rounds / len(background) / (end - start)
     for sync in outcome.syncs:
         inside = start < sync.end <= end
         if inside if sync.loop in background else sync[:2] in counted_ones:

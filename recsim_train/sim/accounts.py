@@ -9,6 +9,10 @@ together the one that comes back last is the chain. An effect's seconds are
   trainers that update together, readers, the other end of a queue);
 - queueing: everything else, which is what sharing costs: cores, interpreter locks and NICs that
   others used too, and requests that stood in line.
+
+Beside the parts stands the `Account.least` that an iteration takes: its own work, and of every
+chain what is left of its work and transfer when all that the loop did meanwhile hides some of it.
+Of a chain that hid in part the parts are shared out, so that they say nothing for certain.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class Chain(NamedTuple):
 class Account:
     """The effects of one loop."""
 
-    __slots__ = ("_first", "effects", "now")
+    __slots__ = ("_certain", "_first", "effects", "least", "now")
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -43,6 +47,14 @@ class Account:
         self.effects: dict[str, Split] = {}
         self.now: Split = [0.0, 0.0, 0.0, 0.0]
         """Of the effect that goes on."""
+        self.least: dict[int, float] = {}
+        """By iteration: seconds that it takes even where nothing is shared and nobody is late."""
+        self._certain = 0.0
+
+    def take(self, part: int, seconds: float) -> None:
+        """Work or transfer that nothing hides."""
+        self.now[part] += seconds
+        self._certain += seconds
 
     def blame(self, waited: float, chain: Chain | None) -> None:
         """Share out the time until the last of some requests was done.
@@ -51,6 +63,8 @@ class Account:
         """
         if chain is None or chain.total <= 0.0:
             return
+        hidden = chain.total - waited
+        self._certain += max(0.0, chain.compute + chain.transfer - hidden)
         share = min(1.0, waited / chain.total)
         self.now[COMPUTE] += share * chain.compute
         self.now[TRANSFER] += share * chain.transfer
@@ -60,8 +74,10 @@ class Account:
         """An effect is over."""
         now = self.now
         self.now = [0.0, 0.0, 0.0, 0.0]
+        certain, self._certain = self._certain, 0.0
         if iteration < self._first:
             return
+        self.least[iteration] = self.least.get(iteration, 0.0) + certain
         now[QUEUEING] += seconds - sum(now)
         if now[QUEUEING] < 0.0:  # own work that went on while the chain did: it hid behind it
             now[TRANSFER] = max(0.0, now[TRANSFER] + now[QUEUEING])

@@ -22,7 +22,7 @@ def request_messages(payload: int) -> int:
     return 2 if payload else 1
 
 
-_NOTHING: Seconds = (0.0, 0.0)
+_NOTHING: Seconds = (0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,8 @@ class Channel:
         self._inbox.put(request)
 
     def _messages(self, count: int) -> Seconds:
-        return self._message[0] * count, self._message[1] * count
+        total, held, unmeasured = self._message
+        return total * count, held * count, unmeasured * count
 
     def _serve(self) -> Steps:
         machines, client, host = self._machines, self._client, self._host

@@ -145,7 +145,7 @@ class GroupRuntime:
         yield self._barrier.arrive((effect, move, item, answer))
         result, met, moving = answer
         loop.account.now[WAITING] += met - arrived
-        loop.account.now[TRANSFER] += moving
+        loop.account.take(TRANSFER, moving)
         return result
 
     def _meet(self, brought: list[Any]) -> Steps:

@@ -9,6 +9,8 @@ from typing import Any
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.critical import LOCAL
 from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.loop import LoopState
 from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 
 SATURATED = 0.9
@@ -51,14 +53,42 @@ class Explanation:
 
 def iterations_within(iterations: Sequence[Iteration], start: float, end: float) -> float:
     """Iterations done between two times; one that lies partly inside counts for that part."""
-    done = 0.0
+    return sum(_inside(i, start, end) for i in iterations)
+
+
+def _inside(i: Iteration, start: float, end: float) -> float:
+    """Which share of an iteration lies between two times."""
+    if i.end > i.start:
+        return max(0.0, min(i.end, end) - max(i.start, start)) / (i.end - i.start)
+    return 1.0 if start <= i.start <= end else 0.0
+
+
+def loops_bound(
+    loops: Sequence[LoopState],
+    folding: Folding,
+    iterations: Sequence[Iteration],
+    start: float,
+    end: float,
+) -> float | None:
+    """Iterations per second of all training loops together, if each took its least time
+    (`recsim_train.sim.accounts.Account.least`) in all that it did between two times.
+
+    An iteration lasts at least so long, with the ids and the luck that this run had, so that no
+    loop does more. None where some loop's iterations take no time at all.
+    """
+    done: dict[str, list[float]] = {loop.name: [0.0, 0.0] for loop in loops}
+    least = {loop.name: loop.account.least for loop in loops}
     for i in iterations:
-        inside = min(i.end, end) - max(i.start, start)
-        if i.end > i.start:
-            done += max(0.0, inside) / (i.end - i.start)
-        else:
-            done += 1.0 if start <= i.start <= end else 0.0
-    return done
+        if i.iteration in least[i.loop]:
+            share = _inside(i, start, end)
+            done[i.loop][0] += share
+            done[i.loop][1] += share * least[i.loop][i.iteration]
+    if any(seconds <= 0.0 for _, seconds in done.values()):
+        return None
+    return sum(
+        folding.standing(loop.loop.trainer) * done[loop.name][0] / done[loop.name][1]
+        for loop in loops
+    )
 
 
 def explain(
@@ -68,14 +98,14 @@ def explain(
     totals: dict[TotalKey, Total],
     *,
     predicted: float,
-    alone: float | None,
+    loops: float | None,
     path: Mapping[str, Any],
     latency: float,
 ) -> Explanation:
     """Explain a run.
 
-    ``predicted``: its examples per second; ``alone``: those of the same loops where nothing is
-    shared (None: unknown), which sharing can only lower; ``path``: see
+    ``predicted``: its examples per second; ``loops``: those that the loops of this very run would
+    do if nothing were shared and nobody late (`loops_bound`; None: no limit); ``path``: see
     `recsim_train.sim.critical.critical_path`; ``latency``: of the network, in seconds.
     """
     seconds = window.end - window.start
@@ -87,9 +117,8 @@ def explain(
         utilisation.append(Utilisation(resource.name, min(1.0, busy)))
         if used > 0 and resource.name.partition(".")[0] not in aside:
             bounds[resource.name] = capacity * examples / used
-    if alone is not None:
-        # An estimate from the first iterations: what was observed is possible in any case.
-        bounds["loops"] = max(alone, predicted)
+    if loops is not None:
+        bounds["loops"] = loops
     bound = min(bounds.values(), default=predicted)
     binding = [u for u in utilisation if u.resource.partition(".")[0] not in aside]
     busiest = max(binding, key=lambda u: u.busy)

@@ -12,9 +12,9 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
 from recsim_train.sim.critical import critical_path
-from recsim_train.sim.explain import Window, explain, iterations_within
+from recsim_train.sim.explain import Window, explain, iterations_within, loops_bound
 from recsim_train.sim.faults import HostFailed
-from recsim_train.sim.folding import Folding, folding_of, unfold
+from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import surroundings
@@ -22,13 +22,10 @@ from recsim_train.sim.usage import Snapshot
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import documents
 
-_ALONE_STEPS = 20
-"""Iterations from which the speed without sharing is taken."""
-_ALONE_LEAST = 5
-"""A short run must not spend most of its time on this."""
-_ALONE_WARMUP = 2
-_ALONE_TRAINERS = 8
-"""Trainers that are enough for it, where they can be folded."""
+_UNMEASURED = (
+    "Calibration never measured these operations: {names}. They are priced by counts of their "
+    "work, and {share:.1%} of the predicted CPU seconds rest on them."
+)
 
 Progress = Callable[[int, int], None]
 
@@ -173,6 +170,10 @@ class Job:
                 "exact": self.counts.exact and not folded,
                 "effects": {e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
             }
+        if names := sorted(runtime.pricing.unmeasured):
+            share = runtime.machines.unmeasured()
+            outcome.facts["unmeasured"] = {"operations": names, "cpu_share": share}
+            outcome.warn([_UNMEASURED.format(names=", ".join(names), share=share)])
         if replay is not None:
             outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))
@@ -193,6 +194,7 @@ class Job:
             [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
             iterations_within(self._all, start, end),
         )
+        loops = loops_bound(runtime.training, self.folding, runtime.ledger.iterations, start, end)
         path = critical_path(
             self.plan,
             runtime.training,
@@ -207,7 +209,7 @@ class Job:
             window,
             outcome.totals,
             predicted=predicted,
-            alone=self._alone(outcome.steps),
+            loops=None if loops is None else loops * self.plan.experiment.training.batch_size,
             path=path,
             latency=self.cluster.network.latency,
         )
@@ -221,29 +223,3 @@ class Job:
             runtime.kernel.fluid.resources, runtime.snapshots()
         )
         outcome.facts["critical_path"] = path
-
-    def _alone(self, steps: int) -> float:
-        """Examples per second of the same loops when everything runs as fast as it would alone.
-
-        Trainers that share nothing need not be many: few of them stand for all.
-        """
-        warmup = min(_ALONE_WARMUP, self.warmup)
-        count = min(_ALONE_STEPS, max(_ALONE_LEAST, steps // 4), steps)
-        few = folding_of(self.plan, self.cluster, most=_ALONE_TRAINERS)
-        runtime = Runtime(
-            self.plan,
-            self.cluster,
-            self.counts,
-            iterations=warmup + count,
-            ideal=True,
-            replay=self.replay,
-            folding=few if few.simulated < self.folding.simulated else self.folding,
-        )
-        runtime.run()
-        spent: dict[str, float] = {}
-        for i in runtime.ledger.iterations:
-            if i.iteration >= warmup:
-                spent[i.loop] = spent.get(i.loop, 0.0) + i.end - i.start
-        batch = self.plan.experiment.training.batch_size
-        stand_for = len(self.plan.training) / len(spent)
-        return stand_for * sum(batch * count / s for s in spent.values())

@@ -31,9 +31,9 @@ _ROUNDING = 1.0 + 1e-12
 class Kernel:
     """The clock, its events and the fluid resources that live on it."""
 
-    def __init__(self, *, ideal: bool = False) -> None:
+    def __init__(self) -> None:
         self._env = simpy.Environment()
-        self.fluid = Fluid(ideal=ideal)
+        self.fluid = Fluid()
         self.events = 0
         self._stopped = False
         self._outside: list[tuple[float, int, Callable[[], None]]] = []

@@ -108,6 +108,7 @@ class Machines:
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
+        self._unmeasured = 0.0
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
         present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
@@ -121,8 +122,6 @@ class Machines:
         for instance, place in places.items():
             process = self._process(instance, place, shared)
             self.processes[instance] = process
-            if kernel.fluid.ideal:
-                continue  # nothing is shared, so that nobody's copies are felt
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
             elif instance.role == "reader" and working:
@@ -131,10 +130,8 @@ class Machines:
         self._paced = 1.0 / self._wire if self._wire > 0.0 else inf
         self._weight = 1.0 / self._wire if self._wire > 0.0 else 1.0
         self._alone_rate = self._paced if self._cap is None else min(self._cap, self._paced)
-        self.faults: Faults | None = None
-        """Failures and checkpoints; an ideal world has none."""
-        if not kernel.fluid.ideal:
-            self.faults = self._surround(plan)
+        self.faults = self._surround(plan)
+        """Failures and checkpoints."""
 
     def _cores(self, name: str, place: Place) -> Resource:
         cores, speed = place.host.cores, place.speed
@@ -208,7 +205,7 @@ class Machines:
         traffic = any(t.burst is not None for t in self.cluster.background or ())
         stragglers = self.cluster.stragglers
         slow = stragglers is not None and bool(stragglers.episodes)
-        return traffic or slow or (self.faults is not None and self.faults.any)
+        return traffic or slow or self.faults.any
 
     # ------------------------------------------------------------------ activities
 
@@ -222,13 +219,13 @@ class Machines:
         client: Process | None = None,
         lateness: Lateness | None = None,
     ) -> Event:
-        """One thread's work of (total, lock-held) ``seconds``, as long as chance makes it.
+        """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
         ``thread``: it runs in the thread that the process has for this. ``client``: whom it is
         done for; as many such threads as that one stands for do the same side by side.
         ``lateness``: of those that a loop stands for, to be told.
         """
-        total, held = seconds
+        total, held, unmeasured = seconds
         if total <= 0.0:
             self.alone = 0.0
             return self.kernel.event().succeed()
@@ -243,10 +240,20 @@ class Machines:
                 process.kinds.clear()
             kind = process.kinds[key] = self.kernel.fluid.kind(uses, paced=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
+        if unmeasured > 0.0:
+            self._unmeasured += taken * unmeasured / total * copies * process.standing
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
         return self.kernel.activity(kind, taken)
+
+    def unmeasured(self) -> float:
+        """Share of all CPU seconds that operations take which calibration never measured."""
+        standing = {process.cores: process.standing for process in self.processes.values()}
+        fluid = self.kernel.fluid
+        used = zip(fluid.resources, fluid.used(), strict=True)
+        whole = sum(units * standing[resource] for resource, units in used if resource in standing)
+        return min(1.0, self._unmeasured / whole) if whole > 0.0 else 0.0
 
     def transfer(
         self, source: Process, target: Process, payload: float, *, header: bool = True

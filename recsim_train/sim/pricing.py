@@ -8,11 +8,13 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Experiment
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
+from recsim_train.workload.measured import MEASURED
 
 _REMEMBERED = 1 << 16
 
-Seconds = tuple[float, float]
-"""(all seconds, those that hold the interpreter lock) on one idle core."""
+Seconds = tuple[float, float, float]
+"""(all seconds, those that hold the interpreter lock, those of operations that calibration never
+measured) on one idle core."""
 
 
 class Pricing:
@@ -25,11 +27,13 @@ class Pricing:
         self.prices: dict[str, float] = {
             name: getattr(cluster.costs, name).value for name in Costs.model_fields
         }
+        self.unmeasured: set[str] = set()
+        """Operations that were asked for and that calibration does not measure."""
         self._known: dict[tuple[object, ...], Seconds] = {}
 
     def units(self, **work: float) -> Seconds:
         """Seconds of plain units, such as ``units(effect=1, message=2)``."""
-        return operations.seconds(work, self.prices)
+        return *operations.seconds(work, self.prices), 0.0
 
     def operation(
         self,
@@ -63,7 +67,12 @@ class Pricing:
                 numbers=numbers,
                 kept=kept,
             )
-            known = operations.seconds(operations.cost(name, scope), self.prices)
+            total, held = operations.seconds(operations.cost(name, scope), self.prices)
+            if name in MEASURED:
+                known = total, held, 0.0
+            else:
+                self.unmeasured.add(name)
+                known = total, held, total
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
@@ -72,8 +81,9 @@ class Pricing:
 
 def plus(*parts: Seconds) -> Seconds:
     """The sum of several pieces of work done one after the other by one thread."""
-    total = held = 0.0
-    for seconds, locked in parts:
+    total = held = unmeasured = 0.0
+    for seconds, locked, guessed in parts:
         total += seconds
         held += locked
-    return total, held
+        unmeasured += guessed
+    return total, held, unmeasured

@@ -47,7 +47,6 @@ from recsim_train.workload import shape
 class Runtime:
     """One simulated run.
 
-    ``ideal``: nothing is ever shared, everything runs as fast as it would alone.
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
@@ -62,7 +61,6 @@ class Runtime:
         *,
         iterations: int,
         strategies: Sequence[Strategy] | None = None,
-        ideal: bool = False,
         on_iteration: Callable[[], None] | None = None,
         on_step: Callable[[int], None] | None = None,
         replay: Replay | None = None,
@@ -73,8 +71,8 @@ class Runtime:
         self.folding = folding = folding or Folding(trainers, trainers)
         self.plan = plan
         self.iterations = iterations
-        self.kernel = Kernel(ideal=ideal)
-        varies = experiment.simulation.stragglers and not ideal
+        self.kernel = Kernel()
+        varies = experiment.simulation.stragglers
         chance = (cluster.jitter, cluster.stragglers) if varies else ()
         jitter = Jitter(experiment.seed, *chance)
         self.machines = Machines(plan, cluster, self.kernel, jitter, folding)

@@ -39,7 +39,7 @@ def surroundings(
     chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
     said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
-    if faults is not None and faults.any:
+    if faults.any:
         eps = speed.examples_per_second
         found["reliability"] = faults.document(chosen, batch=batch, examples_per_second=eps)
         random = cluster.failures is not None and cluster.failures.mtbf is not None

@@ -10,7 +10,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds
 
-NOTHING: Seconds = (0.0, 0.0)
+NOTHING: Seconds = (0.0, 0.0, 0.0)
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
 
     def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
         done = self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
-        loop.account.now[COMPUTE] += self.machines.alone
+        loop.account.take(COMPUTE, self.machines.alone)
         return done
 
     def wait(self, loop: LoopState, done: Countdown) -> Steps:

@@ -114,7 +114,7 @@ def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held(value: float) 
 def test_threads_that_run_freely_hold_the_lock_for_their_own_work_only() -> None:
     crowd = crowd_of(1e-5)
     free = Crowd(crowd.alone, 1.98 * crowd.alone, crowd.work, crowd.reading)
-    least = Estimate(KNOWN["interpreter"], 1.0)
+    least = Estimate(KNOWN["interpreter"], 1.0, "limit")
     assert handover([free], cores=8, contention=1.0, prices=known()) == least
     assert handover([crowd], cores=1, contention=1.0, prices=known()) == least
 
@@ -195,6 +195,39 @@ def test_wire_prices_and_rates() -> None:
     assert wire.collective_step.value == pytest.approx(9e-6)
 
 
+def test_two_ends_of_one_exchange_are_no_repeat() -> None:
+    def end(all_reduce: float) -> dict[str, Any]:
+        talks = [talk(2, 120, 1.1e-4, 4e-5), talk(3, 1 << 20, 1e-3, 1e-3)]
+        return {"talks": talks, "streams": [1e9, 1e9], "all_reduce": all_reduce}
+
+    step = wire_figures([end(3.000e-4), end(3.001e-4)], message=2e-5).collective_step
+    assert step.value == pytest.approx(1.5e-4 - 2e-5 - 1.5e-5, rel=1e-3)
+    assert step.uncertainty == 1.0
+    assert step.basis == "once"
+
+
+@pytest.mark.parametrize("crowds", [1, 3])
+def test_a_lock_held_as_long_as_is_searched_for_is_a_limit(crowds: int) -> None:
+    crowd = crowd_of(1e-5)
+    slow = Crowd(crowd.alone, 0.01 * crowd.together, crowd.work, crowd.reading)
+    found = handover([slow] * crowds, cores=8, contention=1.0, prices=known())
+    assert found == Estimate(5e-5, 1.0, "limit")
+
+
+def test_a_lock_held_for_the_calls_own_work_only_is_a_limit() -> None:
+    """Two threads that do better than their own work under the lock would let them."""
+    work = {"call": 600.0, "interpreter": 40.0}
+    crowds = [Crowd(1e3, rate, (work,), {"parse_row": 2000.0}) for rate in (1500.0, 1510.0)]
+    found = handover(crowds, cores=8, contention=1.0, prices=known())
+    assert found == Estimate(KNOWN["interpreter"], 1.0, "limit")
+
+
+def test_repeats_say_that_they_are_repeats() -> None:
+    assert from_repeats([1.0, 1.1, 0.9]).basis == "repeats"
+    assert from_repeats([1.0]) == Estimate(1.0, 1.0, "once")
+    assert from_repeats([0.0, 0.0, 0.0]) == Estimate(0.0, 1.0, "limit")
+
+
 def test_latency_is_never_negative() -> None:
     end = {
         "talks": [talk(2, 120, 1e-4, 1e-4), talk(3, 1 << 20, 1e-3, 1e-3)],
@@ -203,7 +236,7 @@ def test_latency_is_never_negative() -> None:
     }
     wire = wire_figures([end, end], message=5e-5)
     assert wire.latency == 0.0
-    assert wire.collective_step == Estimate(0.0, 1.0)
+    assert wire.collective_step == Estimate(0.0, 1.0, "limit")
 
 
 def test_contention_is_the_speed_of_a_crowded_core() -> None:

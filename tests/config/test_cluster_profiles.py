@@ -45,6 +45,36 @@ def test_our_own_profiles_load(path: Path) -> None:
     assert cluster.host("trainer").cores >= 1
 
 
+@pytest.mark.parametrize("path", OURS, ids=lambda p: p.name)
+def test_our_own_profiles_claim_no_more_than_was_measured(path: Path) -> None:
+    """Measured once, or at the highest value that is searched: only the magnitude is known."""
+    costs = load_cluster(str(path)).costs
+    for name in Costs.model_fields:
+        price = getattr(costs, name)
+        if price.value > 0.0:
+            assert price.basis is not None, name
+    assert costs.collective_step.uncertainty == 1.0
+    assert costs.collective_step.basis == "once"
+    if costs.handover.value > 0.0:
+        assert costs.handover.value == pytest.approx(50e-6)
+        assert costs.handover.uncertainty == 1.0
+        assert costs.handover.basis == "limit"
+
+
+def test_a_price_that_was_measured_once_can_not_be_known_well(tmp_path: Path) -> None:
+    data = profile()
+    data["costs"]["call"] = {"value": "5 us", "uncertainty": "2 %", "basis": "once"}
+    message = "costs.call.uncertainty: expected 100 %, because the price's basis is 'once'"
+    assert message in failure(write(tmp_path, data))
+
+
+def test_a_profile_need_not_say_what_its_prices_rest_on(tmp_path: Path) -> None:
+    """Profiles that were written before there was a basis go on loading."""
+    data = profile()
+    data["costs"]["handover"] = {"value": "50 us", "uncertainty": "2 %"}
+    assert load_cluster(str(write(tmp_path, data))).costs.handover.basis is None
+
+
 def test_reads(tmp_path: Path) -> None:
     cluster = load_cluster(str(write(tmp_path, profile())))
     assert cluster.host("reader").nic == 25e9 / 8
@@ -188,7 +218,9 @@ def measured() -> Cluster:
         jitter=0.01234567,
         costs=Costs(
             **{
-                name: Price(value=f"{value!r} s", uncertainty=f"{i * 0.7} %")
+                name: Price(
+                    value=f"{value!r} s", uncertainty=f"{i * 0.7} %", basis=(None, "fit")[i % 2]
+                )
                 for i, (name, value) in enumerate(seconds.items())
             }
         ),
@@ -228,7 +260,7 @@ def test_the_written_text_has_units() -> None:
     assert text.startswith("# made by a test\n#\n# second line\nname: local\n")
     assert "nic: 25 Gbit/s" in text
     assert "call: {value: 1.23457 ns, uncertainty: 0 %}" in text
-    assert "interpreter: {value: 9.01234 ns, uncertainty: 0.7 %}" in text
+    assert "interpreter: {value: 9.01234 ns, uncertainty: 0.7 %, basis: fit}" in text
 
 
 def test_no_calibration_no_section() -> None:

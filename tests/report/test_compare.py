@@ -69,6 +69,25 @@ def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:
     assert c.document()["repeats"] == 3
 
 
+def test_within_the_noise_of_one_run_says_that_it_is_one_run(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path / "once", plan, "simulated")
+    once_measured = factory.outcome(plan, world="real", speed=1.005, jitter=0.1)
+    factory.write(tmp_path / "once", plan, "real", found=once_measured)
+    (once,) = compare(load_runs([tmp_path / "once"])).comparisons
+    assert once.within_noise
+    assert once.document()["measured_spread_of"] == "windows of one run"
+    assert "within the spread of that one run's windows; it was not repeated" in once.headline
+    factory.write(tmp_path / "twice", plan, "simulated")
+    for speed in (0.85, 1.2):
+        found = factory.outcome(plan, world="real", speed=speed)
+        factory.write(tmp_path / "twice", plan, "real", found=found)
+    (twice,) = compare(load_runs([tmp_path / "twice"])).comparisons
+    assert twice.within_noise
+    assert twice.document()["measured_spread_of"] == "repeats"
+    assert twice.headline.endswith("which is within the measurement's spread")
+
+
 def test_within_noise_follows_the_spread(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path / "quiet", speed=0.97)
     both(factory, tmp_path / "loud", speed=0.97, jitter=0.6)

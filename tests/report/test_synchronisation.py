@@ -158,3 +158,49 @@ def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -
     factory.write(tmp_path / "b", factory.plan(), "real")
     other = write_report([tmp_path / "b"], tmp_path / "other")
     assert "sync gap, iterations of a trainer" not in other.page.read_text(encoding="utf-8")
+
+
+def test_predicted_rounds_are_held_against_those_that_were_done(
+    tmp_path: Path, factory: Any
+) -> None:
+    """Rounds of one background loop that end in the counted window, by its seconds, by hand."""
+    plan = plan_of(factory)
+    expected = {}
+    for world in ("simulated", "real"):
+        outcome = outcome_of(factory, plan, world)
+        factory.write(tmp_path / "runs", plan, world, found=outcome)
+        counted = [i for i in outcome.iterations if i.iteration >= 5]
+        start, end = min(i.start for i in counted), max(i.end for i in counted)
+        inside = [r for r in outcome.rounds if start < r.end <= end]
+        loops = len({r.loop for r in outcome.rounds})
+        assert loops == 2
+        expected[world] = len(inside) / loops / (end - start)
+    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    (document,) = result.document["comparisons"]
+    predicted, measured = (
+        document[f"{way}_rounds_per_second"] for way in ("predicted", "measured")
+    )
+    assert predicted == pytest.approx(expected["simulated"])
+    assert measured == pytest.approx(expected["real"])
+    error = predicted / measured - 1
+    assert document["rounds_error"] == pytest.approx(error)
+    summary = result.document["summary"]
+    assert summary["median_abs_rounds_error"] == pytest.approx(error)
+    assert summary["max_abs_rounds_error"] == pytest.approx(error)
+    page = result.page.read_text(encoding="utf-8")
+    short = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")
+    assert error > 1  # the slower network lets far fewer of them happen
+    assert f"(error +{100 * error:.0f} %)" in page
+    assert "| sync rounds/s predicted | measured | signed error |" in short
+    assert f"median absolute error of the rounds {100 * error:.0f} %" in short
+
+
+def test_without_background_loops_there_are_no_rounds_to_predict(
+    tmp_path: Path, factory: Any
+) -> None:
+    factory.write(tmp_path / "runs", factory.plan(), "simulated")
+    factory.write(tmp_path / "runs", factory.plan(), "real")
+    document = write_report([tmp_path / "runs"], tmp_path / "report").document
+    assert document["comparisons"][0]["rounds_error"] is None
+    assert document["summary"]["median_abs_rounds_error"] is None
+    assert "sync rounds" not in (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")

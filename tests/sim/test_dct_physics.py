@@ -13,6 +13,8 @@ from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.memory import memory_of
+from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
 from recsim_train.workload.operations import Scope, cost, seconds
@@ -21,6 +23,8 @@ from recsim_train.workload.shape import dense_parameters
 PROFILE = Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml"
 WIDE = {"bottom_mlp": (256, 8), "top_mlp": (256, 1)}
 Run = Callable[[Plan, Cluster], Outcome]
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
 
 
 def test_reusing_a_threshold_is_several_times_cheaper_than_finding_it() -> None:
@@ -125,3 +129,36 @@ def test_without_a_residual_less_is_streamed() -> None:
         saved = with_one["stream_byte"] - without["stream_byte"]
         assert saved >= vectors * 4 * 10_000
         assert without["call"] < with_one["call"]
+
+
+def test_operations_that_were_never_measured_are_named_with_their_share(
+    plans: Plans, clusters: Clusters, fake_counts: Any
+) -> None:
+    """The share by hand: what the loops spend in them, of all that cores do; nothing queues."""
+    part = {"compression": {"kind": "dct", "density": "10 %", "refresh": 4}}
+    roles = {"trainers": 2, "embedding_servers": 1, "readers": 2}
+    plan = plans("allreduce", part, roles=roles, model=WIDE, simulation={"what_if_steps": 0})
+    cluster = clusters(prices={"interpreter": "1 ns"})
+    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=12)
+    runtime.run()
+    named = {"threshold", "sparsify", "densify"}
+    spans = [s for s in runtime.ledger.spans if s.effect == "compute" and s.name in named]
+    assert {s.name for s in spans} == named
+    spent = sum(s.end - s.start - cluster.costs.effect.value for s in spans)
+    fluid = runtime.kernel.fluid
+    used = zip(fluid.resources, fluid.used(), strict=True)
+    cores = sum(units for resource, units in used if resource.name.endswith(".cores"))
+    assert runtime.machines.unmeasured() == pytest.approx(spent / cores, rel=0.01)
+
+    outcome = simulate(plan, cluster)
+    found = outcome.facts["unmeasured"]
+    assert found["operations"] == sorted(named)  # type: ignore[index]
+    assert found["cpu_share"] == pytest.approx(spent / cores, rel=0.1)  # type: ignore[index]
+    (said,) = outcome.facts["warnings"]  # type: ignore[misc]
+    assert "never measured these operations: densify, sparsify, threshold" in str(said)
+
+
+def test_a_plan_of_measured_operations_says_nothing(plans: Plans, clusters: Clusters) -> None:
+    outcome = simulate(plans(simulation={"what_if_steps": 0}), clusters())
+    assert "unmeasured" not in outcome.facts
+    assert "warnings" not in outcome.facts

@@ -171,6 +171,19 @@ def test_a_chain_is_shared_out_over_the_wait() -> None:
     assert sum(account.effects["pull"]) == 4.0
 
 
+def test_of_a_chain_only_what_nothing_hid_is_certain() -> None:
+    account = Account(first=1)
+    account.take(COMPUTE, 1.0)
+    account.blame(2.0, Chain(compute=1.0, transfer=2.0, waiting=0.5, total=4.0))  # 2 s were hidden
+    account.close("lookup", 1, 5.0)
+    account.blame(1.0, Chain(compute=1.0, transfer=1.0, waiting=2.0, total=4.0))  # all of it hid
+    account.close("update", 1, 1.0)
+    account.take(TRANSFER, 0.25)
+    account.close("all_reduce", 2, 1.0)
+    account.close("now", 0, 1.0)  # not counted
+    assert account.least == {1: 2.0, 2: 0.25}
+
+
 def test_loops_that_are_ahead_do_not_lower_a_steady_rate() -> None:
     """Two loops of one iteration a second; one is two iterations ahead when it is looked at."""
     ahead = [Iteration("a", k, float(k), k + 1.0) for k in range(12)]

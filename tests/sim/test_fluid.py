@@ -207,14 +207,6 @@ def test_removing_gives_back_what_was_left_and_the_capacity() -> None:
         fluid.remove(goes)
 
 
-def test_ideal_resources_never_slow_anything_down() -> None:
-    fluid = Fluid(ideal=True)
-    link = fluid.resource("link", 2.0)
-    for _ in range(10):
-        fluid.add(fluid.kind([(link, 1.0)]), 4.0)
-    assert fluid.next_completion() == pytest.approx(2.0)
-
-
 def test_nonsense_is_refused() -> None:
     fluid = Fluid()
     link = fluid.resource("link", 1.0)

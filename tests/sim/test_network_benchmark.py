@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,16 +120,70 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("folded", [False, True], ids=["as predictions", "folded"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_simulated_seconds_are_exact(network: ModuleType, case: dict[str, Any]) -> None:
-    found = network.simulate(network.Settings(**case))
+def test_simulated_seconds_are_exact(
+    network: ModuleType, case: dict[str, Any], folded: bool
+) -> None:
+    found = network.simulate(network.Settings(**case), folded=folded)
     assert found["simulated_seconds"] == pytest.approx(expected(**case), rel=1e-9)
     flows = 2 * case["trainers"] * case["servers"] * case["iterations"]
     assert found["flows"] == found["flows_started"] == flows
 
 
-def test_lock_step_by_hand(network: ModuleType) -> None:
-    found = network.simulate(network.Settings(100, 20, 50))
+def test_flows_start_as_predictions_start_them(
+    network: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is published first goes through `Kernel.activity`, once a flow, as `simulate` does."""
+    kernel = network.Kernel
+    started: list[float] = []
+    activity = kernel.activity
+
+    def counted(self: Any, kind: Any, work: float, delay: float = 0.0) -> Any:
+        started.append(work)
+        return activity(self, kind, work, delay)
+
+    def refused(self: Any, flows: Any) -> Any:
+        raise AssertionError("no prediction starts flows like this")
+
+    monkeypatch.setattr(kernel, "activity", counted)
+    monkeypatch.setattr(kernel, "transfers", refused)
+    settings = network.Settings(3, 4, 5)
+    network.simulate(settings)
+    computations = 3 * 5
+    assert len(started) == computations + 2 * 3 * 4 * 5
+    with pytest.raises(AssertionError, match="no prediction"):
+        network.simulate(settings, folded=True)
+
+
+def test_both_ways_stand_side_by_side(network: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "CASES", {"A": network.Settings(3, 2, 2, jitter=0.1)})
+    (row,) = table = network.compared("A", 3, simgrid=False)
+    for way in ("predictions", "folded"):
+        wanted = expected(trainers=3, servers=2, iterations=2, jitter=0.1)
+        assert row[f"{way}_simulated_seconds"] == pytest.approx(wanted, rel=1e-9)
+        low, high = row[f"{way}_cpu_seconds_range"]
+        assert low <= row[f"{way}_cpu_seconds"] <= high
+    assert row["predictions_cpu_seconds_over_predictions"] == 1.0
+    head, _, line = network.markdown(table).splitlines()
+    assert head == "| Case | predictions | folded |"
+    assert line.startswith("| A | ")
+
+
+def test_no_prediction_folds_flows() -> None:
+    """What the benchmark says of its second way holds of the whole simulator."""
+    package = SCRIPT.parents[1] / "recsim_train"
+    users = [
+        path.name
+        for path in package.rglob("*.py")
+        if re.search(r"\.transfers\(|\.fans import", path.read_text(encoding="utf-8"))
+    ]
+    assert users == ["kernel.py"]  # which offers it
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["as predictions", "folded"])
+def test_lock_step_by_hand(network: ModuleType, folded: bool) -> None:
+    found = network.simulate(network.Settings(100, 20, 50), folded=folded)
     one = 100 * (40e6 / 20) / 3.125e9 + 50e-6
     assert found["simulated_seconds"] == pytest.approx(50 * (2 * one + 0.1), rel=1e-12)
     assert found["simulated_seconds"] == pytest.approx(11.405, rel=1e-9)

@@ -10,6 +10,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.machines import HEADER_BYTES
+from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
@@ -200,6 +201,71 @@ def test_bounds_are_capacity_over_use(
         # busy = speed / bound, but for iterations that the window cuts
         assert speed * (1 - 1e-9) <= u.busy * bounds[u.resource] <= 1.1 * speed
     assert outcome.bound_eps == min(bounds.values())
+
+
+NO_WHAT_IF = {"what_if_steps": 0}
+EVERY_KIND = [
+    ("flat_ps", {}, {**SERVERS, "readers": 1}, {"threads": 2}),
+    ("flat_ps", {"pooling": "worker"}, SERVERS, {}),
+    ("flat_ps", {}, {}, {}),
+    ("allreduce", {}, {"trainers": 3, "embedding_servers": 1}, {}),
+    ("allreduce", {}, {"trainers": 3}, {}),
+    ("shadowsync", {}, SERVERS, {"threads": 2}),
+    ("shadowsync", {"algorithm": "ma"}, {"trainers": 2}, {}),
+    ("des", {}, {"trainers": 2}, {}),
+    ("hierarchical", {"outer": "easgd"}, {"trainers": 4, "dense_servers": 1}, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "roles", "training"), EVERY_KIND, ids=str)
+def test_no_prediction_beats_what_its_loops_can_do(
+    plans: Plans,
+    clusters: Clusters,
+    kind: str,
+    options: dict[str, Any],
+    roles: dict[str, Any],
+    training: dict[str, Any],
+) -> None:
+    """With the luck and the ids that a run had: chance must not beat the bound either."""
+    plan = plans(kind, options, roles=roles, training=training, simulation=NO_WHAT_IF)
+    outcome = simulate(plan, clusters(jitter=0.7))
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    assert outcome.speed.examples_per_second <= bounds["loops"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_loops_bound_has_the_luck_that_the_run_had(
+    plans: Plans, clusters: Clusters, seed: int
+) -> None:
+    """One loop that shares nothing does what its bound says, however its computations vary."""
+    plan = plans(roles={"readers": 1}, data=FAST_DATA, simulation=NO_WHAT_IF, seed=seed)
+    outcome = simulate(plan, clusters(jitter=0.7, prices={"parse_row": "0 ns"}))
+    bounds = outcome.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second == pytest.approx(bounds["loops"], rel=0.02)
+
+
+def test_the_loops_bound_is_their_own_work_and_no_more(plans: Plans, clusters: Clusters) -> None:
+    """Three threads that queue for one core: alone, each would do what they do together."""
+    cluster = clusters(cores=1, prices={"gemm_flop": "5 ns", "parse_row": "0 ns"})
+
+    def predict(threads: int) -> Outcome:
+        training = {"threads": threads}
+        roles = {"readers": 1}  # elsewhere, so that reading takes nothing of the core
+        plan = plans(training=training, roles=roles, data=FAST_DATA, simulation=NO_WHAT_IF)
+        return simulate(plan, cluster)
+
+    one, three = predict(1), predict(3)
+    own = sum(t.seconds for k, t in one.totals.items() if k.loop.startswith("worker")) / 20
+    bounds = three.facts["bounds"]
+    assert isinstance(bounds, dict)
+    assert bounds["loops"] == pytest.approx(3 * 64 / own, rel=0.02)
+    assert three.speed is not None
+    assert three.speed.examples_per_second == pytest.approx(64 / own, rel=0.05)
 
 
 # ------------------------------------------------------------------ directions

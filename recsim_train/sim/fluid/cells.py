@@ -22,7 +22,6 @@ from recsim_train.sim.fluid.layout import (
     DIRTY_RESOURCES,
     FREE_CELL,
     FULL,
-    IDEAL,
     K_COUNT,
     K_DIRTY,
     K_HOT,
@@ -142,7 +141,7 @@ def _contention(f: Floats, i: Ints) -> None:
     resource = i[DIRTY_RESOURCES]
     while resource:
         i[resource + R_DIRTY] = 0
-        full = f[resource + R_DEMAND] > f[resource + R_CAPACITY] * FULL and i[IDEAL] == 0
+        full = f[resource + R_DEMAND] > f[resource + R_CAPACITY] * FULL
         if full != (i[resource + R_CONTENDED] == 1):
             i[resource + R_CONTENDED] = 1 if full else 0
             if full:

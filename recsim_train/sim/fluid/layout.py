@@ -47,7 +47,7 @@ DIGITS = 1e-4
 SERIAL = 0  # activities started
 MARK = 1  # the present solve
 SOLVES = 2
-IDEAL = 3  # 1: sharing costs nothing
+PACED = 3  # 1: the pace of some resource has changed
 DIRTY_KINDS = 4  # chains of what changed since the last solve
 DIRTY_RESOURCES = 5
 DIRTY_CELLS = 6
@@ -61,8 +61,7 @@ LIST = 13  # words for a list of resources
 DONE = 14  # groups finished by the last call, first and last
 DONE_LAST = 15
 PENDING = 16  # (kind or -fan, work, group) triples that are to start
-PACED = 17  # 1: the pace of some resource has changed
-HEAD_WORDS = 18
+HEAD_WORDS = 17
 
 # An entry of the heap of what is due: a kind that runs at its cap, or a resource for the first kind
 # that it holds back.

@@ -48,13 +48,9 @@ _PENDING = 1 << 10
 
 
 class Fluid:
-    """The resources, the activities that share them, and a clock.
+    """The resources, the activities that share them, and a clock."""
 
-    ``ideal``: sharing costs nothing; every activity runs at what it would reach alone.
-    """
-
-    def __init__(self, *, ideal: bool = False) -> None:
-        self.ideal = ideal
+    def __init__(self) -> None:
         self.now = 0.0
         self.due = inf
         """When the next activity is finished, if nothing changes; -inf: rates are not known yet.
@@ -67,7 +63,6 @@ class Fluid:
         self.added = 0
         """Activities started so far; flows of a fan count one by one."""
         self.block = Block(_PENDING)
-        self.block.ints[lay.IDEAL] = int(ideal)
         self._starting = 0
         self._serial = 0
         self._kinds: dict[tuple[object, ...], Kind] = {}
