@@ -211,8 +211,10 @@ def needs_ids(plan: Plan) -> bool:
 
 
 def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
-    """Make the experiment's own data file if it asks for that, and check the file."""
-    from recsim_train.config.load import check_data_file
+    """Make the experiment's own data file if it asks for that, and check the file.
+
+    Raises UserError. A file that is to be made yet is neither made nor checked unless ``only_if``.
+    """
     from recsim_train.data.stream import check_data
 
     data = loaded.experiment.data
@@ -225,7 +227,6 @@ def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
         rows = data.synthetic.rows
         say(f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator")
         generate(loaded.experiment, path, rows)
-    check_data_file(data)
     check_data(loaded.experiment.model, data)
 
 

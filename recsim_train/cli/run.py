@@ -38,6 +38,8 @@ def run(
     planned = [(loaded, plan) for loaded in points for plan in common.plans(loaded)]
     plans = [plan for _, plan in planned]
     if dry_run:
+        for loaded in points:
+            common.ensure_data(loaded, only_if=False)
         common.show_plans(plans, json)
         return
     from recsim_train.executor.torchrun import under_torchrun

@@ -25,6 +25,7 @@ roles: {trainers: 2, embedding_servers: 1, dense_servers: 1}
 training: {batch_size: 32, threads: 2, steps: 20, warmup_steps: 2}
 strategy: flat_ps
 """
+ROW = b"\t".join([b"1", *[b"5"] * 13, *[b"68fd1e64"] * 26]) + b"\n"
 
 
 def command(*words: str, cwd: Path, timeout: float = 110) -> subprocess.CompletedProcess[str]:
@@ -129,6 +130,28 @@ def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
     for process in ("trainer[1]", "embedding_server[0]", "dense_server[0]"):
         assert process in done.stdout
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["simulate", "run"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "small.tsv: no such file"),
+        (b"label,I1\n0,1\n", "small.tsv: no line among the first 2 has 40 tab-separated columns"),
+        (ROW * 500, "small.tsv has 500 rows and data.eval_rows holds out the first 500"),
+        (ROW * 501, None),
+    ],
+)
+def test_dry_run_checks_the_data(
+    folder: Path, name: str, content: bytes | None, said: str | None
+) -> None:
+    if content is not None:
+        (folder / "small.tsv").write_bytes(content)
+    done = command(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
+    assert done.returncode == (0 if said is None else 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert said is None or said in done.stderr
     assert not (folder / "runs").exists()
 
 
