@@ -41,7 +41,8 @@ def _ended(end: BaseException) -> object:
         command = ["recsim-train", *sys.argv[1:]]
         if "--resume" not in command:
             command.append("--resume")
-        how = f"; to go on: {shlex.join(command)}" if command[1] in RESUMABLE else ""
+        alone = "RANK" not in os.environ  # one of torchrun's processes cannot go on by itself
+        how = f"; to go on: {shlex.join(command)}" if alone and command[1] in RESUMABLE else ""
         with suppress(OSError):
             print(f"interrupted{how}", file=sys.stderr, flush=True)
         return 128 + (number or signal.SIGINT)
