@@ -28,13 +28,17 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except (KeyboardInterrupt, SystemExit, BrokenPipeError) as end:
+    except BaseException as end:
+        # Of an interrupt, a library that is being imported may make any other error.
+        expected = isinstance(end, KeyboardInterrupt | SystemExit | BrokenPipeError)
+        if not expected and signals.received() is None:
+            raise
         sys.exit(_ended(end))
     finally:
         signals.stop_listening()
 
 
-def _ended(end: BaseException) -> object:
+def _ended(end: BaseException) -> int | str | None:
     """The exit code; says how to go on."""
     number = signals.received()
     if number is not None or isinstance(end, KeyboardInterrupt):

@@ -14,9 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_ONCE_MORE = 0.05
+"""Seconds until an interrupt that a library's callback has swallowed is raised again."""
 SAME_WISH = 1.0
 """Seconds in which further signals add nothing: `timeout` and terminals signal whole groups."""
 _PR_SET_PDEATHSIG = 1
+
+
+class Asked(KeyboardInterrupt):
+    """What a signal raises. Of a plain KeyboardInterrupt within an ``exec`` Python remembers that
+    it was not handled there, and ends by SIGINT in the end."""
 
 
 class _Wish:
@@ -41,6 +48,7 @@ def listen() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    sys.unraisablehook = _swallowed
 
 
 def stop_listening() -> None:
@@ -58,7 +66,15 @@ def _end(number: int, _: FrameType | None) -> None:
     if _Wish.held:
         _Wish.pending = True
         return
-    raise KeyboardInterrupt
+    raise Asked
+
+
+def _swallowed(ignored: sys.UnraisableHookArgs) -> None:
+    if not isinstance(ignored.exc_value, Asked) or _Wish.number is None:
+        sys.__unraisablehook__(ignored)
+        return
+    _Wish.at = -SAME_WISH
+    threading.Timer(_ONCE_MORE, os.kill, (os.getpid(), _Wish.number)).start()
 
 
 @contextmanager
@@ -77,7 +93,7 @@ def held() -> Iterator[None]:
         _Wish.held -= 1
         if _Wish.pending and not _Wish.held:
             _Wish.pending = False
-            raise KeyboardInterrupt
+            raise Asked
 
 
 def die_with_parent(parent: int) -> None:

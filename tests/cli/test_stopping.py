@@ -25,6 +25,15 @@ training: {threads: 1, steps: 5, warmup_steps: 1}
 simulation: {what_if_steps: 0}
 strategy: [flat_ps, allreduce]
 """
+SLOW = """
+import time
+try:
+    print("importing", flush=True)
+    exec("time.sleep(60)")  # as dataclasses make their methods
+except KeyboardInterrupt:
+    {meanwhile}
+    raise
+"""
 BOTH = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 SIGNALLED = """
 import os, signal, sys, time
@@ -65,22 +74,48 @@ def runs(folder: Path) -> list[Path]:
     return sorted((folder / "runs").iterdir())
 
 
-def slow_import(folder: Path) -> str:
-    """A PYTHONPATH on which the first library that the command line needs says so, and waits."""
+def slow_import(folder: Path, meanwhile: str = "pass") -> str:
+    """A PYTHONPATH on which the first library that the command line needs says so, and waits.
+
+    ``meanwhile``: what it makes of an interrupt before it goes on to end by it.
+    """
     (folder / "slow").mkdir()
-    slow = 'import time\nprint("importing", flush=True)\ntime.sleep(60)\n'
-    (folder / "slow" / "typer.py").write_text(slow)
+    (folder / "slow" / "typer.py").write_text(SLOW.format(meanwhile=meanwhile))
     return f"{folder / 'slow'}:{os.environ.get('PYTHONPATH', '')}"
 
 
 @BOTH
-def test_while_modules_are_read(start: Any, folder: Path, number: int, code: int) -> None:
-    process = start("simulate", "small.yaml", cwd=folder, PYTHONPATH=slow_import(folder))
+@pytest.mark.parametrize("meanwhile", ["pass", "raise ImportError('half of it is missing')"])
+def test_while_modules_are_read(
+    start: Any, folder: Path, number: int, code: int, meanwhile: str
+) -> None:
+    path = slow_import(folder, meanwhile)
+    process = start("simulate", "small.yaml", cwd=folder, PYTHONPATH=path)
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == code, errors
     assert errors == "interrupted; to go on: recsim-train simulate small.yaml --resume\n"
+
+
+def test_an_interrupt_within_a_callback_of_a_library_is_not_lost() -> None:
+    code = (
+        "import ctypes, os, signal, time\n"
+        "from recsim_train import signals\n"
+        "signals.listen()\n"
+        "@ctypes.CFUNCTYPE(None)\n"
+        "def callback():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.01)\n"
+        "callback()\n"  # nobody hears what is raised in it
+        "try: time.sleep(10)\n"
+        "except KeyboardInterrupt: print('heard', signals.received())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.stdout == "heard 15\n"
+    assert not done.stderr
 
 
 def test_an_ignored_interrupt_stays_ignored_and_sigterm_works(start: Any, folder: Path) -> None:
