@@ -1,6 +1,68 @@
-"""``python -m recsim_train``: what torchrun starts on every host."""
+"""``recsim-train`` and ``python -m recsim_train``: signals first, then everything heavy."""
 
-from recsim_train.cli.main import main
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from contextlib import suppress
+
+from recsim_train import signals
+
+RESUMABLE = ("run", "simulate")
+_STDOUT = 1
+
+
+def main() -> None:
+    """Entry point of the console script.
+
+    Exit codes above 128 are a shell's: 128 and the signal that ended, or would have ended, us.
+    """
+    signals.listen()
+    try:
+        try:
+            from recsim_train.cli.main import main as command_line
+
+            command_line()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BaseException as end:
+        # Of an interrupt, a library that is being imported may make any other error.
+        expected = isinstance(end, KeyboardInterrupt | SystemExit | BrokenPipeError)
+        if not expected and signals.received() is None:
+            raise
+        sys.exit(_ended(end))
+    finally:
+        signals.stop_listening()
+
+
+def _ended(end: BaseException) -> int | str | None:
+    """The exit code; says how to go on."""
+    number = signals.received()
+    if number is not None or isinstance(end, KeyboardInterrupt):
+        command = ["recsim-train", *sys.argv[1:]]
+        if "--resume" not in command:
+            command.append("--resume")
+        alone = "RANK" not in os.environ  # one of torchrun's processes cannot go on by itself
+        how = f"; to go on: {shlex.join(command)}" if alone and command[1] in RESUMABLE else ""
+        with suppress(OSError):
+            print(f"interrupted{how}", file=sys.stderr, flush=True)
+        return 128 + (number or signal.SIGINT)
+    if _broken_pipe(end):
+        # The reader of our output has gone (`| head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        return 128 + signal.SIGPIPE
+    return end.code if isinstance(end, SystemExit) else 1
+
+
+def _broken_pipe(end: BaseException | None) -> bool:
+    """Whether that is what it came from: typer makes an exit code 1 of it."""
+    while end is not None and not isinstance(end, BrokenPipeError):
+        end = end.__context__
+    return end is not None
+
 
 if __name__ == "__main__":
     main()

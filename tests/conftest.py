@@ -1,11 +1,25 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import psutil
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started by `nohup` or in the background: still ignored here, but by a handler, which unlike
+    # SIG_IGN is not inherited, so that Ctrl-C can be tested.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def _load() -> ModuleType:
@@ -24,3 +38,37 @@ def _load() -> ModuleType:
 def factory() -> ModuleType:
     """Plans, outcomes and run directories."""
     return _load()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts ``recsim-train`` with words of a command line, or another program with ``program``.
+
+    It leads a process group of its own. Whatever happens, it and its descendants are ended after
+    the test.
+    """
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str, cwd: Path, program: tuple[str, ...] = (), **environment: str) -> Any:
+        process = subprocess.Popen(
+            [*(program or (sys.executable, "-m", "recsim_train")), *words],
+            cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        family = []
+        if process.poll() is None:
+            family = psutil.Process(process.pid).children(recursive=True)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for child in family:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()

@@ -41,7 +41,7 @@ class Child:
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "recsim_train.calibrate.probe", part],
+            [sys.executable, "-m", "recsim_train.calibrate.probe", part, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -1,4 +1,4 @@
-"""A measuring process: ``python -m recsim_train.calibrate.probe PART``.
+"""A measuring process: ``python -m recsim_train.calibrate.probe PART PARENT``.
 
 Reads its request as one JSON line, writes {"tick": true} now and then and {"result": ...} or
 {"error": ...} at the end. Threads and scheduling are those of the executor's processes.
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.process import batch_scheduling, die_with_parent, say
+from recsim_train.executor.process import batch_scheduling, say
+from recsim_train.signals import die_with_parent
 
 Request = dict[str, Any]
 
@@ -69,8 +70,8 @@ PARTS: dict[str, Callable[[Request], object]] = {
 
 def main() -> None:
     """Entry point."""
+    die_with_parent(int(sys.argv[2]))
     batch_scheduling()
-    die_with_parent()
     # as in the executor's processes: threads must not wait 5 ms for the interpreter lock
     sys.setswitchinterval(0.0005)
     import torch

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-FAILED, BAD_INPUT, GATE_FAILED, INTERRUPTED = 1, 2, 3, 130
+FAILED, BAD_INPUT, GATE_FAILED = 1, 2, 3
 
 ExperimentArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Experiment YAML.")]
 ClusterOption = Annotated[
@@ -91,16 +91,11 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             say(f"failed: {error}")
             raise typer.Exit(FAILED) from None
         except BrokenPipeError:
-            # The reader of our output has gone (`| head`): nobody is left to tell.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(FAILED) from None
+            raise  # nobody reads our output any more, see `recsim_train.__main__`
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             say(f"failed: {where}{error.strerror or error}")
             raise typer.Exit(FAILED) from None
-        except KeyboardInterrupt:
-            say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
 
     return run
 
@@ -216,8 +211,10 @@ def needs_ids(plan: Plan) -> bool:
 
 
 def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
-    """Make the experiment's own data file if it asks for that, and check the file."""
-    from recsim_train.config.load import check_data_file
+    """Make the experiment's own data file if it asks for that, and check the file.
+
+    Raises UserError. A file that is to be made yet is neither made nor checked unless ``only_if``.
+    """
     from recsim_train.data.stream import check_data
 
     data = loaded.experiment.data
@@ -230,7 +227,6 @@ def ensure_data(loaded: Loaded, *, only_if: bool = True) -> None:
         rows = data.synthetic.rows
         say(f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator")
         generate(loaded.experiment, path, rows)
-    check_data_file(data)
     check_data(loaded.experiment.model, data)
 
 
@@ -267,19 +263,6 @@ def real_environment() -> dict[str, object]:
     from recsim_train.results.environment import machine
 
     return machine()
-
-
-def resume_command() -> list[str]:
-    """How to go on with what was interrupted."""
-    command = command_line()
-    return command if "--resume" in command else [*command, "--resume"]
-
-
-def shell(command: Sequence[str]) -> str:
-    """A command as a shell takes it."""
-    import shlex
-
-    return shlex.join(command)
 
 
 def show_plans(made: Sequence[Plan], json_wanted: bool, cluster: Cluster | None = None) -> None:

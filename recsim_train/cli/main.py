@@ -47,7 +47,7 @@ app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON S
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Do what the command line says; ends in SystemExit. Signals: `recsim_train.__main__`."""
     # the system takes back all memory at once: Python need not look for cycles in it before
     atexit.register(gc.freeze)
     sys.exit(app(standalone_mode=True))

@@ -6,8 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from recsim_train.cli import common
 from recsim_train.results.folder import writable
 
@@ -40,6 +38,8 @@ def run(
     planned = [(loaded, plan) for loaded in points for plan in common.plans(loaded)]
     plans = [plan for _, plan in planned]
     if dry_run:
+        for loaded in points:
+            common.ensure_data(loaded, only_if=False)
         common.show_plans(plans, json)
         return
     from recsim_train.executor.torchrun import under_torchrun
@@ -125,10 +125,7 @@ def _launch(plan: Plan, profile: Cluster | None, out: Path) -> RunRecord:
             status: Status = "interrupted" if interrupted else "partial"
             record = _keep(plan, profile, out, error.outcome, status, str(error))
             common.say(f"what was measured until then is kept in {record.path}")
-        if not interrupted:
-            raise
-        common.say(f"interrupted; to go on: {' '.join(common.resume_command())}")
-        raise typer.Exit(common.INTERRUPTED) from None
+        raise
     return _keep(plan, profile, out, outcome)
 
 

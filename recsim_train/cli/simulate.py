@@ -58,6 +58,7 @@ def simulate(
     loaded = _with_what_if(loaded)
     plans = common.plans(loaded)
     if dry_run:
+        common.ensure_data(loaded, only_if=False)
         common.show_plans(plans, json, common.known_profile(loaded, cluster))
         return
     profile = common.profile(loaded, cluster)

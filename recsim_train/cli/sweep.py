@@ -123,35 +123,35 @@ def simulate_sweep(
     dry_run: bool,
     resume: bool,
 ) -> None:
-    """Simulate all points. Exit code 1 if one fails, 130 if interrupted."""
+    """Simulate all points. Exit code 1 if one fails."""
     points = common.load_points(experiment, sets, seed)
     rows = rows_of(points, Profiles(cluster, measure=not dry_run))
     if dry_run:
         show_points(rows, json)
         return
     folder = _folder(rows, experiment, out, resume)
-    refused = _too_large(rows)
-    for number, message in refused.items():
-        if number not in folder.rows:
-            _refuse(folder, rows, number, message)
-    _ensure_data(rows)
-    todo = [number for number in range(len(rows)) if number not in folder.rows]
-    if len(todo) < len(rows) - len(refused):
-        common.say(f"{len(rows) - len(todo)} of {len(rows)} points are there already")
     try:
+        refused = _too_large(rows)
+        for number, message in refused.items():
+            if number not in folder.rows:
+                _refuse(folder, rows, number, message)
+        _ensure_data(rows)
+        todo = [number for number in range(len(rows)) if number not in folder.rows]
+        if len(todo) < len(rows) - len(refused):
+            common.say(f"{len(rows) - len(todo)} of {len(rows)} points are there already")
         with contextlib.closing(_simulated(rows, todo, jobs, folder.path)) as finished:
             title = f"simulating {len(todo)} point{'' if len(todo) == 1 else 's'}"
             with common.progress_bar(title) as progress:
                 for done, (number, row) in enumerate(finished, start=1):
                     folder.add(number, row)
                     progress(done, len(todo))
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not folder.rows:
+            folder.abandon()
+            raise
         record = folder.finish()
-        common.say(f"{len(record.rows)} of {len(rows)} points are kept in {record.path}")
-        common.say(f"interrupted; to go on: {common.shell(common.resume_command())}")
-        raise typer.Exit(common.INTERRUPTED) from None
-    except BaseException:
-        folder.finish()
+        if isinstance(error, KeyboardInterrupt):
+            common.say(f"{len(record.rows)} of {len(rows)} points are kept in {record.path}")
         raise
     show_sweep(folder.finish(), json)
 

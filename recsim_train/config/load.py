@@ -19,7 +19,6 @@ from recsim_train.config.checks import (
 )
 from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.data_file import check_data_file
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
 from recsim_train.config.explain import check, parse
@@ -260,7 +259,6 @@ def _no_profile(name: str, near: Path | None) -> str:
 __all__ = [
     "ConfigErrors",
     "Loaded",
-    "check_data_file",
     "check_experiment",
     "find_cluster",
     "load_cluster",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from recsim_train.data.features import (
     table_ids,
 )
 from recsim_train.data.lines import Lines, Piece, open_bytes
+from recsim_train.data.look import look
 from recsim_train.data.parse import KINDS, parse_lines
 
 _CHUNK_LINES = 1024
@@ -278,11 +280,10 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     can not be read to there for other reasons is left to the run.
     """
     check_model(model)
+    look(Path(path))
     parser = CriteoParser(model, path)
     with Lines(path) as lines, contextlib.suppress(RunFailed):
         head = lines.take(_CHUNK_LINES)
-        if not head:
-            raise too_few_rows(UserError, path, 0, held_out)
         try:
             parser.batch(head)
         except RunFailed:

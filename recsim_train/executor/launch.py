@@ -20,6 +20,7 @@ from recsim_train.data.replay import check_cache
 from recsim_train.executor.merge import merge
 from recsim_train.executor.process import write_spec
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
 
 GRACE = 5.0
@@ -71,7 +72,7 @@ def execute(
 
     ``staging``: an existing folder for the processes' files; ``keep_state``: a folder that receives
     the final weights of every process. Raises `PartialRun` when a process fails or dies,
-    `Interrupted` on Ctrl-C; both carry what was measured.
+    `Interrupted` on KeyboardInterrupt; both carry what was measured.
     """
     check_cache(plan)
     write_spec(staging, plan, keep_state)
@@ -81,7 +82,8 @@ def execute(
     begin = time.monotonic()
     try:
         for instance in plan.instances:
-            children.append(_start(plan, instance, staging, messages))
+            with held():
+                children.append(_start(plan, instance, staging, messages))
         _watch(plan, children, messages, progress)
     except KeyboardInterrupt:
         _end(children)
@@ -123,6 +125,7 @@ def _start(
                 str(staging),
                 str(rank),
                 instance.name,
+                str(os.getpid()),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,13 +1,12 @@
 """The process of one role instance, as the launcher starts it.
 
-``python -m recsim_train.executor.process STAGING RANK NAME``: reads the plan's experiment from the
-staging folder, talks to the launcher by JSON lines on standard output, leaves its part of the
-result in the staging folder, whatever happens.
+``python -m recsim_train.executor.process STAGING RANK NAME LAUNCHER``: reads the plan's experiment
+from the staging folder, talks to the launcher by JSON lines on standard output, leaves its part of
+the result in the staging folder, whatever happens, and ends when LAUNCHER, a process id, is gone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pickle
@@ -28,6 +27,7 @@ from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.executor import carried
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.signals import die_with_parent
 
 if TYPE_CHECKING:
     from recsim_train.executor.runtime import LoopContext
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 SPEC = "experiment.pickle"
 START_UP = timedelta(seconds=120)
 """Time that processes may take to find each other."""
-_PR_SET_PDEATHSIG = 1
 
 
 def batch_scheduling() -> bool:
@@ -45,13 +44,6 @@ def batch_scheduling() -> bool:
     except (OSError, AttributeError):
         return False
     return True
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when the launcher dies, however it dies."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def say(**message: object) -> None:
@@ -164,8 +156,8 @@ def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
 
 def main() -> None:
     """Entry point."""
+    die_with_parent(int(sys.argv[4]))
     scheduled = batch_scheduling()
-    die_with_parent()
     sys.setswitchinterval(0.0005)
     say(pid=os.getpid(), sched_batch=scheduled)
     code = run_role(Path(sys.argv[1]), int(sys.argv[2]))

@@ -26,6 +26,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
 from recsim_train.results.summary import clean, data_dependent, summarise
+from recsim_train.signals import held
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Iteration, Outcome, Span, Total, TotalKey
 
@@ -129,6 +130,7 @@ def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
     return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
 
 
+@held()
 @collection_paused()
 def write_run(
     out: Path,
@@ -145,7 +147,8 @@ def write_run(
     """Write one run under ``out`` and return it as read back.
 
     ``environment``: see `results.environment`; of a simulated run only the versions are kept.
-    Raises RunFailed if the disk does not take it; nothing half-written stays behind.
+    Raises RunFailed if the disk does not take it; nothing half-written stays behind. Ctrl-C and
+    SIGTERM wait until it is written, see `recsim_train.signals.held`.
     """
     from recsim_train.config.identity import comparison_key, resolved
 
@@ -183,7 +186,7 @@ def write_run(
         SUMMARY: {"run_id": run_id, "run_dir": ".", **figures},
     }
     target = out / run_id
-    aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
+    aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))  # `clear` knows the name
     try:
         aside.chmod(0o755)
         for file, content in documents.items():
@@ -202,6 +205,12 @@ def write_run(
         with contextlib.suppress(OSError):
             target.rmdir()  # only an empty claim can be removed like this
     return read_run(target)
+
+
+def clear(out: Path) -> None:
+    """Remove what a process that was killed while it wrote a run has left. Nobody may write."""
+    for left in out.glob(".writing-*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _claim(out: Path, base: str) -> str:

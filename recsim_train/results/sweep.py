@@ -20,6 +20,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import clean
+from recsim_train.signals import held
 
 FORMAT = 1
 HEADER, TABLE, CSV, POINTS = "sweep.json", "sweep.parquet", "sweep.csv", "points"
@@ -171,6 +172,10 @@ class SweepFolder:
             if len(rows) == len(self.header["points"]):
                 shutil.rmtree(self.path / POINTS, ignore_errors=True)
         return SweepRecord(self.path, self.header, rows)
+
+    def abandon(self) -> None:
+        """Leave nothing of a sweep of which nothing is finished."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def full_row(self, number: int) -> dict[str, Any]:
         """A point's swept settings and figures."""
@@ -388,5 +393,6 @@ def _json(content: object) -> bytes:
 def _put(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    os.replace(part, path)
+    with held():
+        part.write_bytes(content)
+        os.replace(part, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Hashable, Iterator, Sequence
@@ -22,9 +21,10 @@ from recsim_train.data.counts import IdCounts, counts_for, counts_key
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import versions
-from recsim_train.results.rundir import write_run
+from recsim_train.results.rundir import clear, write_run
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.signals import die_with_parent
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.run import simulate
 
@@ -119,7 +119,7 @@ def simulate_points(
         min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(keep,)
     )
     try:
-        with _interrupts_ignored():  # as the new processes begin: they inherit it
+        with _interrupts_blocked():  # as the new processes begin: they inherit it
             waiting = {pool.submit(_simulate, task) for task in tasks}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -136,6 +136,8 @@ def simulate_points(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+        if keep is not None:
+            clear(keep.folder)
 
 
 def warm(task: Task) -> None:
@@ -151,16 +153,13 @@ def warm(task: Task) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C is for this process, which ends the others."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C is for this process, which ends the others; one that comes meanwhile is not lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _points: Points | None = None
@@ -170,6 +169,10 @@ _points: Points | None = None
 def _start(keep: Keep | None) -> None:
     """In a new process of the pool."""
     global _points  # noqa: PLW0603 - a pool's initializer has no other place for state
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    die_with_parent(parent.pid)
     _points = Points(keep)
 
 

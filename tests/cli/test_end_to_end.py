@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -26,6 +25,7 @@ roles: {trainers: 2, embedding_servers: 1, dense_servers: 1}
 training: {batch_size: 32, threads: 2, steps: 20, warmup_steps: 2}
 strategy: flat_ps
 """
+ROW = b"\t".join([b"1", *[b"5"] * 13, *[b"68fd1e64"] * 26]) + b"\n"
 
 
 def command(*words: str, cwd: Path, timeout: float = 110) -> subprocess.CompletedProcess[str]:
@@ -133,30 +133,58 @@ def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
     assert not (folder / "runs").exists()
 
 
-def start_long_run(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "recsim_train", "run", "small.yaml",
-         "--set", "training.steps=1000000"],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+@pytest.mark.parametrize("name", ["simulate", "run"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "small.tsv: no such file"),
+        (b"label,I1\n0,1\n", "small.tsv: no line among the first 2 has 40 tab-separated columns"),
+        (ROW * 500, "small.tsv has 500 rows and data.eval_rows holds out the first 500"),
+        (ROW * 501, None),
+    ],
+)
+def test_dry_run_checks_the_data(
+    folder: Path, name: str, content: bytes | None, said: str | None
+) -> None:
+    if content is not None:
+        (folder / "small.tsv").write_bytes(content)
+    done = command(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
+    assert done.returncode == (0 if said is None else 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert said is None or said in done.stderr
+    assert not (folder / "runs").exists()
+
+
+def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A run of a million steps that has begun to train, and its role processes."""
+    (folder / "tmp").mkdir()
+    process = start(
+        "run", "small.yaml", "--set", "training.steps=1000000", cwd=folder,
+        TMPDIR=str(folder / "tmp"),
     )  # fmt: skip
     parent = psutil.Process(process.pid)
+
+    def reading(child: psutil.Process) -> bool:
+        return any(file.path.endswith("small.tsv") for file in child.open_files())
+
     end = time.monotonic() + 60
-    while len(children := parent.children(recursive=True)) < 4 and time.monotonic() < end:
+    while sum(map(reading, parent.children())) < 2 and time.monotonic() < end:
         time.sleep(0.1)
-    assert len(children) >= 4
-    time.sleep(8)  # into the training
-    return process, parent.children(recursive=True)
+    children = parent.children()
+    assert sum(map(reading, children)) == 2, process.stderr
+    assert len(children) == 4
+    time.sleep(3)  # into the training
+    return process, children
 
 
-def gone(children: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(children, timeout=15)
+def gone(children: list[psutil.Process], seconds: float = 15) -> None:
+    _, alive = psutil.wait_procs(children, timeout=seconds)
     assert not alive
 
 
 @pytest.mark.parametrize("role", ["trainer[1]", "embedding_server[0]", "dense_server[0]"])
-def test_a_killed_role_ends_the_run_with_a_sentence(folder: Path, role: str) -> None:
-    process, children = start_long_run(folder)
+def test_a_killed_role_ends_the_run_with_a_sentence(start: Any, folder: Path, role: str) -> None:
+    process, children = long_run(start, folder)
     victim = next(p for p in children if any(role in word for word in p.cmdline()))
     victim.kill()
     begin = time.monotonic()
@@ -169,14 +197,28 @@ def test_a_killed_role_ends_the_run_with_a_sentence(folder: Path, role: str) -> 
     gone(children)
 
 
-def test_ctrl_c_keeps_the_partial_result(folder: Path) -> None:
-    process, children = start_long_run(folder)
-    process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_keeps_the_partial_result(
+    start: Any, folder: Path, number: signal.Signals, code: int
+) -> None:
+    process, children = long_run(start, folder)
+    process.send_signal(number)
+    time.sleep(0.2)
+    process.send_signal(number)  # as `timeout` does: the process, then its group
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130, errors
-    assert "--resume" in errors
+    assert process.returncode == code, errors
+    assert "interrupted; to go on: recsim-train run small.yaml" in errors
+    assert errors.rstrip().endswith("--resume")
     assert "Traceback" not in errors
     gone(children)
     (run,) = (folder / "runs").iterdir()
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["status"] == "interrupted"
+    assert json.loads((run / "summary.json").read_text())["steps"] > 0
+    assert not list((folder / "tmp").glob("recsim-train-*"))
+
+
+def test_roles_end_when_the_launcher_is_killed(start: Any, folder: Path) -> None:
+    process, children = long_run(start, folder)
+    process.kill()
+    gone(children, 5)

@@ -162,28 +162,55 @@ def test_resume_refuses_another_sweep(folder: Path, changes: list[str], said: st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_is_finished(folder: Path) -> None:
+def long_sweep(
+    start: Any, folder: Path, finished: int
+) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A sweep of long points in two processes when so many are finished, and its processes."""
     words = ["--set", "training.steps=1500", "--set", "simulation.precision=0 %", "--jobs", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "recsim_train", "simulate", "small.yaml", *words],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    process = start("simulate", "small.yaml", *words, cwd=folder)
     points = folder / "runs" / "small-sweep" / "points"
     end = time.monotonic() + 60
-    while len(list(points.glob("*.json"))) < 2 and time.monotonic() < end:
+    while time.monotonic() < end and not (
+        points.exists() and len(list(points.glob("*.json"))) >= finished
+    ):
         time.sleep(0.05)
-    children = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process gets it
+    assert points.exists()
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_keeps_what_is_finished(
+    start: Any, folder: Path, number: signal.Signals, code: int
+) -> None:
+    process, children = long_sweep(start, folder, finished=2)
+    os.killpg(process.pid, number)  # as a terminal does: every process gets it
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130, errors
-    assert "--resume" in errors
+    assert process.returncode == code, errors
+    assert "interrupted; to go on: recsim-train simulate small.yaml" in errors
+    assert errors.rstrip().endswith("--resume")
     assert "Traceback" not in errors
     assert not psutil.wait_procs(children, timeout=10)[1]
     rows = table(folder / "runs" / "small-sweep" / "sweep.parquet")
     assert 2 <= len(rows) < 12
     assert all(row["examples_per_second"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_an_interrupt_before_the_first_point_leaves_nothing(start: Any, folder: Path) -> None:
+    process, _ = long_sweep(start, folder, finished=0)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 143, errors
+    assert not list((folder / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_processes_end_when_the_sweep_is_killed(start: Any, folder: Path) -> None:
+    process, children = long_sweep(start, folder, finished=1)
+    assert len(children) >= 2
+    process.kill()
+    assert not psutil.wait_procs(children, timeout=10)[1]
 
 
 def test_points_that_do_not_fit_say_so_and_the_others_are_simulated(folder: Path) -> None:

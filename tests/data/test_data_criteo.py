@@ -247,11 +247,16 @@ def test_binary_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("absent", None, "no such data file"),
-        ("empty.txt", b"", "has no rows"),
-        ("x.gz", b"plain text\n", "named .gz but is not a gzip file"),
-        ("x.bin", bytes(range(256)) * 40, "is not Criteo text"),
-        ("x.csv", b"label,I1,I2\n1,2,3\n", "is not Criteo text: its first lines are without 40"),
+        ("absent", None, "no such file"),
+        ("empty.txt", b"", "the file is empty"),
+        ("x.gz", b"plain text\n", "the name ends in .gz, but the file is not gzip data"),
+        ("x.bin", bytes(range(256)) * 40, "a binary file"),
+        (
+            "x.csv",
+            b"label,I1,I2\n1,2,3\n",
+            "no line among the first 2 has 40 tab-separated columns",
+        ),
+        ("x.txt", b"2" + b"\t" * 39 + b"\n", "first lines are with a label other than 0 or 1"),
     ],
 )
 def test_unusable_files_are_user_errors(

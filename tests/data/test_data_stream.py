@@ -191,7 +191,7 @@ def test_check_data_looks_at_both_files(
     check_data(model, Data(path=numbered(5), eval_path=numbered(6), eval_rows=100))
     absent = str(tmp_path / "absent.txt")
     for data in (Data(path=absent), Data(path=numbered(5), eval_path=absent)):
-        with pytest.raises(UserError, match=r"absent.txt: no such data file"):
+        with pytest.raises(UserError, match=r"absent.txt: no such file"):
             check_data(model, data)
 
 

@@ -243,7 +243,9 @@ def _process(rank: int, size: int, folder: str, cases: list[Case]) -> None:
 def run_group(size: int, cases: list[Case], folder: Path) -> list[list[Left]]:
     """By case, what each of ``size`` processes holds at the end."""
     folder.mkdir()
-    mp.start_processes(_process, (size, str(folder), cases), nprocs=size, start_method="spawn")
+    mp.start_processes(
+        _process, (size, str(folder), cases), nprocs=size, daemon=True, start_method="spawn"
+    )
     parts = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
     return [[part[index] for part in parts] for index in range(len(cases))]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,6 +28,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor import metrics
 from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.launch import PartialRun, execute
+from recsim_train.executor.process import write_spec
 from recsim_train.executor.runtime import LoopContext, NotAnEffectError, QueueFeed, run_loop
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -51,12 +55,14 @@ def make_plan(*, steps: int = 10**6, timeout: str = "30 s", **data: object) -> P
     return build_plan(spec, choice)
 
 
-def children() -> list[psutil.Process]:
-    return [
-        p
-        for p in psutil.Process().children(recursive=True)
-        if any("recsim_train.executor.process" in word for word in p.cmdline())
-    ]
+def children(staging: Path) -> list[psutil.Process]:
+    """The role processes of one run: no other test's."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a zombie has no command line
+            if str(staging) in process.cmdline():
+                found.append(process)
+    return found
 
 
 ROLES = ["trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]", "reader[0]"]
@@ -69,7 +75,7 @@ def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path
 
     def kill(done: int, _: int) -> None:
         if done > 5 and not killed_at:
-            seen.extend(children())
+            seen.extend(children(tmp_path))
             victim = next(p for p in seen if role in p.cmdline())
             killed_at.append(time.monotonic())
             victim.kill()
@@ -97,7 +103,7 @@ def test_an_error_in_one_role_is_its_sentence(tmp_path: Path) -> None:
     staging.mkdir()
     with pytest.raises(PartialRun, match=r"reader\[0\] failed: .*gone\.tsv"):
         execute(make_plan(path=str(path)), staging=staging)
-    assert not children()
+    assert not children(staging)
 
 
 def test_a_stalled_process_is_given_up_after_the_timeout(tmp_path: Path) -> None:
@@ -105,7 +111,7 @@ def test_a_stalled_process_is_given_up_after_the_timeout(tmp_path: Path) -> None
 
     def stall(done: int, _: int) -> None:
         if done > 5 and not stopped:
-            victim = next(p for p in children() if "dense_server[0]" in p.cmdline())
+            victim = next(p for p in children(tmp_path) if "dense_server[0]" in p.cmdline())
             victim.suspend()
             stopped.append(victim)
 
@@ -128,6 +134,17 @@ def test_no_thread_or_descriptor_is_left_behind(tmp_path: Path) -> None:
     time.sleep(0.2)
     assert threading.active_count() <= before[0]
     assert process.num_fds() <= before[1] + 1
+
+
+def test_a_role_that_starts_after_its_launcher_has_died_ends(start: Any, tmp_path: Path) -> None:
+    # it would wait two minutes for the others to join
+    write_spec(tmp_path, make_plan(), None)
+    role = f'{sys.executable} -m recsim_train.executor.process "$PWD" 0 "trainer[0]" $$'
+    launcher = start("-c", f"{role} > role.txt & echo $!", program=("sh",), cwd=tmp_path)
+    orphan = psutil.Process(int(launcher.stdout.readline()))
+    assert launcher.wait(10) == 0
+    assert not psutil.wait_procs([orphan], timeout=30)[1]
+    assert not (tmp_path / "role.txt").read_text()
 
 
 def context(plan: Plan) -> LoopContext:

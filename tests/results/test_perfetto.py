@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from recsim_train.trace.perfetto import Source, trace_document, write_trace
-from recsim_train.trace.record import Span
+from recsim_train.trace.record import Iteration, Span
 
 
 def source(factory: Any, title: str = "real", **changes: Any) -> Source:
@@ -51,6 +57,56 @@ def test_effects_lie_inside_their_iteration_and_do_not_overlap(factory: Any) -> 
             if e["cat"] != "iteration":
                 assert e["ts"] >= end - 0.01
                 end = e["ts"] + e["dur"]
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> tuple[list[Iteration], list[Span]]:
+    """Iterations of one loop, one after the other, and effects within them, one after the other,
+    with and without gaps, after a long or a short run."""
+    start = draw(st.floats(0, 1e6))
+    pause = st.floats(0, 3e-3) | st.just(0.0)
+    duration = st.floats(1e-8, 3e-3)
+    now = start + draw(pause)
+    iterations, spans = [], []
+    for number in range(draw(st.integers(1, 6))):
+        began = now
+        for _ in range(draw(st.integers(0, 6))):
+            begin = now + draw(pause)
+            now = begin + draw(duration)
+            spans.append(Span("trainer[0]", "worker[0]", number, "pull", "dense", begin, now, 0))
+        now += draw(pause)
+        iterations.append(Iteration("trainer[0].worker[0]", number, began, now))
+    return iterations, spans
+
+
+READERS: list[Callable[[float], float]] = [
+    lambda us: us,  # microseconds, added as they are
+    lambda us: round(us * 1000),  # whole nanoseconds
+    lambda us: int(us * 1000),
+]
+
+
+@given(run=nested())
+def test_slices_nest_exactly_whatever_a_reader_makes_of_them(
+    run: tuple[list[Iteration], list[Span]],
+) -> None:
+    iterations, spans = run
+    found = slices(trace_document([Source("real", spans, iterations, 0, len(iterations))]))
+    kept = {s["args"]["iteration"] for s in found}
+    outer = [s for s in found if s["cat"] == "iteration"]
+    inner = [s for s in found if s["cat"] != "iteration"]
+    assert len(inner) == sum(s.iteration in kept for s in spans)
+    for read in READERS:
+        times = {id(s): (read(s["ts"]), read(s["ts"]) + read(s["dur"])) for s in found}
+        for row in (outer, inner):
+            for before, after in itertools.pairwise(row):
+                assert times[id(before)][1] <= times[id(after)][0]
+        parents = {s["args"]["iteration"]: times[id(s)] for s in outer}
+        for s in inner:
+            begin, end = parents[s["args"]["iteration"]]
+            assert begin <= times[id(s)][0] <= times[id(s)][1] <= end
+    for s, span in zip(inner, (s for s in spans if s.iteration in kept), strict=True):
+        assert s["dur"] == pytest.approx((span.end - span.start) * 1e6, abs=0.126)
 
 
 def _start(event: dict[str, Any]) -> tuple[float, float]:

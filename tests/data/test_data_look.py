@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Data
-from recsim_train.config.load import check_data_file
+from recsim_train.config.experiment import Data, Model, Table
+from recsim_train.data.stream import check_data
 
 ROW = b"\t".join([b"1", *[b"5"] * 13, *[b"68fd1e64"] * 26]) + b"\n"
+MODEL = Model(embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,), tables=(Table(rows=9),))
 EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
+
+
+def check(path: Path) -> None:
+    check_data(MODEL, Data(path=str(path), eval_rows=0))
 
 
 def failure(path: Path) -> str:
     with pytest.raises(UserError) as caught:
-        check_data_file(Data(path=str(path)))
+        check(path)
     return str(caught.value)
 
 
@@ -46,11 +51,11 @@ def put(folder: Path, name: str, content: bytes) -> Path:
     ],
 )
 def test_good_files(tmp_path: Path, name: str, content: bytes) -> None:
-    check_data_file(Data(path=str(put(tmp_path, name, content))))
+    check(put(tmp_path, name, content))
 
 
 def test_no_path_is_nothing_to_check() -> None:
-    check_data_file(Data())
+    check_data(MODEL, Data())
 
 
 def test_absent(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_absent(tmp_path: Path) -> None:
 def test_evaluation_file_is_checked_too(tmp_path: Path) -> None:
     path = put(tmp_path, "train.txt", ROW)
     with pytest.raises(UserError, match=r"held_out\.txt: no such file"):
-        check_data_file(Data(path=str(path), eval_path=str(tmp_path / "held_out.txt")))
+        check_data(MODEL, Data(path=str(path), eval_path=str(tmp_path / "held_out.txt")))
 
 
 def test_directory(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A look at the data files before anything starts: is this Criteo text at all?"""
+"""A look at a data file before anything starts: is this Criteo text at all?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Data
 
 COLUMNS = 40
 _LINES = 1000
@@ -19,17 +18,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
 
 
-def check_data_file(data: Data) -> None:
-    """Check ``data.path`` and ``data.eval_path`` by their beginnings.
+def look(path: Path) -> None:
+    """Check a data file by its beginning.
 
     Raises UserError with one sentence. What is wrong further in is the reader's to find.
     """
-    for name in (data.path, data.eval_path):
-        if name is not None:
-            _check(Path(name))
-
-
-def _check(path: Path) -> None:
     try:
         if stat.S_ISDIR(path.stat().st_mode):
             raise UserError(f"{path}: is a directory; expected a file of {_EXPECTED}")
