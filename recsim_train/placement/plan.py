@@ -17,6 +17,8 @@ from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Pla
 from recsim_train.strategy.net import Net
 
 Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
+ServerRole = Literal["embedding_server", "dense_server"]
+SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -19,6 +19,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.plan import Plan
+from recsim_train.results.folder import read_json
 from recsim_train.results.summary import clean
 
 FORMAT = 1
@@ -300,7 +301,7 @@ def is_sweep(path: Path) -> bool:
 def read_sweep(path: Path) -> SweepRecord:
     """Read a sweep, finished or not. Raises UserError, one sentence, for anything else."""
     try:
-        header = json.loads((path / HEADER).read_text(encoding="utf-8"))
+        header = read_json(path / HEADER)
         if header["format"] != FORMAT:
             raise UserError(
                 f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
@@ -309,7 +310,7 @@ def read_sweep(path: Path) -> SweepRecord:
         if (path / TABLE).is_file():
             folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
         for file in sorted((path / POINTS).glob("*.json")):
-            folder.rows[int(file.stem)] = json.loads(file.read_text(encoding="utf-8"))
+            folder.rows[int(file.stem)] = read_json(file)
         return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(f"{path} is a damaged sweep: {type(error).__name__}: {error}") from None
