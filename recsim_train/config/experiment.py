@@ -104,8 +104,8 @@ class Data(Section):
 
 
 class Roles(Section):
-    """How many instances of each role; 0 servers: their shards live in the trainers. At most 100,000
-    of each."""
+    """How many instances of each role; 0 servers: their shards live in the trainers.
+    At most 100,000 of each."""
 
     trainers: Positive = 1
     """Trainer processes."""

@@ -51,6 +51,7 @@ COLUMNS: Mapping[str, str] = {
     "embedding_servers": "int64",
     "dense_servers": "int64",
     "readers": "int64",
+    "cores": "double",
     "threads": "int64",
     "batch_size": "int64",
     "seed": "int64",
@@ -69,7 +70,7 @@ COLUMNS: Mapping[str, str] = {
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
-process; ``memory_share``: the fullest host's."""
+process; ``memory_share``: the fullest host's; ``cores``: of all hosts together."""
 
 
 def row_of(
@@ -104,6 +105,7 @@ def row_of(
         "embedding_servers": len(plan.of_role("embedding_server")),
         "dense_servers": len(plan.of_role("dense_server")),
         "readers": len(plan.of_role("reader")),
+        "cores": cores_of(facts.get("cores"), cluster.colocate),
         "threads": plan.threads,
         "batch_size": spec.training.batch_size,
         "seed": spec.seed,
@@ -119,6 +121,13 @@ def row_of(
 def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
     shares = [use["bytes"] / use["available"] for use in uses if use["available"]]
     return (sum(shares) if colocate else max(shares)) if shares else None
+
+
+def cores_of(by_process: Mapping[str, float] | None, colocate: bool) -> float | None:
+    """Cores of all hosts, from those of each process's host; where they share one, its own."""
+    if not by_process:
+        return None
+    return float((max if colocate else sum)(by_process.values()))
 
 
 @dataclass(frozen=True, slots=True)
