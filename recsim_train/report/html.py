@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,8 +32,8 @@ def page(
     """The HTML page.
 
     ``pictures``: by name; those of one comparison end in "-" and its number from 1.
-    ``traces``: file name and what it leaves out, by the same number. ``commands``: how to repeat
-    the report itself. Everything that came from outside is escaped.
+    ``traces``: file name and what it leaves out, by the same number. ``commands``: how to make
+    all of it anew. Everything that came from outside is escaped.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -88,7 +87,7 @@ def page(
         faults=[(c, b) for c in findings.comparisons for b in c.faults],
         warnings=doubts(findings),
         environments=environments(findings),
-        commands=[*_run_commands(findings), *commands],
+        commands=commands,
         glossary=glossary(effects),
         version=__version__,
     )
@@ -182,11 +181,3 @@ def _versions(versions: Any) -> str:
     if not isinstance(versions, dict):
         return ""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _run_commands(findings: Findings) -> list[str]:
-    """The commands that made the paired runs, each once, predictions first."""
-    records = [r for c in findings.comparisons for r in c.all_simulated]
-    records += [r for c in findings.comparisons for r in c.all_real]
-    lines = [shlex.join(map(str, r.environment.get("command") or ())) for r in records]
-    return [line for line in dict.fromkeys(lines) if line]
