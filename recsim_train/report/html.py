@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import anatomy, limits, text, what_if
+from recsim_train.report import alone, anatomy, limits, text, what_if
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
@@ -74,11 +74,13 @@ def page(
         for r in (c.simulated, c.real)
         for e in r.summary["time_by_effect"]
     }
+    headlines = alone.headlines(findings)
     return environment.get_template("page.html.j2").render(
         title=title(findings, claims),
         claims=[(c, headline(c), list(rows(c)), sentences(c)) for c in claims],
-        headlines=[c.headline for c in findings.comparisons[:MOST_HEADLINES]],
-        more_headlines=max(0, len(findings.comparisons) - MOST_HEADLINES),
+        headlines=headlines[:MOST_HEADLINES],
+        more_headlines=max(0, len(headlines) - MOST_HEADLINES),
+        only_unpaired=f"{alone.UNPAIRED}.",
         findings=findings,
         summary=findings.document()["summary"],
         comparisons=comparisons,

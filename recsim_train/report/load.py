@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
-from recsim_train.results.rundir import RunRecord, is_run, read_run
+from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.results.sweep import is_sweep
 
 
 def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
@@ -23,6 +24,19 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
     if not found:
         raise UserError("no run directory was given")
     return list(found.values())
+
+
+def left_out(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each folder beside the runs that could be one but has no manifest."""
+    found = []
+    for path in paths:
+        if path.is_dir() and not is_run(path):
+            for folder in sorted(p for p in path.iterdir() if p.is_dir()):
+                if not folder.name.startswith(".") and not is_run(folder) and not is_sweep(folder):
+                    found.append(
+                        f"{folder} is left out: it has no {MANIFEST}, so it is no complete run."
+                    )
+    return list(dict.fromkeys(found))
 
 
 def _expand(path: Path) -> list[Path]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.report import anatomy, figures, text
+from recsim_train.report.alone import headlines
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
 from recsim_train.report.drawing import Picture
 from recsim_train.report.html import page
-from recsim_train.report.load import load_runs
+from recsim_train.report.load import left_out, load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
 from recsim_train.report.what_if import what_if_figure
@@ -39,7 +40,7 @@ class ReportResult:
     @property
     def document(self) -> dict[str, Any]:
         """The document of ``report --json``."""
-        found = self.findings.document()
+        found = {**self.findings.document(), "headlines": headlines(self.findings)}
         return {**found, "claims": [c.document() for c in self.claims]} if self.claims else found
 
     @property
@@ -72,6 +73,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     claims = judge_all(run_dirs)
     records = load_runs(run_dirs)
     findings = compare(without_claims(records, claims))
+    findings = replace(findings, left_out=tuple(left_out(run_dirs)))
     result = ReportResult(findings, out, tuple(claims))
     writable(out)
     pictures = draw(findings)
