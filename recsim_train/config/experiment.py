@@ -104,11 +104,10 @@ class Data(Section):
 
 
 class Roles(Section):
-    """How many instances of each role; 0 servers: their shards live in the trainers.
-    At most 100,000 of each."""
+    """How many instances of each role; 0 servers: their shards live in the trainers."""
 
     trainers: Positive = 1
-    """Trainer processes."""
+    """Trainer processes; at most 100,000, as of each role."""
     embedding_servers: Count = 0
     """Embedding server processes; 0: table shards live in the trainers' processes."""
     dense_servers: Count = 0
