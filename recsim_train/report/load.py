@@ -28,15 +28,10 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
 
 def left_out(paths: Iterable[Path]) -> list[str]:
     """A sentence for each folder beside the runs that could be one but has no manifest."""
-    found = []
-    for path in paths:
-        if path.is_dir() and not is_run(path):
-            for folder in sorted(p for p in path.iterdir() if p.is_dir()):
-                if not folder.name.startswith(".") and not is_run(folder) and not is_sweep(folder):
-                    found.append(
-                        f"{folder} is left out: it has no {MANIFEST}, so it is no complete run."
-                    )
-    return list(dict.fromkeys(found))
+    inside = (p for path in paths if path.is_dir() and not is_run(path) for p in path.iterdir())
+    found = (p for p in inside if p.is_dir() and not p.name.startswith("."))
+    strange = sorted({p for p in found if not is_run(p) and not is_sweep(p)})
+    return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
 
 
 def _expand(path: Path) -> list[Path]:

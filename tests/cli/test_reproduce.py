@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from recsim_train.results.commands import reproducing
-
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """
 name: small
@@ -90,6 +88,8 @@ def test_a_pair_is_made_anew_beside_the_old_one(folder: Path, command: Command) 
     (simulated,) = anew["simulated_runs"]
     assert files(folder / "again" / simulated) == files(folder / "old" / simulated)
     # once more: the folder is there now
+    from recsim_train.results.commands import reproducing
+
     assert all(
         line.endswith(("again-2", "again-2-report")) for line in reproducing([(["", "run"], False)])
     )
