@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """
 name: small
@@ -69,7 +70,6 @@ def document(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.timeout(400)
 def test_a_pair_is_made_anew_beside_the_old_one(folder: Path, command: Command) -> None:
     same = "--cluster cluster_profiles/mine.yaml --set training.batch_size=32 --seed 5 --out old"
     for line in (f"simulate small.yaml {same}", f"run small.yaml {same}", "report old --out found"):
@@ -107,8 +107,7 @@ def test_of_a_local_profile_it_begins_with_the_calibration(folder: Path, command
     profile = folder / "cluster_profiles" / "local.yaml"
     shutil.copy(profile, folder / target)
     profile.unlink()
-    for line in lines:
-        command(line)
+    command(lines[0])
     (old,) = (folder / "old").iterdir()
     assert files(folder / "again" / old.name) == files(old) | {
         "environment.json": (folder / "again" / old.name / "environment.json").read_bytes()
