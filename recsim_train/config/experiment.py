@@ -107,7 +107,7 @@ class Roles(Section):
     """How many instances of each role; 0 servers: their shards live in the trainers."""
 
     trainers: Positive = 1
-    """Trainer processes; at most 100,000, as of each role."""
+    """Trainer processes."""
     embedding_servers: Count = 0
     """Embedding server processes; 0: table shards live in the trainers' processes."""
     dense_servers: Count = 0
