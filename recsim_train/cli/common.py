@@ -28,9 +28,25 @@ P = ParamSpec("P")
 FAILED, BAD_INPUT, GATE_FAILED = 1, 2, 3
 
 ExperimentArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Experiment YAML.")]
+
+
+def _profile_name(name: str | None) -> str | None:
+    """An empty name is a variable that was not set, not a wish for the experiment's profile."""
+    if name is not None and not name.strip():
+        from recsim_train.config.load import NO_PROFILE_NAME
+
+        raise typer.BadParameter(NO_PROFILE_NAME)
+    return name
+
+
 ClusterOption = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="PROFILE", help="Cluster profile: a file or a name."),
+    typer.Option(
+        "--cluster",
+        metavar="PROFILE",
+        help="Cluster profile: a file or a name.",
+        callback=_profile_name,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from recsim_train.config.claim import Claim, claim_problems
 from recsim_train.config.cluster import Cluster, Costs, Host
-from recsim_train.config.experiment import Data, Model, Recovery
+from recsim_train.config.experiment import (
+    MOST_PROCESSES,
+    MOST_THREADS,
+    Data,
+    Experiment,
+    Model,
+    Recovery,
+)
 from recsim_train.config.hazard_checks import check_surroundings
 from recsim_train.config.problems import Findings, KeyPath
 from recsim_train.config.topology import MixedHosts
 
 CRITEO_FEATURES = 13
 CRITEO_CATEGORIES = 26
+
+
+def check_size(experiment: Experiment, findings: Findings) -> None:
+    """No more processes and threads than can be planned, before any of them is."""
+    for role, count in experiment.roles:
+        if count > MOST_PROCESSES:
+            message = f"expected at most {MOST_PROCESSES:,} of a role, got {count:,}"
+            findings.add(("roles", role), message)
+    trainers, threads = experiment.roles.trainers, experiment.training.threads
+    if trainers <= MOST_PROCESSES and trainers * threads > MOST_THREADS:
+        message = (
+            f"expected at most {MOST_THREADS:,} threads of all trainers together, got "
+            f"{trainers:,} times {threads:,}"
+        )
+        findings.add(("training", "threads"), message)
 
 
 def check_model(model: Model, findings: Findings) -> None:

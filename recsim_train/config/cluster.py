@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive, Section
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
@@ -161,7 +161,7 @@ class Cluster(Section):
         return self.hosts[role]
 
     def host_of(self, role: RoleName, index: int) -> Host:
-        """The host of one instance. Raises UserError where ``mixed`` describes fewer hosts."""
+        """The host of one instance. Raises NoHostError where ``mixed`` describes fewer hosts."""
         host, first = self.host(role), 0
         entries = (self.mixed or {}).get(role, ())
         for entry in entries:
@@ -172,7 +172,7 @@ class Cluster(Section):
                 return host.model_copy(update=own)
             first += entry.count
         if entries:
-            raise UserError(
+            raise NoHostError(
                 f"cluster profile {self.name}: mixed.{role} describes {first} hosts, too few for "
                 f"{role}[{index}]; leave out the last entry's count for all further ones"
             )

@@ -13,6 +13,10 @@ from recsim_train.config.units import Duration, Share, Size
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+MOST_PROCESSES = 100_000
+"""Of one role: ten times what predictions were tried with; more is taken for a mistake."""
+MOST_THREADS = 250_000
+"""Worker threads of all trainers together."""
 
 
 class Table(Section):
@@ -118,7 +122,8 @@ class Training(Section):
     batch_size: Positive = 256
     """Examples per worker thread and iteration."""
     threads: Positive = 1
-    """Hogwild worker threads per trainer; lock-step strategies use 1."""
+    """Hogwild worker threads per trainer; lock-step strategies use 1. Of all trainers together at
+    most 250,000."""
     steps: Positive = 100
     """Counted iterations per worker thread, after the warm-up."""
     warmup_steps: Count = 10

@@ -16,6 +16,7 @@ from recsim_train.config.checks import (
     check_data,
     check_model,
     check_recovery,
+    check_size,
 )
 from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
@@ -33,6 +34,7 @@ from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
+NO_PROFILE_NAME = "expected the name or the file of a cluster profile, got empty text"
 _SUFFIXES = (".yaml", ".yml")
 _MOST_PROBLEMS = 20
 """Problems of a sweep's points that are shown; one mistake may spoil all points."""
@@ -140,6 +142,11 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
     if experiment is not None:
         if not experiment.name.strip():
             findings.add(("name",), "expected a name, got empty text")
+        if not experiment.cluster.strip():
+            findings.add(("cluster",), NO_PROFILE_NAME)
+        if experiment.simulation.precision >= 1.0:
+            findings.add(("simulation", "precision"), "expected a share below 100 %")
+        check_size(experiment, findings)
         if experiment.execution.timeout <= 0:
             findings.add(("execution", "timeout"), "expected a duration above 0")
         check_recovery(experiment.recovery, findings)

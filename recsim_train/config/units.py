@@ -153,20 +153,33 @@ DURATION = _quantity("a duration", "50 us", "seconds", DURATIONS, "ps ns us ms s
 SHARE = _quantity("a share", "5 %", "fraction of one", SHARES, "%")
 
 
+def _read(value: object, units: dict[str, float], of: Quantity, least: str, most: str) -> float:
+    """A quantity of a configuration: 0, or from ``least`` to ``most``, both with their unit.
+
+    What lies beyond is a slip, and its products with counts would leave the range of a float.
+    """
+    number = parse_quantity(value, units, of.what, of.example)
+    if 0 < number < parse_quantity(least, units, "", ""):
+        raise ValueError(f"expected {of.what} of at least {least}, got {str(value)!r}")
+    if number > parse_quantity(most, units, "", ""):
+        raise ValueError(f"expected {of.what} of at most {most}, got {str(value)!r}")
+    return number
+
+
 def _size(value: object) -> float:
-    return parse_quantity(value, SIZES, "a size", "4 MiB")
+    return _read(value, SIZES, SIZE, "0 B", "1e24 B")
 
 
 def _rate(value: object) -> float:
-    return parse_quantity(value, RATES, "a data rate", "25 Gbit/s")
+    return _read(value, RATES, RATE, "1 bit/s", "1e24 bit/s")
 
 
 def _duration(value: object) -> float:
-    return parse_quantity(value, DURATIONS, "a duration", "50 us")
+    return _read(value, DURATIONS, DURATION, "0 s", "1e12 s")
 
 
 def _share(value: object) -> float:
-    return parse_quantity(value, SHARES, "a share", "5 %")
+    return _read(value, SHARES, SHARE, "0 %", "1000 %")
 
 
 Size = Annotated[float, SIZE, BeforeValidator(_size), WithJsonSchema(SIZE.json_schema())]

@@ -19,6 +19,7 @@ from recsim_train.placement.plan import (
     LoopId,
     Plan,
     Role,
+    ServerRole,
     job_size,
 )
 from recsim_train.placement.program import NetProgram, TaggedNet
@@ -71,6 +72,12 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     )
     check(plan)
     return plan
+
+
+def with_servers(plan: Plan, role: ServerRole, count: int) -> Plan:
+    """The same run with ``count`` servers of a role. Raises UserError as `build_plan`."""
+    roles = plan.experiment.roles.model_copy(update={f"{role}s": count})
+    return build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
 
 
 def _net(

@@ -24,6 +24,8 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.net import Net
 
 Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
+ServerRole = Literal["embedding_server", "dense_server"]
+SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -193,6 +193,8 @@ class Findings:
 
     comparisons: tuple[Comparison, ...]
     unpaired: tuple[Unpaired, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """A sentence for each folder that was named and is no run."""
     absolute_errors: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -248,6 +250,7 @@ class Findings:
                 }
                 for u in self.unpaired
             ],
+            "left_out": list(self.left_out),
         }
 
 

@@ -12,6 +12,7 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
     Where several comparisons were measured on a busy machine, one sentence says so of all.
     """
     comparisons = findings.comparisons
+    everything = [c.label for c in comparisons]
     slowed = {c.label: sentence for c in comparisons for sentence in busy(c.all_real)}
     found: dict[str, list[str]] = {}
     replaced: set[str] = set()
@@ -34,4 +35,4 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
             f"{subject} larger than the intervals of prediction and measurement explain: the "
             "simulator leaves something out, or the machine has changed since its calibration."
         ] = beyond
-    return list(found.items())
+    return [*((sentence, everything) for sentence in findings.left_out), *found.items()]

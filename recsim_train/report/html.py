@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.report import anatomy, cuts, limits, text, what_if
+from recsim_train.report import alone, anatomy, cuts, limits, text, what_if
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import headline, rows, sentences
 from recsim_train.report.claims import Judged
@@ -33,8 +32,8 @@ def page(
     """The HTML page.
 
     ``pictures``: by name; those of one comparison end in "-" and its number from 1.
-    ``traces``: file name and what it leaves out, by the same number. ``commands``: how to repeat
-    the report itself. Everything that came from outside is escaped.
+    ``traces``: file name and what it leaves out, by the same number. ``commands``: how to make
+    all of it anew. Everything that came from outside is escaped.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -78,11 +77,13 @@ def page(
         for r in (c.simulated, c.real)
         for e in r.summary["time_by_effect"]
     }
+    headlines = alone.headlines(findings)
     return environment.get_template("page.html.j2").render(
         title=title(findings, claims),
         claims=[(c, headline(c), list(rows(c)), sentences(c)) for c in claims],
-        headlines=[c.headline for c in findings.comparisons[:MOST_HEADLINES]],
-        more_headlines=max(0, len(findings.comparisons) - MOST_HEADLINES),
+        headlines=headlines[:MOST_HEADLINES],
+        more_headlines=max(0, len(headlines) - MOST_HEADLINES),
+        only_unpaired=f"{alone.UNPAIRED}.",
         findings=findings,
         summary=findings.document()["summary"],
         comparisons=comparisons,
@@ -91,7 +92,7 @@ def page(
         faults=[(c, b) for c in findings.comparisons for b in c.faults],
         warnings=doubts(findings),
         environments=environments(findings),
-        commands=[*_run_commands(findings), *commands],
+        commands=commands,
         glossary=glossary(effects),
         version=__version__,
     )
@@ -188,11 +189,3 @@ def _versions(versions: Any) -> str:
     if not isinstance(versions, dict):
         return ""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _run_commands(findings: Findings) -> list[str]:
-    """The commands that made the paired runs, each once, predictions first."""
-    records = [r for c in findings.comparisons for r in c.all_simulated]
-    records += [r for c in findings.comparisons for r in c.all_real]
-    lines = [shlex.join(map(str, r.environment.get("command") or ())) for r in records]
-    return [line for line in dict.fromkeys(lines) if line]

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
-from recsim_train.results.rundir import RunRecord, is_run, read_run
+from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.results.sweep import is_sweep
 
 
 def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
@@ -23,6 +24,14 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
     if not found:
         raise UserError("no run directory was given")
     return list(found.values())
+
+
+def left_out(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each folder beside the runs that could be one but has no manifest."""
+    inside = (p for path in paths if path.is_dir() and not is_run(path) for p in path.iterdir())
+    found = (p for p in inside if p.is_dir() and not p.name.startswith("."))
+    strange = sorted({p for p in found if not is_run(p) and not is_sweep(p)})
+    return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
 
 
 def _expand(path: Path) -> list[Path]:

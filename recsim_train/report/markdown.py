@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from recsim_train.report import anatomy, cuts, limits, rounds, text, what_if
+from recsim_train.report import alone, anatomy, cuts, limits, rounds, text, what_if
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import claim_lines, plain
 from recsim_train.report.claims import Judged
@@ -20,10 +20,11 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["# Published claims beside predictions", "", *claim_lines(claims), ""]
         if not findings.comparisons and not findings.unpaired:
             return "\n".join(lines)
-    lines += ["# Predicted against measured", ""]
-    if not findings.comparisons:
-        lines += ["No prediction is paired with a measurement.", ""]
-    lines += [f"- {plain(c.headline)}." for c in findings.comparisons]
+    found = alone.headlines(findings)
+    only = bool(found) and not findings.comparisons
+    lines += ["# Predictions" if only else "# Predicted against measured", ""]
+    lines += [f"- {plain(sentence)}." for sentence in found] or [f"{alone.UNPAIRED}."]
+    lines += [] if findings.comparisons else [""]
     faults = [(c, b) for c in findings.comparisons for b in c.faults]
     if faults:
         lines += ["", "**Payload bytes disagree; do not trust this prediction:**", ""]
@@ -68,6 +69,7 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += ["## Caveats", "", *(f"- {plain(w)}" for w, _ in warnings), ""]
     if findings.unpaired:
         lines += ["## Runs without a partner", ""]
+        lines += [f"{alone.UNPAIRED}.", ""] if only else []
         for u in findings.unpaired:
             lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
             said = (*limits.sentences(u.record.summary), *cuts.sentences(u.record))

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from recsim_train.config.sweep import written
-from recsim_train.config.units import DURATIONS, RATES, SHARES, SIZES, parse_quantity
+from recsim_train.report.axes import Axis, axis_of
+from recsim_train.report.contenders import REPEATS, Row, best_row, contenders
 from recsim_train.report.terminal import title
-from recsim_train.results.statistics import median
+from recsim_train.report.winner import Choice, choose, listed, rated, sentence
 from recsim_train.results.sweep import COMPLETE, SweepRecord
 
 SCALING = ("roles.trainers", "training.threads")
 """Axes along which twice as much would ideally be twice as fast."""
 MOST_LINES = 8
 """Lines that can be told apart in one figure."""
-_REPEATS = "seed"
-"""Points that differ only here are repeats: their median counts."""
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One swept setting."""
-
-    key: str
-    label: str
-    """Short name."""
-    values: tuple[Any, ...]
-    """As written, sorted where they are numbers."""
-    numbers: tuple[float, ...] | None
-    """The same as numbers; None: they are names."""
-    unit: str = ""
-    """Of the numbers, where they are quantities."""
-
-    def number(self, value: Any) -> float:
-        """A value's place on a numeric axis."""
-        assert self.numbers is not None
-        return self.numbers[self.values.index(value)]
+MOST_NAMED = 4
+"""Points that tie are named one by one up to so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +63,13 @@ class SweepFindings:
     def axes(self) -> list[Axis]:
         """Swept settings with two values or more."""
         keys = [k for k in self.record.keys if len(self.record.header["axes"][k]) > 1]
-        return [_axis(key, self.record.header["axes"][key], keys) for key in keys]
+        return [axis_of(key, self.record.header["axes"][key], keys) for key in keys]
 
     @cached_property
     def x(self) -> Axis | None:
         """The numeric axis that lines are drawn over: trainers or threads if they are swept, else
         the one with most values."""
-        numeric = [a for a in self.axes if a.numbers is not None and a.key != _REPEATS]
+        numeric = [a for a in self.axes if a.numbers is not None and a.key != REPEATS]
         for key in SCALING:
             for axis in numeric:
                 if axis.key == key:
@@ -100,7 +80,7 @@ class SweepFindings:
     def free(self) -> list[Axis]:
         """Axes that do not follow from x, repeats left out."""
         x = self.x
-        return [a for a in self.axes if a is not x and a.key != _REPEATS and not self._follows(a)]
+        return [a for a in self.axes if a is not x and a.key != REPEATS and not self._follows(a)]
 
     def _follows(self, axis: Axis) -> bool:
         if self.x is None:
@@ -165,14 +145,29 @@ class SweepFindings:
         return lines[:MOST_LINES]
 
     @cached_property
+    def fastest(self) -> Choice[Row]:
+        """Of all points with a throughput, of which there must be one."""
+        return choose(contenders(self.done))
+
+    @cached_property
     def best(self) -> list[tuple[str, Row]]:
-        """(strategy, its fastest point), fastest first."""
+        """(strategy, its fastest point; of those that tie the cheapest). Strategies that tie with
+        the fastest come first, the cheapest of them leading, then the others by throughput."""
+        if not self.done:
+            return []
+        tied = [e.item for e in self.fastest.tied]
         found = []
         for name in self.strategies:
             rows = [r for r in self.done if self.strategy(r) == name]
+            own = [e.item for e in self.fastest.tied if self.strategy(e.item) == name]
             if rows:
-                found.append((name, best_row(rows)))
-        return sorted(found, key=lambda pair: -pair[1]["examples_per_second"])
+                found.append((name, own[0] if own else best_row(rows)))
+
+        def place(pair: tuple[str, Row]) -> tuple[int, float]:
+            last = len(tied), -pair[1]["examples_per_second"]
+            return (tied.index(pair[1]), 0.0) if pair[1] in tied else last
+
+        return sorted(found, key=place)
 
     @cached_property
     def bindings(self) -> list[str]:
@@ -219,19 +214,44 @@ class SweepFindings:
         parts = [f"{a.label} {written(row[a.key])}" for a in self.axes if row[a.key] is not None]
         return ", ".join(parts)
 
+    def named(self, rows: Sequence[Row]) -> str:
+        """Points in a sentence: "trainers 1, 2 and 4", "flat_ps at nic 5 Gbit/s and allreduce"."""
+        if len(rows) > MOST_NAMED:
+            return f"{len(rows)} points"
+        differing = [a for a in self.axes if len({repr(r[a.key]) for r in rows}) > 1]
+        alike = len({self.strategy(r) for r in rows}) == 1
+        if len(self.strategies) == 1 and alike and len(differing) == 1:
+            (axis,) = differing
+            values = sorted((r[axis.key] for r in rows), key=axis.values.index)
+            shared = [
+                f"{a.label} {written(rows[0][a.key])}"
+                for a in self.axes
+                if a is not axis and a.key != REPEATS and rows[0][a.key] is not None
+            ]
+            at = f" (at {', '.join(shared)})" if shared else ""
+            return f"{axis.label} {listed([written(v) for v in values])}{at}"
+        names = []
+        for row in rows:
+            parts = [self.strategy(row)] if len(self.strategies) > 1 else []
+            names.append(" at ".join([*parts, *filter(None, [self.settings(row)])]))
+        return listed([name or self.strategy(rows[0]) for name in names])
+
     @property
     def headline(self) -> str:
         """The finding in one sentence."""
-        from recsim_train.report import text
-
-        if not self.best:
+        if not self.done:
             return "No point has a throughput"
-        name, row = self.best[0]
-        at = f" at {self.settings(row)}" if self.settings(row) else ""
+        found = self.fastest
+        row = found.preferred.item
         points = f"{len(self.done)} {'point' if len(self.done) == 1 else 'points'}"
+        if not found.clear:
+            where = "there" if found.cheaper else "at the highest"
+            shown = row if found.cheaper else found.top.item
+            return f"{sentence(found, points, self.named)}; {binding(shown)} binds {where}"
+        at = f" at {self.settings(row)}" if self.settings(row) else ""
         return (
-            f"{name} is the fastest of {points} with "
-            f"{text.rate(row['examples_per_second'])} examples/s{at}; {binding(row)} binds there"
+            f"{self.strategy(row)} is the fastest of {points} with {rated(found.preferred)}{at}; "
+            f"{binding(row)} binds there"
         )
 
     def document(self) -> dict[str, Any]:
@@ -246,6 +266,7 @@ class SweepFindings:
                 "complete": self.record.complete,
             },
             "headline": self.headline,
+            "fastest": self._fastest_document() if self.done else None,
             "best": [{"label": name, "point": _short(row)} for name, row in self.best],
             "over": self.x.key if self.x else None,
             "lines": [
@@ -274,29 +295,21 @@ class SweepFindings:
             ],
         }
 
+    def _fastest_document(self) -> dict[str, Any]:
+        found = self.fastest
+        row = found.preferred.item
+        return {
+            "clear": found.clear,
+            "cheapest": found.cheaper,
+            "label": self.strategy(row),
+            "point": row["point"],
+            "examples_per_second": row["examples_per_second"],
+            "tied": [e.item["point"] for e in found.tied],
+        }
+
 
 def _short(row: Row) -> Row:
     return {key: value for key, value in row.items() if not isinstance(value, dict)}
-
-
-def best_row(rows: Sequence[Row]) -> Row:
-    """The fastest row; of repeats the middle one."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(repr(_without_repeats(row)), []).append(row)
-    middles = [_middle(group) for group in groups.values()]
-    return max(middles, key=lambda row: float(row["examples_per_second"]))
-
-
-def _without_repeats(row: Row) -> list[Any]:
-    values = [row["strategy"], row["options"], row["profile"]]
-    figures = list(row)[1 : list(row).index("strategy")]
-    return values + [row[key] for key in figures if key != _REPEATS]
-
-
-def _middle(rows: Sequence[Row]) -> Row:
-    middle = median([float(r["examples_per_second"]) for r in rows])
-    return min(rows, key=lambda r: abs(float(r["examples_per_second"]) - middle))
 
 
 def binding(row: Row) -> str:
@@ -304,35 +317,6 @@ def binding(row: Row) -> str:
     phrase = str(row["bottleneck"] or "nothing known")
     phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
     return re.sub(r"\[\d+\]", "", phrase)
-
-
-def _axis(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:
-    last = key.rsplit(".", 1)[-1]
-    unique = sum(k.rsplit(".", 1)[-1] == last for k in keys) == 1
-    label = (last if unique else key).replace("_", " ")
-    made, numbers, unit = tuple(values), None, ""
-    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in made):
-        numbers = tuple(map(float, made))
-    elif all(isinstance(v, str) for v in made):
-        numbers, unit = _quantities(made)
-    if numbers is not None:
-        order = sorted(range(len(made)), key=numbers.__getitem__)
-        made, numbers = tuple(made[i] for i in order), tuple(numbers[i] for i in order)
-    return Axis(key, label, made, numbers, unit)
-
-
-def _quantities(values: Sequence[str]) -> tuple[tuple[float, ...] | None, str]:
-    """Numbers in the unit of the first value; None where they are no quantities of one kind."""
-    for units in (RATES, SIZES, DURATIONS, SHARES):
-        try:
-            numbers = [parse_quantity(v, units, "", "") for v in values]
-        except ValueError:
-            continue
-        unit = values[0].split()[-1]
-        if unit not in units:
-            return None, ""
-        return tuple(n / units[unit] for n in numbers), unit
-    return None, ""
 
 
 __all__ = ["COMPLETE", "Axis", "Dot", "Line", "Row", "SweepFindings", "best_row", "binding"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,10 @@ from recsim_train.report.sweep import SweepFindings
 from recsim_train.report.sweep_figures import draw
 from recsim_train.report.sweep_text import HEADS, cells, notes, sweep_markdown
 from recsim_train.report.write import put
+from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
 from recsim_train.results.rundir import is_run
-from recsim_train.results.sweep import is_sweep, read_sweep
+from recsim_train.results.sweep import SweepRecord, base_path, is_sweep, read_sweep
 
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
@@ -74,7 +73,6 @@ def write_sweep_report(path: Path, out: Path) -> SweepReport:
         raise UserError(f"{path}: no point of this sweep has a prediction")
     writable(out)
     pictures = draw(findings)
-    command = ["recsim-train", "report", os.fspath(path), "--out", os.fspath(out)]
     try:
         (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
@@ -83,11 +81,20 @@ def write_sweep_report(path: Path, out: Path) -> SweepReport:
         document = json.dumps(findings.document(), indent=2, allow_nan=False, ensure_ascii=False)
         put(out / "summary.json", f"{document}\n".encode())
         put(out / "summary.md", sweep_markdown(findings, pictures).encode("utf-8"))
-        commands = [shlex.join(map(str, findings.record.header["command"])), shlex.join(command)]
-        put(out / "report.html", sweep_page(findings, pictures, commands).encode("utf-8"))
+        html = sweep_page(findings, pictures, how_to_reproduce(findings.record))
+        put(out / "report.html", html.encode("utf-8"))
     except OSError as error:
         raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
     return SweepReport(findings, out)
+
+
+def how_to_reproduce(record: SweepRecord) -> list[str]:
+    """The commands that make this sweep and its report anew."""
+    header = record.header
+    command = list(map(str, header["command"]))
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"])).name
+    return reproducing([(command, local_profile(command, profile))], result)
 
 
 def sweep_page(
@@ -122,6 +129,6 @@ def sweep_page(
             name: {"title": p.title, "svg": Markup(svg_for_page(p))} for name, p in pictures.items()
         },
         profiles=sorted({str(row["profile"]) for row in findings.record.rows}),
-        commands=[c for c in commands if c],
+        commands=commands,
         version=__version__,
     )

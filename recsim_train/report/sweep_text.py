@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.report import text
 from recsim_train.report.claim_text import plain
+from recsim_train.report.columns import Column
 from recsim_train.report.sweep import Row, SweepFindings, binding
 from recsim_train.results.sweep import SweepRecord
 
@@ -46,25 +47,20 @@ def throughput(row: Row) -> str:
 def print_sweep(record: SweepRecord, console: Console | None = None) -> None:
     """All points of a small sweep, the best ones of a large one, and where it lies."""
     from rich.markup import escape
-    from rich.table import Table
 
-    from recsim_train.report.terminal import console_for
+    from recsim_train.report.terminal import console_for, print_columns
 
     findings = SweepFindings(record)
     out = console_for(console)
     out.print(f"[bold]{escape(findings.headline)}.[/bold]", soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in HEADS:
-        words = head in ("strategy", "settings", "bound by")
-        table.add_column(head, justify="left" if words else "right", overflow="fold")
     if len(record.rows) <= MOST_ROWS:
         shown = [(findings.strategy(row), row) for row in record.rows]
     else:
         shown = list(findings.best)
-    for name, row in shown:
-        table.add_row(*map(escape, cells(findings, name, row)))
+    made = zip(*(cells(findings, name, row) for name, row in shown), strict=True)
+    words = ("strategy", "settings", "bound by")
     out.print()
-    out.print(table)
+    print_columns([Column(h, c, h in words) for h, c in zip(HEADS, made, strict=True)], out)
     if len(shown) < len(record.rows):
         out.print(f"the best point of each strategy, of {len(record.rows)} points", style="dim")
     for sentence in findings.changes if len(record.rows) > MOST_ROWS else ():

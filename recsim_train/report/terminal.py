@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.report import compression, limits, text, what_if
+from recsim_train.report import alone, compression, limits, text, what_if
 from recsim_train.report.claim_text import print_claims
+from recsim_train.report.columns import Column, tables
+from recsim_train.report.compare import Comparison
 from recsim_train.report.doubts import doubts
 from recsim_train.report.write import ReportResult
+from recsim_train.results.rundir import run_document
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def console_for(console: Console | None) -> Console:
@@ -28,13 +30,10 @@ def console_for(console: Console | None) -> Console:
     return made
 
 
-def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
+def run_columns(documents: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Finished runs (entries of ``{"runs": [...]}``), one a row; empty columns are left out."""
-    from rich.markup import escape
-    from rich.table import Table
-
     columns = {
-        "strategy": [escape(title(str(d["strategy"]), d)) for d in documents],
+        "strategy": [title(str(d["strategy"]), d) for d in documents],
         "world": [str(d["world"]) for d in documents],
         "examples/s": [_rate(d) for d in documents],
         "goodput": [_goodput(d) for d in documents],
@@ -45,21 +44,19 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
         "sync gap": [text.sync_gap(d) for d in documents],
         "staleness": [text.staleness(d) for d in documents],
         "compression": [compression.cell(d) for d in documents],
-        "bound by": [escape(str(d.get("bottleneck") or text.NONE)) for d in documents],
+        "bound by": [str(d.get("bottleneck") or text.NONE) for d in documents],
         "train loss": [_training(d) for d in documents],
         "loss": [text.number(d.get("loss"), 4) for d in documents],
         "AUC": [text.number(d.get("auc"), 4) for d in documents],
         "NE": [text.number(d.get("normalized_entropy"), 4) for d in documents],
         "status": [text.NONE if d["status"] == "complete" else d["status"] for d in documents],
     }
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [name for name, cells in columns.items() if any(c != text.NONE for c in cells)]
-    for name in shown:
-        words = name in ("strategy", "world", "compression", "bound by", "status")
-        table.add_column(name, justify="left" if words else "right", overflow="fold")
-    for row in zip(*(columns[name] for name in shown), strict=True):
-        table.add_row(*row)
-    return table
+    words = ("strategy", "world", "compression", "bound by", "status")
+    return [
+        Column(name, cells, name in words)
+        for name, cells in columns.items()
+        if any(c != text.NONE for c in cells)
+    ]
 
 
 def title(strategy: str, document: Mapping[str, Any]) -> str:
@@ -101,7 +98,7 @@ def _training(document: Mapping[str, Any]) -> str:
 def print_runs(document: Mapping[str, Any], console: Console | None = None) -> None:
     """A table of ``{"runs": [...]}`` and where each run lies."""
     out = console_for(console)
-    out.print(run_table(document["runs"]))
+    print_columns(run_columns(document["runs"]), out)
     for run in document["runs"]:
         for sentence in limits.sentences(run):
             out.print(
@@ -111,42 +108,50 @@ def print_runs(document: Mapping[str, Any], console: Console | None = None) -> N
         out.print(str(run["run_dir"]), style="dim", markup=False, soft_wrap=True)
 
 
+def comparison_columns(comparisons: Sequence[Comparison]) -> list[Column]:
+    """Predicted beside measured, one comparison a row."""
+    columns: dict[str, Callable[[Comparison], str]] = {
+        "predicted/s": lambda c: text.exact(round(c.predicted_eps)),
+        "from calibration": lambda c: what_if.calibration(c.simulated.summary),
+        "measured/s": lambda c: text.exact(round(c.measured_eps)),
+        "error": lambda c: text.percent(c.signed_error, signed=True),
+        "spread": lambda c: (
+            text.NONE if c.measured_spread is None else f"± {text.percent(c.measured_spread)}"
+        ),
+        "bytes predicted": lambda c: text.exact(sum(b.predicted for b in c.payload)),
+        "bytes measured": lambda c: text.exact(sum(b.measured for b in c.payload)),
+    }
+    figures = [Column(name, [cell(c) for c in comparisons]) for name, cell in columns.items()]
+    return [Column("strategy", [c.label for c in comparisons], words=True), *figures]
+
+
+def print_columns(columns: Sequence[Column], out: Console, bad: Sequence[int] = ()) -> None:
+    """A table, or several where the console is too narrow for one."""
+    for number, table in enumerate(tables(columns, out.width, bad)):
+        if number:
+            out.print()
+        out.print(table)
+
+
 def print_report(result: ReportResult, console: Console | None = None) -> None:
     """Headlines, the table, why, caveats, and where the page lies."""
     from rich.markup import escape
-    from rich.table import Table
 
     out, findings = console_for(console), result.findings
-    for c in findings.comparisons:
-        out.print(f"[bold]{escape(c.headline)}.[/bold]", soft_wrap=True)
+    found = alone.headlines(findings)
+    for headline in found:
+        out.print(f"[bold]{escape(headline)}.[/bold]", soft_wrap=True)
     if result.claims:
         print_claims(result.claims, out)
-    elif not findings.comparisons:
-        out.print("[bold]No prediction is paired with a measurement.[/bold]")
+    elif not findings.comparisons and not found:
+        out.print(f"[bold]{alone.UNPAIRED}.[/bold]")
     if findings.comparisons:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("strategy", overflow="fold")
-        heads = ("predicted/s", "from calibration", "measured/s", "error", "spread")
-        for name in (*heads, "bytes predicted", "measured"):
-            table.add_column(name, justify="right")
-        for c in findings.comparisons:
-            spread = (
-                text.NONE if c.measured_spread is None else f"± {text.percent(c.measured_spread)}"
-            )
-            style = "red" if c.faults else None
-            table.add_row(
-                escape(c.label),
-                text.exact(round(c.predicted_eps)),
-                what_if.calibration(c.simulated.summary),
-                text.exact(round(c.measured_eps)),
-                text.percent(c.signed_error, signed=True),
-                spread,
-                text.exact(sum(b.predicted for b in c.payload)),
-                text.exact(sum(b.measured for b in c.payload)),
-                style=style,
-            )
         out.print()
-        out.print(table)
+        bad = [n for n, c in enumerate(findings.comparisons) if c.faults]
+        print_columns(comparison_columns(findings.comparisons), out, bad)
+    elif found:
+        out.print()
+        print_columns(run_columns([run_document(r) for r in alone.predictions(findings)]), out)
     for c in findings.comparisons:
         for b in c.faults:
             out.print(
@@ -170,6 +175,9 @@ def print_report(result: ReportResult, console: Console | None = None) -> None:
         out.print()
     for warning, _ in warnings:
         out.print(f"[yellow]caveat:[/yellow] {escape(warning)}", soft_wrap=True)
+    for record in alone.predictions(findings):
+        for sentence in limits.sentences(record.summary):
+            out.print(f"{record.run_id}: {sentence}", markup=False, soft_wrap=True)
     for u in findings.unpaired:
         out.print(f"unpaired: {u.record.run_id}: {u.reason}", markup=False, soft_wrap=True)
     out.print()

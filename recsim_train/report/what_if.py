@@ -66,7 +66,10 @@ def sentences(summary: Mapping[str, Any], most: int = 6) -> list[str]:
     said = [f"{step} more of one of them changes the throughput by: {', '.join(inputs[:most])}"]
     if not inputs:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
-    return said + ([f"With {' or '.join(servers)}"] if servers else [])
+    said += [f"With {' or '.join(servers)}"] if servers else []
+    skipped = (facts.get("what_if") or {}).get("skipped") or {}
+    said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in skipped.items()]
+    return said
 
 
 def signed(change: float) -> str:

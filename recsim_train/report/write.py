@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.report import anatomy, figures, text
+from recsim_train.report.alone import headlines
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
 from recsim_train.report.drawing import Picture
 from recsim_train.report.html import page
-from recsim_train.report.load import load_runs
+from recsim_train.report.load import left_out, load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
 from recsim_train.report.what_if import what_if_figure
+from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
+from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import Source, write_trace
 
 MOST_DETAILED = 12
@@ -39,7 +40,7 @@ class ReportResult:
     @property
     def document(self) -> dict[str, Any]:
         """The document of ``report --json``."""
-        found = self.findings.document()
+        found = {**self.findings.document(), "headlines": headlines(self.findings)}
         return {**found, "claims": [c.document() for c in self.claims]} if self.claims else found
 
     @property
@@ -70,11 +71,12 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     RunFailed if the disk does not take the report.
     """
     claims = judge_all(run_dirs)
-    findings = compare(without_claims(load_runs(run_dirs), claims))
+    records = load_runs(run_dirs)
+    findings = compare(without_claims(records, claims))
+    findings = replace(findings, left_out=tuple(left_out(run_dirs)))
     result = ReportResult(findings, out, tuple(claims))
     writable(out)
     pictures = draw(findings)
-    command = ["recsim-train", "report", *map(os.fspath, run_dirs), "--out", os.fspath(out)]
     try:
         (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
@@ -91,13 +93,23 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
             findings,
             pictures=pictures,
             traces=traces,
-            commands=[shlex.join(command)],
+            commands=how_to_reproduce(records),
             claims=claims,
         )
         put(out / "report.html", html.encode("utf-8"))
     except OSError as error:
         raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
     return result
+
+
+def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
+    """The commands that make these runs and their report anew, predictions first."""
+    made = []
+    for record in sorted(records, key=lambda r: r.world == "real"):
+        command = list(map(str, record.environment.get("command") or ()))
+        profile = record.manifest["configuration"].get("cluster")
+        made.append((command, local_profile(command, profile)))
+    return reproducing(made)
 
 
 def draw(findings: Findings) -> dict[str, Picture]:

@@ -15,6 +15,7 @@ from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.explain import parse
+from recsim_train.results.folder import read_json
 
 FORMAT = 2
 _PREFIX = "claim-"
@@ -98,7 +99,7 @@ def read_claim_runs(folder: Path) -> list[ClaimRuns]:
 
 def _read(path: Path) -> ClaimRuns:
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(path)
         if content["format"] != FORMAT:
             raise UserError(
                 f"{path} was written in format {content['format']!r}, this version reads {FORMAT}"

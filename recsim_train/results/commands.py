@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-_WITH_VALUE = ("--out",)
+_CLUSTER = "--cluster"
+_MAKING = ("simulate", "run")
 _ALONE = ("--json", "--resume", "--dry-run")
 
 
@@ -16,17 +18,63 @@ def repeatable(command: Sequence[str]) -> list[str]:
     A simulated run's directory must not depend on the folder it was made in, and a reader of a
     report does not share that folder either.
     """
+    kept = [word for word in _without(command, "--out") if word not in _ALONE]
+    return [_near(word) for word in kept]
+
+
+def reproducing(made: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
+    """Command lines that make runs and their report anew: measure this machine where a profile was
+    its own, predict, run, report.
+
+    They write to a folder that does not exist here yet, so that nothing old is taken for new and
+    nothing is overwritten. ``made``: the `repeatable` commands that made the runs, and whether
+    their profile was this machine's. ``result``: what lies in the folder afterwards and is
+    reported; the folder itself where it is empty.
+    """
+    folder, profile = _free("again"), ""
+    lines = []
+    for command, local in made:
+        if len(command) < 2 or command[1] not in _MAKING:
+            continue  # it was made from Python
+        words = list(map(str, command))
+        if local:
+            profile = f"{folder}/local.yaml"
+            words = [*_without(words, _CLUSTER), _CLUSTER, profile]
+        lines.append(shlex.join([*words, "--out", folder]))
+    if profile:
+        lines.insert(0, shlex.join(["recsim-train", "calibrate", "--output", profile]))
+    reported = f"{folder}/{result}" if result else folder
+    lines.append(shlex.join(["recsim-train", "report", reported, "--out", f"{folder}-report"]))
+    return list(dict.fromkeys(lines))
+
+
+def local_profile(command: Sequence[str], otherwise: object) -> bool:
+    """Whether a command predicts with this machine's own profile.
+
+    ``otherwise``: the profile of the experiment, where the command names none.
+    """
+    given = [value for word, value in zip(command, command[1:], strict=False) if word == _CLUSTER]
+    given += [word.partition("=")[2] for word in command if word.startswith(f"{_CLUSTER}=")]
+    return (given[-1] if given else otherwise) == "local"
+
+
+def _without(command: Sequence[str], option: str) -> list[str]:
+    """A command without an option and its value."""
     found: list[str] = []
     skip = False
-    for argument in command:
-        if skip:
-            skip = False
-        elif argument in _WITH_VALUE:
-            skip = True
-        elif argument not in _ALONE and not argument.startswith(
-            tuple(f"{w}=" for w in _WITH_VALUE)
-        ):
-            found.append(_near(argument))
+    for word in command:
+        if not skip and word != option and not word.startswith(f"{option}="):
+            found.append(word)
+        skip = not skip and word == option
+    return found
+
+
+def _free(name: str) -> str:
+    """The first of name, name-2 ... that is not taken in the current folder."""
+    number, found = 1, name
+    while Path(found).exists() or Path(f"{found}-report").exists():
+        number += 1
+        found = f"{name}-{number}"
     return found
 
 

@@ -25,6 +25,7 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
+from recsim_train.results.folder import read_json
 from recsim_train.results.summary import clean, data_dependent, summarise
 from recsim_train.signals import held
 from recsim_train.trace.garbage import collection_paused
@@ -281,11 +282,13 @@ def read_run(path: Path) -> RunRecord:
 
 def _document(path: Path, file: str) -> dict[str, Any]:
     try:
-        content = json.loads((path / file).read_text(encoding="utf-8"))
+        content = read_json(path / file)
     except FileNotFoundError:
         raise UserError(f"{path} is a damaged run directory: {file} is missing") from None
-    except (OSError, ValueError):
+    except OSError:
         raise UserError(f"{path} is a damaged run directory: {file} can not be read") from None
+    except ValueError as error:
+        raise UserError(f"{path} is a damaged run directory: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is a damaged run directory: {file} is not a mapping")
     return content

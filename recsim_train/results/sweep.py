@@ -19,6 +19,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.plan import Plan
+from recsim_train.results.folder import read_json
 from recsim_train.results.summary import clean
 from recsim_train.signals import held
 
@@ -51,6 +52,7 @@ COLUMNS: Mapping[str, str] = {
     "embedding_servers": "int64",
     "dense_servers": "int64",
     "readers": "int64",
+    "cores": "double",
     "threads": "int64",
     "batch_size": "int64",
     "seed": "int64",
@@ -69,7 +71,7 @@ COLUMNS: Mapping[str, str] = {
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
-process; ``memory_share``: the fullest host's."""
+process; ``memory_share``: the fullest host's; ``cores``: of all hosts together."""
 
 
 def row_of(
@@ -104,6 +106,7 @@ def row_of(
         "embedding_servers": len(plan.of_role("embedding_server")),
         "dense_servers": len(plan.of_role("dense_server")),
         "readers": len(plan.of_role("reader")),
+        "cores": cores_of(facts.get("cores"), cluster.colocate),
         "threads": plan.threads,
         "batch_size": spec.training.batch_size,
         "seed": spec.seed,
@@ -119,6 +122,13 @@ def row_of(
 def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
     shares = [use["bytes"] / use["available"] for use in uses if use["available"]]
     return (sum(shares) if colocate else max(shares)) if shares else None
+
+
+def cores_of(by_process: Mapping[str, float] | None, colocate: bool) -> float | None:
+    """Cores of all hosts, from those of each process's host; where they share one, its own."""
+    if not by_process:
+        return None
+    return float((max if colocate else sum)(by_process.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +315,7 @@ def is_sweep(path: Path) -> bool:
 def read_sweep(path: Path) -> SweepRecord:
     """Read a sweep, finished or not. Raises UserError, one sentence, for anything else."""
     try:
-        header = json.loads((path / HEADER).read_text(encoding="utf-8"))
+        header = read_json(path / HEADER)
         if header["format"] != FORMAT:
             raise UserError(
                 f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
@@ -314,7 +324,7 @@ def read_sweep(path: Path) -> SweepRecord:
         if (path / TABLE).is_file():
             folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
         for file in sorted((path / POINTS).glob("*.json")):
-            folder.rows[int(file.stem)] = json.loads(file.read_text(encoding="utf-8"))
+            folder.rows[int(file.stem)] = read_json(file)
         return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(f"{path} is a damaged sweep: {type(error).__name__}: {error}") from None

@@ -17,7 +17,7 @@ stops to bind in between it is a mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from typing import Any
 
@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.cluster import Cluster, Costs, Host, Price
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
-from recsim_train.placement.build import build_plan
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.build import with_servers
+from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.garbage import earlier_objects_skipped
@@ -45,6 +45,7 @@ _SIZES = (12, 20, 24, 32, 44, 48, 60)
 _Z975 = 1.960
 _ALWAYS_USED = ("effect", "request", "message", "wire_byte")
 """Prices that are taken before a run begins."""
+NO_HOST = "the cluster has no host left for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Elasticities:
     runs: int
     events: int
     """Of all short runs: what they cost."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
     def interval(self, eps: float) -> tuple[float, float]:
         """The 95 % interval of ``eps`` examples per second that the prices' errors make."""
@@ -81,6 +84,7 @@ class Elasticities:
                 "runs": self.runs,
                 "events": self.events,
                 "cost": round(self.events / events, 4),
+                "skipped": dict(self.skipped),
             },
         }
 
@@ -169,13 +173,21 @@ def elasticities(
     found = dict(zip(names, slopes.tolist(), strict=False))
     changes = {name: exp(slope) - 1 for name, slope in found.items()}
     errors = dict.fromkeys(names, error)
-    for role, other in _one_more(quiet, short):
-        changes[role] = exp(other.speed(cluster) - base) - 1
-        errors[role] = sigma * sqrt(2.0)
+    skipped = {}
+    for role in SERVERS:
+        if short.replay is not None or not plan.of_role(role):
+            continue
+        try:
+            other = _one_more(role, short)
+            changes[f"{role}s"] = exp(other.speed(cluster) - base) - 1
+        except UserError as why:  # it cannot be built: the prediction itself stands
+            skipped[f"{role}s"] = NO_HOST if isinstance(why, NoHostError) else str(why)
+            continue
+        errors[f"{role}s"] = sigma * sqrt(2.0)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
     unsure = any(price.uncertainty > 0.0 for price in _prices(cluster.costs, found).values())
     uncertainty = _uncertainty(cluster.costs, found, error)
-    return Elasticities(changes, errors, uncertainty, unsure, short.runs, short.events)
+    return Elasticities(changes, errors, uncertainty, unsure, short.runs, short.events, skipped)
 
 
 def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
@@ -204,21 +216,11 @@ def _prices(costs: Costs, names: Iterable[str]) -> dict[str, Price]:
     return {n: getattr(costs, price) for n, (group, _, price) in split.items() if group == "costs"}
 
 
-def _one_more(plan: Plan, short: _Short) -> list[tuple[str, _Short]]:
-    """The same with one server more, for each role that has any."""
-    found = []
-    for role in ("embedding_server", "dense_server"):
-        present = sum(i.role == role for i in plan.instances)
-        if not present or short.replay is not None:
-            continue
-        roles = plan.experiment.roles.model_copy(update={f"{role}s": present + 1})
-        try:
-            more = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
-        except UserError:
-            continue  # nothing is left that one more could hold
-        counts = counts_for(more, None if short.folding is None else short.folding.loops(more))
-        found.append((f"{role}s", _Short(more, counts, short.steps, None, short.folding)))
-    return found
+def _one_more(role: ServerRole, short: _Short) -> _Short:
+    """The same with one server more. Raises UserError where there can be none."""
+    more = with_servers(short.plan, role, len(short.plan.of_role(role)) + 1)
+    counts = counts_for(more, None if short.folding is None else short.folding.loops(more))
+    return _Short(more, counts, short.steps, None, short.folding)
 
 
 def plackett_burman(columns: int) -> NDArray[np.float64]:

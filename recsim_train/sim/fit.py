@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
-from recsim_train.placement.plan import Plan, Role
+from recsim_train.placement.plan import SERVERS, Plan, Role
+from recsim_train.sim.hosts import places_of
 from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
-from recsim_train.sim.sizing import OTHER_WAYS, SERVERS, advice, largest_part, plural, smallest
+from recsim_train.sim.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
 
 NEARLY = 0.9
 """Share of a host's memory above which an estimate of the large parts is no promise."""
@@ -92,6 +93,7 @@ def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """
     if cluster.colocate:
         return check_machine(plan, cluster.hosts["default"])
+    places_of(plan, cluster)
     uses = memory_uses(plan, cluster)
     for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
         if use.needed > use.available:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from recsim_train.config.cluster import Cluster, Host
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.topology import Topology, host_of_name
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.jitter import stream
@@ -94,14 +94,14 @@ def slow_hosts(plan: Plan, cluster: Cluster) -> dict[str, float]:
 def racks_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, int]:
     """The rack of every host; empty where there are none.
 
-    Raises UserError where the racks have no room for all.
+    Raises NoHostError where the racks have no room for all.
     """
     topology = cluster.topology
     if topology is None:
         return {}
     room = topology.hosts_per_rack or len(instances)
     if room * topology.racks < len(instances):
-        raise UserError(
+        raise NoHostError(
             f"cluster profile {cluster.name}: {topology.racks} racks of {room} hosts are too few "
             f"for the experiment's {len(instances)} hosts; raise topology.racks or hosts_per_rack"
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.hosts import places_of
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
 
@@ -120,5 +119,9 @@ def _activation_bytes(plan: Plan) -> float:
 
 
 def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
-    """Memory of every process, in rank order, and what its host has."""
-    return [memory_of(plan, i, p.host.memory) for i, p in places_of(plan, cluster).items()]
+    """Memory of every process, in rank order, and what its host has.
+
+    In which rack a host stands does not matter here, nor whether there is room for it. Raises
+    NoHostError where ``mixed`` describes too few hosts.
+    """
+    return [memory_of(plan, i, cluster.host_of(i.role, i.index).memory) for i in plan.instances]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.errors import UserError
-from recsim_train.placement.build import build_plan
-from recsim_train.placement.plan import Plan
+from recsim_train.config.errors import NoHostError, UserError
+from recsim_train.placement.build import with_servers
+from recsim_train.placement.plan import SERVERS, Plan, ServerRole
+from recsim_train.sim.hosts import racks_of
 from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_uses
 
-ServerRole = Literal["embedding_server", "dense_server"]
-SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
 MOST_SERVERS = 1024
 """More are not suggested."""
 
@@ -50,11 +48,22 @@ def advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
         present = len(plan.of_role(role))
         servers = _search(plan, cluster, role, present + 1, enough)
         if servers is not None:
-            return f"{servers} {plural(role, servers)} would be enough"
+            return f"{servers} {plural(role, servers)} would be enough" + _room(
+                with_servers(plan, role, servers), cluster
+            )
         servers = smallest(plan, cluster, role)
         if use.instance.role == role and servers is not None and servers > present:
             return f"it takes {servers} {plural(role, servers)}, but others do not fit either"
     return OTHER_WAYS[largest_part([use])]
+
+
+def _room(plan: Plan, cluster: Cluster) -> str:
+    """What to add where a larger plan needs more hosts than the racks hold."""
+    try:
+        racks_of(plan.instances, cluster)
+    except NoHostError:
+        return ", but the profile's racks have no room for so many"
+    return ""
 
 
 def largest_part(uses: Sequence[MemoryUse]) -> str:
@@ -78,12 +87,11 @@ def _search(
     """The smallest number from ``first`` on that is enough: doubling, then halving."""
 
     def fits(servers: int) -> bool:
-        roles = plan.experiment.roles.model_copy(update={f"{role}s": servers})
         try:
-            other = build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
+            other = with_servers(plan, role, servers)
+            return bool(other.of_role(role)) and enough(memory_uses(other, cluster))
         except UserError:
-            return False
-        return bool(other.of_role(role)) and enough(memory_uses(other, cluster))
+            return False  # no table is left to hold, or no host
 
     if fits(first):
         return first

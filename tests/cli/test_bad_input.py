@@ -100,6 +100,34 @@ BAD = {
     "report of nothing": (["report", "nowhere"], "nowhere"),
     "report of a folder without runs": (["report", "."], "run"),
     "bad gate": (["report", ".", "--max-error", "much"], "percentage"),
+    "empty profile": (["simulate", "small.yaml", "--cluster", ""], "got empty text"),
+    "empty profile, run": (["run", "small.yaml", "--cluster", " "], "got empty text"),
+    "empty profile in the YAML": (["run", "small.yaml", "--set", "cluster=''"], "got empty text"),
+    "precision above one": (
+        ["simulate", "small.yaml", "--cluster", REFERENCE, "--set", "simulation.precision=200%"],
+        "simulation.precision: expected a share below 100 %",
+    ),
+    "a price beyond all sense": (
+        ["simulate", "small.yaml", "--cluster", REFERENCE, "--set", "cluster.costs.call=1e300 s"],
+        "costs.call.value: expected a duration of at most 1e12 s, got '1e300 s'",
+    ),
+    "a rate beyond all sense": (
+        ["simulate", "small.yaml", "--cluster", REFERENCE,
+         "--set", "cluster.hosts.default.nic=1e-300 bit/s"],
+        "hosts.default.nic: expected a data rate of at least 1 bit/s",
+    ),
+    "a billion trainers": (
+        ["simulate", "small.yaml", "--dry-run", "--set", "roles.trainers=1000000000"],
+        "roles.trainers: expected at most 100,000 of a role, got 1,000,000,000",
+    ),
+    "a billion readers": (
+        ["run", "small.yaml", "--dry-run", "--set", "roles.readers=1000000000"],
+        "roles.readers: expected at most 100,000 of a role, got 1,000,000,000",
+    ),
+    "a billion threads": (
+        ["run", "small.yaml", "--dry-run", "--set", "training.threads=1000000000"],
+        "training.threads: expected at most 250,000 threads of all trainers together",
+    ),
     "negative seed": (["run", "small.yaml", "--seed", "-1"], "seed"),
     "unknown flag": (["run", "small.yaml", "--quick"], "--quick"),
 }  # fmt: skip
@@ -114,6 +142,18 @@ def test_known_before_starting(name: str, folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert not done.stdout
     assert not list(folder.glob("runs/*"))
+
+
+def test_a_billion_trainers_are_refused_before_any_is_planned(folder: Path) -> None:
+    """In bounded processor time, whatever the machine does beside: a plan of 1e9 takes minutes."""
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = command("simulate", "small.yaml", "--dry-run", "--set", "roles.trainers=1000000000",
+                   cwd=folder)  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 2
+    assert after.ru_utime - before.ru_utime < 10
 
 
 def test_a_dry_run_says_whether_it_fits(folder: Path) -> None:

@@ -10,7 +10,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.report.compare import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
-from recsim_train.report.terminal import run_table
+from recsim_train.report.terminal import run_columns
 from recsim_train.report.write import ReportResult
 from recsim_train.results.rundir import run_document
 from recsim_train.workload.compression import Tally, documents
@@ -371,8 +371,8 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     assert any("compression dct is a reconstruction" in w for w in only.warnings)
     findings = compare(load_runs([tmp_path]))
     assert "50× in values" in markdown(findings, ())
-    table = run_table([run_document(r) for r in load_runs([tmp_path])])
-    assert "compression" in [column.header for column in table.columns]
+    columns = run_columns([run_document(r) for r in load_runs([tmp_path])])
+    assert "compression" in [column.name for column in columns]
 
 
 def test_models_that_differ_in_many_widths_are_told_apart_by_name(

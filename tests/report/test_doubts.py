@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import pytest
+from rich.console import Console
+
+from recsim_train.config.errors import UserError
 from recsim_train.report.compare import compare
 from recsim_train.report.doubts import doubts
 from recsim_train.report.load import load_runs
+from recsim_train.report.terminal import print_report
+from recsim_train.report.write import write_report
 
 
 def measured(factory: Any, out: Path, strategy: str, load: float, speed: float = 1.0) -> None:
@@ -61,3 +68,23 @@ def test_a_measurement_that_two_profiles_share_counts_once(tmp_path: Path, facto
     ((sentence, labels),) = doubts(findings)
     assert "busy when quickstart-flat_ps-real" in sentence
     assert len(labels) == 2
+
+
+def test_a_run_without_its_manifest_is_left_out_visibly(tmp_path: Path, factory: Any) -> None:
+    runs = tmp_path / "runs"
+    factory.write(runs, factory.plan(), "simulated")
+    broken = factory.write(runs, factory.plan("allreduce"), "simulated").path
+    (broken / "manifest.json").unlink()
+    (runs / ".writing-1").mkdir()
+    result = write_report([runs], tmp_path / "report")
+    said = f"{broken} is left out, as it has no manifest.json: it is no run."
+    assert result.document["left_out"] == [said]
+    shown = Console(file=io.StringIO(), width=100)
+    print_report(result, shown)
+    assert f"caveat: {said}" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert said in result.page.read_text(encoding="utf-8")
+    short = (result.out / "summary.md").read_text(encoding="utf-8").replace(chr(92), "")
+    assert said in short
+    # named by itself it is an error
+    with pytest.raises(UserError, match="neither is a run directory nor holds any"):
+        write_report([broken], tmp_path / "report")

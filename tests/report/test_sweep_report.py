@@ -229,3 +229,107 @@ def test_what_if_that_was_not_asked() -> None:
     assert sentences({"facts": {}}) == []
     assert what_if_figure({}, "w", "x") is None
     assert calibration({"examples_per_second": 5.0, "facts": {"calibration_ci95": None}}) == "–"
+
+
+def at(
+    trainers: int, eps: float, half: float, **more: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A point of ``trainers`` with an interval of ``half`` on each side, a share of it."""
+    figures = {
+        "examples_per_second": eps, "eps_low": max(0.0, eps * (1 - half)),
+        "eps_high": eps * (1 + half), "trainers": trainers, "threads": 1, "cores": 4.0 * trainers,
+        "dense_servers": 1, "bottleneck": f"cores of {trainers}",
+    }  # fmt: skip
+    return {"roles.trainers": trainers}, {**figures, **more}
+
+
+def everywhere(found: SweepFindings, out: Path) -> list[str]:
+    """What the terminal, the page and the Markdown say, each in one line."""
+    import io
+
+    from rich.console import Console
+
+    made = write_sweep_report(found.record.path, out)
+    shown = Console(file=io.StringIO(), width=400)
+    print_sweep(found.record, shown)
+    page = made.page.read_text(encoding="utf-8").replace("\u00a0", " ")
+    short = (made.out / "summary.md").read_text(encoding="utf-8")
+    return [shown.file.getvalue(), page, short.replace("\\", "")]  # type: ignore[attr-defined]
+
+
+def test_noise_names_no_winner_and_the_cheapest_is_preferred(tmp_path: Path) -> None:
+    points = [at(1, 460e3, 0.2), at(2, 473e3, 1.47), at(4, 465e3, 0.1), at(8, 200e3, 0.1)]
+    found = sweep(tmp_path, points)
+    said = (
+        "trainers 1, 2 and 4 tie within their intervals and are the fastest of 4 points; "
+        "trainers 1 is the cheapest of them (2 processes) with 460k examples/s ± 20.0 %"
+    )
+    assert found.headline == f"{said}; cores of 1 binds there"
+    for text in everywhere(found, tmp_path / "report"):
+        assert said in text
+        assert "is the fastest" not in text
+    document = found.document()
+    assert document["fastest"] == {
+        "clear": False, "cheapest": True, "label": "flat_ps", "point": 0,
+        "examples_per_second": 460e3, "tied": [0, 1, 2],
+    }  # fmt: skip
+    assert [b["point"]["point"] for b in document["best"]] == [0]
+
+
+def test_a_winner_beyond_the_intervals_is_named_with_its_own(tmp_path: Path) -> None:
+    found = sweep(tmp_path, [at(1, 100.0, 0.04), at(2, 110.0, 0.04), at(4, 111.0, 0.004)])
+    assert not found.fastest.clear  # 111 - 0.4 % is below 110 + 4 %
+    found = sweep(tmp_path / "b", [at(1, 100.0, 0.04), at(4, 111.0, 0.01)])
+    assert found.headline == (
+        "flat_ps is the fastest of 2 points with 111 examples/s ± 1.0 % at trainers 4; "
+        "cores of 4 binds there"
+    )
+    assert found.document()["fastest"]["clear"] is True
+    # what the prices' errors make counts too
+    unsure = {"calibration_low": 90.0, "calibration_high": 130.0}
+    found = sweep(tmp_path / "c", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **unsure)])
+    assert found.fastest.preferred.item["trainers"] == 1
+
+
+def test_strategies_that_tie_are_a_tie(tmp_path: Path) -> None:
+    points = [
+        ({"roles.trainers": n}, {**at(n, eps * n, 0.05)[1], "strategy": kind, **servers})
+        for n in (2, 4)
+        for kind, eps, servers in (
+            ("flat_ps", 10.2, {"embedding_servers": 2}),
+            ("allreduce", 10.0, {"dense_servers": 0}),
+        )
+    ]
+    found = sweep(tmp_path, points)
+    assert found.headline.startswith(
+        "allreduce at trainers 4 and flat_ps at trainers 4 tie within their intervals and are the "
+        "fastest of 4 points; allreduce at trainers 4 is the cheapest of them (4 processes)"
+    )
+    assert [name for name, _ in found.best] == ["allreduce", "flat_ps"]
+
+
+def test_equal_cost_and_no_interval(tmp_path: Path) -> None:
+    points = [
+        ({"training.batch_size": b}, {**at(2, 100.0 + b, 0.1)[1], "batch_size": b})
+        for b in (1, 2, 3, 4, 5)
+    ]
+    found = sweep(tmp_path, points)
+    assert found.headline.startswith(
+        "5 points tie within their intervals and are the fastest of 5 points with up to "
+        "105 examples/s ± 10.0 %; none of them is the cheapest"
+    )
+    assert found.best[0][1]["batch_size"] == 5  # of equally cheap ones the fastest
+    none = {"eps_low": None, "eps_high": None}
+    found = sweep(tmp_path / "b", [at(1, 1.0, 0.0, **none), at(2, 100.0, 0.01)])
+    assert "trainers 1 and 2 cannot be told apart, as some have no interval," in found.headline
+
+
+def test_repeats_tie_within_their_range(tmp_path: Path) -> None:
+    points = []
+    for trainers, speeds in ((1, (90.0, 100.0, 112.0)), (2, (100.0, 105.0, 106.0))):
+        for seed, eps in enumerate(speeds):
+            values, figures = at(trainers, eps, 0.001)
+            points.append((values | {"seed": seed}, figures | {"seed": seed}))
+    found = sweep(tmp_path, points)
+    assert [e.item["trainers"] for e in found.fastest.tied] == [1, 2]
+    assert found.fastest.preferred.item["examples_per_second"] == 100.0

@@ -209,6 +209,14 @@ def test_find_complete_takes_the_newest_of_the_same_settings(tmp_path: Path, fac
     assert find_complete(tmp_path, factory.plan(options={"every": 2}), "real", cluster) is None
 
 
+def put_nan(path: Path, number: str) -> None:
+    """As another program, or a disk, may leave it: a figure that is none."""
+    text = path.read_text(encoding="utf-8")
+    key = '"seconds_per_iteration": '
+    before, after = text.split(key)
+    path.write_text(before + key + number + after[after.index(",") :], encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
@@ -221,6 +229,9 @@ def test_find_complete_takes_the_newest_of_the_same_settings(tmp_path: Path, fac
         (lambda d: (d / "summary.json").unlink(), "summary.json is missing"),
         (lambda d: (d / "summary.json").write_text("{}"), "summary.json lacks"),
         (lambda d: (d / "summary.json").write_bytes(b"\xff\xfe"), "summary.json can not be read"),
+        (lambda d: put_nan(d / "summary.json", "NaN"), "summary.json holds NaN, which is no num"),
+        (lambda d: put_nan(d / "summary.json", "1e999"), "summary.json holds 1e999, which is no"),
+        (lambda d: put_nan(d / "summary.json", "-Infinity"), "summary.json holds -Infinity, whi"),
         (lambda d: (d / "environment.json").unlink(), "environment.json is missing"),
         (lambda d: (d / "spans.parquet").unlink(), "spans.parquet is absent or damaged"),
         (lambda d: (d / "totals.parquet").write_bytes(b"PAR1"), "totals.parquet is absent or dam"),

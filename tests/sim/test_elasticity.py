@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from recsim_train.config.cluster import Cluster, Costs, Price
+from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
+from recsim_train.report.what_if import sentences
 from recsim_train.sim import elasticity
 from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
 from recsim_train.sim.run import simulate
@@ -161,3 +163,42 @@ def test_uplinks_and_hosts_that_differ_are_asked_too(plans: Plans, clusters: Clu
     assert wider.mixed["trainer"][1].nic is None
     assert wider.topology is not None
     assert wider.topology.oversubscription == 80.0  # the uplink itself stays
+
+
+FULL = {"racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0}
+FILLS_IT = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+
+
+def test_a_plan_that_fills_the_cluster_is_predicted_without_one_server_more(
+    plans: Plans, clusters: Clusters
+) -> None:
+    plan = plans(roles=FILLS_IT, simulation={"what_if_steps": 3})
+    found = simulate(plan, clusters(topology=FULL))
+    roomy = simulate(plan, clusters(topology={**FULL, "hosts_per_rack": 3}))
+    assert found.iterations  # the prediction itself
+    changes, asked = found.facts["elasticities"], found.facts["what_if"]
+    assert isinstance(changes, dict)
+    assert isinstance(asked, dict)
+    more = {"embedding_servers", "dense_servers"}
+    assert more.isdisjoint(changes)
+    assert changes.keys() | more == roomy.facts["elasticities"].keys()  # type: ignore[attr-defined]
+    no_host = "the cluster has no host left for it"
+    assert asked["skipped"] == dict.fromkeys(sorted(more, reverse=True), no_host)
+    said = sentences({"facts": found.facts})
+    assert f"One more embedding server: {no_host}" in said
+    assert f"One more dense server: {no_host}" in said
+    assert not any("One more" in s for s in sentences({"facts": roomy.facts}))
+
+
+def test_hosts_that_are_counted_one_by_one_end_too(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=FILLS_IT)
+    found = answers(plan, clusters(mixed={"dense_server": ({"count": 1, "cores": 4},)}))
+    assert found.skipped == {"dense_servers": "the cluster has no host left for it"}
+    assert "embedding_servers" in found.changes
+
+
+def test_a_server_that_would_hold_nothing_is_said(plans: Plans, clusters: Clusters) -> None:
+    one_row = {"tables": (Table(rows=1),)}
+    found = answers(plans(roles=FILLS_IT, model=one_row), clusters())
+    assert "would hold nothing" in found.skipped["embedding_servers"]
+    assert "dense_servers" in found.changes

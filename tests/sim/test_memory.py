@@ -141,3 +141,21 @@ def test_many_small_processes_need_fewer_of_them(plans: Plans, clusters: Cluster
 def test_simulate_checks_first(plans: Plans, clusters: Clusters) -> None:
     with pytest.raises(UserError, match="needs"):
         simulate(plans(roles=SERVERS, model=LARGE), clusters(memory="5 GiB"))
+
+
+def test_a_full_topology_does_not_hide_what_is_too_large(plans: Plans, clusters: Clusters) -> None:
+    """The search for more servers meets the racks' limit; the question was about memory."""
+    topology = {"racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0}
+    full = clusters(memory="5 GiB", topology=topology)
+    plan = plans(roles=SERVERS, model=LARGE)
+    with pytest.raises(UserError) as caught:
+        check_memory(plan, full)
+    for said in (fit(plan, full).problem, str(caught.value)):
+        assert said == (
+            "embedding_server[0] needs 13.7 GiB (of which tables 13.4 GiB), but its host has "
+            "5.0 GiB: 8.7 GiB too much; 4 embedding servers would be enough, but the profile's "
+            "racks have no room for so many"
+        )
+    assert fit(plans(roles=SERVERS), full).problem is None  # of four hosts, four are asked for
+    with pytest.raises(UserError, match=r"2 racks of 2 hosts are too few .* 5 hosts"):
+        check_memory(plans(roles={**SERVERS, "embedding_servers": 2}, model=LARGE), full)

@@ -1,0 +1,131 @@
+"""Which is the fastest, as far as intervals can tell; of those that tie, the cheapest.
+
+The fastest is one of those whose 95 % interval (that of the simulation, and what the calibration's
+errors make) reaches above the lower ends of all others: these tie. One without an interval ties
+with everything, because nothing says how far it can be trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from recsim_train.report import text
+from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import cores_of
+
+T = TypeVar("T")
+Interval = tuple[float, float]
+UNKNOWN: Interval = (0.0, math.inf)
+_EQUAL = 1e-9
+"""Relative: intervals of no width tie where they differ by rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One configuration with a throughput."""
+
+    item: T
+    eps: float
+    """Examples per second."""
+    interval: Interval
+    """Of them, 95 %."""
+    cost: tuple[int, float, int]
+    """Processes, cores of their hosts, worker threads: what is compared in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[T]):
+    """What some entries show."""
+
+    tied: tuple[Entry[T], ...]
+    """Those that the evidence does not tell from the fastest, it included; the cheapest first."""
+
+    @property
+    def preferred(self) -> Entry[T]:
+        """The fastest; of several that tie the cheapest, and of equally cheap ones the fastest."""
+        return self.tied[0]
+
+    @property
+    def clear(self) -> bool:
+        """Whether one is faster than all others."""
+        return len(self.tied) == 1
+
+    @property
+    def cheaper(self) -> bool:
+        """Whether the preferred one needs less than each of the others that tie."""
+        return not self.clear and self.tied[0].cost < self.tied[1].cost
+
+    @property
+    def top(self) -> Entry[T]:
+        """The one with the highest throughput."""
+        return max(self.tied, key=lambda e: e.eps)
+
+    @property
+    def how(self) -> str:
+        """Why there is no winner, as the verb of a sentence."""
+        if any(e.interval == UNKNOWN for e in self.tied):
+            return "cannot be told apart, as some have no interval,"
+        return "tie within their intervals"
+
+
+def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
+    """Of one entry or more, those that none of the others is surely faster than."""
+    least = max(e.interval[0] for e in entries) * (1 - _EQUAL)
+    tied = [e for e in entries if e.interval[1] >= least]
+    return Choice(tuple(sorted(tied, key=lambda e: (e.cost, -e.eps))))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def sentence(choice: Choice[T], among: str, named: Callable[[Sequence[T]], str]) -> str:
+    """The finding: who is the fastest ``among`` what.
+
+    ``named``: how some of the items are called together.
+    """
+    preferred = choice.preferred
+    first = named([preferred.item])
+    if choice.clear:
+        return f"{first} is the fastest of {among} with {rated(preferred)}"
+    said = f"{named([e.item for e in choice.tied])} {choice.how} and are the fastest of {among}"
+    if not choice.cheaper:
+        return f"{said} with up to {rated(choice.top)}; none of them is the cheapest"
+    count = preferred.cost[0]
+    needs = f"{count:,} {'process' if count == 1 else 'processes'}"
+    return f"{said}; {first} is the cheapest of them ({needs}) with {rated(preferred)}"
+
+
+def rated(entry: Entry[T]) -> str:
+    """The throughput with its interval: "473k examples/s ± 5.0 %"."""
+    if entry.interval == UNKNOWN:
+        return f"{text.rate(entry.eps)} examples/s"
+    low, high = entry.interval
+    half = max(high - entry.eps, entry.eps - low) / entry.eps
+    return f"{text.rate(entry.eps)} examples/s ± {text.percent(half)}"
+
+
+def hull(*intervals: Sequence[float | None] | None) -> Interval:
+    """The interval that holds all that are known; `UNKNOWN` where none is."""
+    known = [(i[0], i[1]) for i in intervals if i and i[0] is not None and i[1] is not None]
+    if not known:
+        return UNKNOWN
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
+    """A finished run with a throughput."""
+    summary, facts = record.summary, record.summary.get("facts") or {}
+    colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
+    processes = len((record.manifest.get("plan") or {}).get("processes") or ())
+    threads = int(summary.get("trainers") or 0) * int(summary.get("threads") or 0)
+    return Entry(
+        record,
+        float(summary["examples_per_second"]),
+        hull(summary["ci95"], facts.get("calibration_ci95")),
+        (processes, cores_of(facts.get("cores"), colocated) or 0.0, threads),
+    )

@@ -1,0 +1,109 @@
+"""Reports of predictions alone, and tables that lose no digit on a narrow terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from recsim_train.report.terminal import print_report, print_runs
+from recsim_train.report.write import ReportResult, write_report
+from recsim_train.results.rundir import run_document
+
+
+def printed(result: ReportResult, width: int) -> str:
+    shown = Console(file=io.StringIO(), width=width)
+    print_report(result, shown)
+    text: str = shown.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def heading(result: ReportResult) -> str:
+    page = result.page.read_text(encoding="utf-8").replace("\u00a0", " ")
+    return page.split("<h1>")[1].split("</h1>")[0]
+
+
+NOTE = "No prediction is paired with a measurement"
+
+
+def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> None:
+    found = factory.outcome(factory.plan(), jitter=0.1)
+    found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
+    record = factory.write(tmp_path / "runs", factory.plan(), "simulated", found=found)
+    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    eps = record.summary["examples_per_second"]
+    half = max(40_000.0 / eps - 1, 1 - 10_000.0 / eps)
+    said = (
+        f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ± {100 * half:.1f} %; it is limited by "
+        "machine.cores (82 % busy)"
+    )
+    assert heading(result) == f"{said}."
+    terminal = printed(result, 200)
+    assert terminal.startswith(f"{said}.")
+    short = (result.out / "summary.md").read_text(encoding="utf-8")
+    assert short.splitlines()[:3] == ["# Predictions", "", f"- {said}."]
+    assert result.document["headlines"] == [said]
+    page = result.page.read_text(encoding="utf-8")
+    for text in (page, short):
+        assert text.index("predicted") < text.index(NOTE)  # the note comes later
+
+
+def test_strategies_alone_are_compared_as_far_as_intervals_tell(
+    tmp_path: Path, factory: Any
+) -> None:
+    for kind, speed in (("flat_ps", 1.0), ("allreduce", 1.0)):
+        plan = factory.plan(kind)
+        found = factory.outcome(plan, speed=speed, jitter=0.2)
+        found.facts["calibration_ci95"] = [1_000.0, 90_000.0]
+        factory.write(tmp_path / "tie", plan, "simulated", found=found)
+        found = factory.outcome(plan, speed=8.0 if kind == "flat_ps" else 1.0)
+        factory.write(tmp_path / "clear", plan, "simulated", found=found)
+    tie = write_report([tmp_path / "tie"], tmp_path / "a")
+    assert heading(tie).startswith(
+        "allreduce and flat_ps tie within their intervals and are the fastest of 2 predictions; "
+        "allreduce is the cheapest of them (4 processes) with "
+    )
+    assert len(tie.document["headlines"]) == 3
+    clear = write_report([tmp_path / "clear"], tmp_path / "b")
+    assert heading(clear).startswith("flat_ps is the fastest of 2 predictions with ")
+
+
+def test_measurements_alone_say_that_there_is_no_prediction(tmp_path: Path, factory: Any) -> None:
+    factory.write(tmp_path / "runs", factory.plan(), "real")
+    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert heading(result) == f"{NOTE}."
+    assert printed(result, 100).startswith(NOTE)
+
+
+def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:
+    sent = {"pull": (0, 4_123_456_789), "push": (4_123_456_789, 0)}
+    plan = factory.plan()
+    for world in ("simulated", "real"):
+        found = factory.outcome(plan, world=world, sent=sent, jitter=0.1)
+        found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
+        factory.write(tmp_path / "runs", plan, world, found=found)
+    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    (c,) = result.findings.comparisons
+    both = [f"{sum(getattr(b, w) for b in c.payload):,.0f}" for w in ("predicted", "measured")]
+    assert len(both[0]) > 12
+    text = printed(result, 80)
+    table = text[: text.index("why: ")]
+    words = table.split()
+    for figure in (*both, f"{c.predicted_eps:,.0f}", f"{c.measured_eps:,.0f}"):
+        assert words.count(figure) >= 1 + (both[0] == both[1] and figure in both), figure
+    assert "\u2026" not in text
+    rows = [line for line in table.splitlines() if line.startswith(("strategy", "flat_ps  "))]
+    assert all(len(line) <= 80 for line in rows)
+    runs = {"runs": [run_document(r) for r in (c.simulated, c.real)]}
+    for width in (60, 80):
+        shown = Console(file=io.StringIO(), width=width)
+        print_runs(runs, shown)
+        narrow = shown.file.getvalue()  # type: ignore[attr-defined]
+        for figure in ("0.7410", "0.8720", "0.5030"):
+            assert figure in narrow.split()
+        assert "\u2026" not in narrow
+    wide = Console(file=io.StringIO(), width=300)
+    print_runs(runs, wide)
+    assert wide.file.getvalue().count("strategy") == 1  # type: ignore[attr-defined]
