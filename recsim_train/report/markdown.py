@@ -72,7 +72,7 @@ def markdown(findings: Findings, pictures: Collection[str], claims: Sequence[Jud
         lines += [f"{alone.UNPAIRED}.", ""] if only else []
         for u in findings.unpaired:
             lines.append(f"- {plain(u.record.run_id)}: {plain(u.reason)}")
-            said = (*limits.sentences(u.record.summary), *cuts.sentences(u.record))
+            said = [*limits.sentences(u.record.summary), *cuts.sentences(u.record)]
             lines += [f"    - {plain(s)}." for s in said]
             lines += [f"    - {plain(s)}" for s in stated(u.record)]
         lines.append("")
