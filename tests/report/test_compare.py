@@ -270,6 +270,8 @@ def test_other_settings_are_not_paired_and_the_difference_is_named(
         "median_abs_error": None,
         "max_abs_error": None,
         "rank_agreement": None,
+        "median_abs_rounds_error": None,
+        "max_abs_rounds_error": None,
         "unexplained": None,
         "bytes_agree": None,
     }
