@@ -166,7 +166,8 @@ def test_finished_variants_of_a_claim_are_kept(folder: Path) -> None:
     (folder / "claims").mkdir()
     claim = (
         "claim:\n  statement: more\n  source: nobody\n  mark: ours\n  setting: a toy\n"
-        "  hinges_on: the cores\n  variants: {one: [], two: [roles.trainers=2]}\n  checks:\n"
+        "  hinges_on: the cores\n  fitted: {}\n"
+        "  variants: {one: [], two: [roles.trainers=2]}\n  checks:\n"
         "    - {says: more, measure: eps, form: ratio, of: [two], over: [one], at_least: 1}\n"
     )
     text = EXPERIMENT.replace("[flat_ps, allreduce]", "flat_ps")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from queue import Queue
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.kernels import Replica, Worker
+from recsim_train.executor.net_kernels import net_whole
 from recsim_train.executor.runtime import LoopContext, perform
 from recsim_train.executor.services import DenseServer, EmbeddingServer, central_order
 from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
@@ -108,8 +110,11 @@ class GroupWorld:
             strategy = create(plan.strategy, plan.place(trainer))
             assert isinstance(strategy, Hierarchical)
             self.strategies.append(strategy)
-            for loop in strategy.topology(1).loops:
+            topology = strategy.topology(1)
+            queues = {local.name: Queue[object](local.capacity) for local in topology.queues}
+            for loop in topology.loops:
                 context = self._context(trainer, Worker(replica, "server", net, host))
+                context.queues = queues
                 context.feed = feed
                 running = Running(trainer, loop.name, loop.program(), context)
                 self.loops.append(running)
@@ -161,6 +166,8 @@ class GroupWorld:
 
     def _do(self, loop: Running) -> bool:
         effect = loop.effect
+        if isinstance(effect, effects.Take) and loop.context.queues[effect.queue].empty():
+            return False
         meeting = isinstance(effect, effects.AllReduce | effects.AllToAll | effects.Agree)
         name = effect.group if meeting else HOSTS if isinstance(effect, effects.Update) else None
         if name is None:
@@ -219,6 +226,11 @@ class GroupWorld:
         return [None] * len(members)
 
     # ------------------------------------------------------------------ what is left
+
+    def replica(self, group: int) -> torch.Tensor:
+        """A group's whole net, from the parts that its hosts answer for."""
+        parts = [net_whole(x.context.worker).tensor for x in self.of("worker", group)]
+        return torch.stack(parts).sum(0)
 
     def tables(self) -> list[torch.Tensor]:
         """Rows of every table."""

@@ -63,7 +63,7 @@ def test_every_strategy_predicts_at_every_number_of_trainers(
     assert not wrong
 
 
-@pytest.mark.parametrize("trainers", [1, 7, 16, 100, 1000, 100_003])
+@pytest.mark.parametrize("trainers", [1, 7, 16, 100, 1000, 99_991])
 @pytest.mark.parametrize("dense_servers", [0, 2])
 def test_without_dense_servers_groups_meet_by_all_reduce(
     trainers: int, dense_servers: int, tmp_path: Path

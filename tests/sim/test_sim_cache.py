@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.memory import memory_of
 from recsim_train.sim.run import simulate
@@ -76,11 +76,11 @@ def test_a_cache_that_can_not_start_is_the_users_error(plans: Plans, clusters: C
         simulate(plan_of(plans, cache_rows=30), clusters())
 
 
-def test_a_later_step_that_does_not_fit_ends_the_run(
+def test_a_later_step_that_does_not_fit_is_said_before_the_prediction_starts(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recsim_train.sim.run.check_cache", lambda *_: None)
-    with pytest.raises(RunFailed, match=r"^trainer\[\d\] failed: the cache of 30 rows"):
+    with pytest.raises(UserError, match=r"^the cache of 30 rows per trainer can"):
         simulate(plan_of(plans, cache_rows=30), clusters())
 
 
@@ -89,7 +89,7 @@ def test_it_says_when_a_parameter_server_would_send_less(plans: Plans, clusters:
         outcome = simulate(plan_of(plans, cache_share=1.0, **roles), clusters())
         warnings = outcome.facts.get("warnings", [])
         assert isinstance(warnings, list)
-        return warnings
+        return [w for w in warnings if "never measured" not in w]
 
     assert "expect that one to be faster" in said(trainers=4, servers=4)[0]
     # all trainers need much the same rows, and all would ask the one server for them
