@@ -26,10 +26,10 @@ name: t
 model: {preset: criteo-kaggle, max_rows: 5_000, bottom_mlp: [16], top_mlp: [64, 1]}
 data: {eval_rows: 0}
 roles: {trainers: 1, embedding_servers: 2, dense_servers: 2}
-training: {batch_size: 4, threads: 1, steps: 2, warmup_steps: 1}
+training: {batch_size: 4, threads: 1, steps: 1, warmup_steps: 1}
 strategy: flat_ps
 cluster: paper-20core-25gbit
-simulation: {what_if_steps: 0}
+simulation: {what_if_steps: 0, fold_above: 16}
 """
 
 
