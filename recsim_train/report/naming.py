@@ -30,7 +30,7 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         differing = [*(k for k in fact["parts"] if k not in differing), *differing]
         differing = [key for key in differing if not _named_by_model(key, same)]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
-        shown = ", ".join(f"{_short(key)} {fact[key]}" for key in telling[:4])
+        shown = ", ".join(f"{_short(key)} {_value(fact[key])}" for key in telling[:4])
         found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
     return found
 
@@ -47,6 +47,10 @@ def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
 
 def _short(key: str) -> str:
     return "model" if key == MODEL else key.rsplit(".", 1)[-1]
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
