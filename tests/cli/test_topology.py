@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENT = str(ROOT / "experiments" / "racks.yaml")
 FAILING = (
     "training.steps=60",
-    "simulation.what_if_steps=1",
+    "simulation.what_if_steps=0",
     "recovery.checkpoint_every=300 ms",
     "cluster.failures={restart: 200 ms, schedule: [{at: 900 ms, host: 'trainer[3]'}]}",
 )

@@ -254,7 +254,13 @@ STEPS, WARMUP, REFRESH, SHARE = 200, 20, 5, 0.25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "effect"), [("flat_ps", "push"), ("allreduce", "all_gather")])
+@pytest.mark.parametrize(
+    ("kind", "effect"),
+    [
+        pytest.param("flat_ps", "push", marks=pytest.mark.thorough),
+        ("allreduce", "all_gather"),
+    ],
+)
 def test_stale_thresholds_let_as_many_pass_as_assumed(
     kind: str, effect: str, tmp_path: Path
 ) -> None:

@@ -51,15 +51,16 @@ def run(
     return outcome, held
 
 
+THOROUGH = [pytest.mark.slow, pytest.mark.thorough]
 ALL = {"kind": "dct", "mode": "both", "density": "100 %", "mp_density": "100 %", "refresh": 3}
 
 
 @pytest.mark.parametrize(
     ("kind", "roles", "optimizer"),
     [
-        ("flat_ps", Roles(), "sgd"),
+        pytest.param("flat_ps", Roles(), "sgd", marks=THOROUGH),
         ("flat_ps", Roles(embedding_servers=2, dense_servers=2), "adagrad"),
-        ("allreduce", Roles(), "sgd"),
+        pytest.param("allreduce", Roles(), "sgd", marks=THOROUGH),
         ("allreduce", Roles(trainers=2, embedding_servers=1), "sgd"),
     ],
 )
