@@ -225,7 +225,7 @@ class Role:
             else:
                 self.replica = Replica(spec.model, spec.training, spec.seed)
             place = self.plan.place(self.instance.index)
-            self.strategy = create(self.plan.strategy, place)
+            self.strategy = create(self.plan.used, place)
             programs = {
                 loop.name: loop.program for loop in self.strategy.topology(self.plan.threads).loops
             }

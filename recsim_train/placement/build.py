@@ -20,12 +20,11 @@ from recsim_train.placement.plan import (
     Plan,
     Role,
     ServerRole,
-    job_size,
 )
 from recsim_train.placement.program import NetProgram, TaggedNet
 from recsim_train.placement.substitution import substitute
 from recsim_train.placement.tags import tagged
-from recsim_train.strategy.base import DenseService, EmbeddingService, Place, Topology
+from recsim_train.strategy.base import DenseService, EmbeddingService, JobSize, Topology
 from recsim_train.strategy.registry import create
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
@@ -35,9 +34,8 @@ Services = Mapping[str, EmbeddingService | DenseService]
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings can not work together."""
-    job = job_size(experiment)
-    followed = create(choice).follow(job)
-    strategy = create(choice, Place(trainers=job.trainers, job=job))
+    followed = create(choice).follow(_job_size(experiment))
+    strategy = create(StrategyChoice(kind=choice.kind, options={**choice.options, **followed}))
     if problems := strategy.problems():
         raise UserError("\n".join(f"{choice.kind}: {problem}" for problem in problems))
     notes: list[str] = []
@@ -72,6 +70,15 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     )
     check(plan)
     return plan
+
+
+def _job_size(experiment: Experiment) -> JobSize:
+    """What a strategy may know of the job before it is planned."""
+    roles, training = experiment.roles, experiment.training
+    tables = tuple((table.rows, table.ids) for table in experiment.model.tables)
+    return JobSize(
+        roles.trainers, roles.dense_servers, roles.trainers * training.batch_size, tables
+    )
 
 
 def with_servers(plan: Plan, role: ServerRole, count: int) -> Plan:

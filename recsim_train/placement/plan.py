@@ -16,7 +16,6 @@ from recsim_train.placement.program import NetProgram
 from recsim_train.strategy.base import (
     DenseService,
     EmbeddingService,
-    JobSize,
     Loop,
     Place,
     Topology,
@@ -166,6 +165,11 @@ class Plan:
         """The strategy's options as they are used: those chosen, and those that followed."""
         return {**self.strategy.options, **self.followed}
 
+    @cached_property
+    def used(self) -> StrategyChoice:
+        """The strategy with these options: what instances are made from."""
+        return StrategyChoice(kind=self.strategy.kind, options=self.options)
+
     def rank(self, instance: Instance) -> int:
         return self._ranks[instance]
 
@@ -244,7 +248,7 @@ class Plan:
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""
         net = Net() if self.net is None else self.net.net
-        return Place(trainer, self.experiment.roles.trainers, net, job_size(self.experiment))
+        return Place(trainer, self.experiment.roles.trainers, net)
 
     @cached_property
     def together(self) -> tuple[range, ...]:
@@ -284,12 +288,3 @@ class Plan:
     def fed(self) -> Counter[Instance | None]:
         """How many loops each reader process feeds; None: how many read for themselves."""
         return Counter(map(self.reader_of, self.feeding))
-
-
-def job_size(experiment: Experiment) -> JobSize:
-    """What a strategy may know of the job before it is planned."""
-    roles, training = experiment.roles, experiment.training
-    tables = tuple((table.rows, table.ids) for table in experiment.model.tables)
-    return JobSize(
-        roles.trainers, roles.dense_servers, roles.trainers * training.batch_size, tables
-    )

@@ -54,6 +54,9 @@ class GhostMasked(GhostBlock, Masked):
         self.kept = kept
 
 
+_THRESHOLDS = ("threshold", "threshold_difference")
+_TALLIED = {"sparsify": GRADIENTS, "sparsify_difference": DIFFERENCES}
+_DENSE = (*_THRESHOLDS, *_TALLIED, "densify")
 ARGUMENTS: dict[str, tuple[type | UnionType, ...]] = {
     "threshold": (GhostDense, float),
     "sparsify": (GhostDense,),
@@ -72,7 +75,7 @@ def perform(
 ) -> tuple[Seconds, object]:
     """(seconds, answer) of one of the operations above."""
     pricing, model = runtime.pricing, runtime.world.model
-    if name == "densify" or name.startswith(("threshold", "sparsify")):
+    if name in _DENSE:
         return _dense(pricing, model, loop, name, arguments)
     value = shape.value_bytes(model)
     if name == "mask":
@@ -112,14 +115,14 @@ def _dense(
         kept = entries + layout.small_elements * len(parts.sizes)
         seconds = pricing.operation(name, elements=total, kept=kept, shards=len(parts.sizes))
         return seconds, GhostDense(total, total * value)
-    if name.startswith("threshold"):
+    if name in _THRESHOLDS:
         share = arguments[1]
         assert isinstance(share, float)
         loop.share = share
         return pricing.operation(name, elements=large, tables=tensors), None
     entries = layout.kept(loop.share)
     size = sparse_bytes(model, loop.share, 0, total)
-    tally = loop.tallies.setdefault(GRADIENTS if name == "sparsify" else DIFFERENCES, Tally())
+    tally = loop.tallies.setdefault(_TALLIED[name], Tally())
     tally.add(total, entries + layout.small_elements, total * value, size)
     kept = entries + layout.small_elements
     seconds = pricing.operation(name, elements=total, kept=kept, tables=tensors)

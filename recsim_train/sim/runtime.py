@@ -124,7 +124,7 @@ class Runtime:
         loops = []
         for trainer, instance in enumerate(plan.of_role("trainer")[:simulated]):
             place = plan.place(trainer)
-            strategy = create(plan.strategy, place) if strategies is None else strategies[trainer]
+            strategy = create(plan.used, place) if strategies is None else strategies[trainer]
             programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
             process = self.machines.processes[instance]
             for loop in plan.loops(trainer):

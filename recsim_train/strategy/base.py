@@ -169,8 +169,6 @@ class Place:
     trainers: int = 1
     net: Net = field(default_factory=Net)
     """The cuts of the group's net, where the topology asks for one."""
-    job: JobSize | None = None
-    """None: options that follow the job's size stay as they are written."""
 
 
 class Strategy:

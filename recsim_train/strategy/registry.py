@@ -75,12 +75,8 @@ def schemas() -> dict[str, dict[str, OptionSchema]]:
 
 
 def create(choice: Choice, place: Place | None = None) -> Strategy:
-    """A fresh instance with the chosen options, those that follow the job's size filled in where
-    the place tells it. Raises KeyError for an unknown name."""
+    """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
     strategy = build(strategies()[choice.kind], choice.options)
-    if place is None:
-        return strategy
-    if place.job is not None and (followed := strategy.follow(place.job)):
-        strategy = build(type(strategy), {**choice.options, **followed})
-    strategy.place = place
+    if place is not None:
+        strategy.place = place
     return strategy

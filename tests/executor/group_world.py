@@ -107,7 +107,7 @@ class GroupWorld:
             replica = Replica(
                 spec.model, spec.training, spec.seed, net.held(host), net.shared_numbers
             )
-            strategy = create(plan.strategy, plan.place(trainer))
+            strategy = create(plan.used, plan.place(trainer))
             assert isinstance(strategy, Hierarchical)
             self.strategies.append(strategy)
             topology = strategy.topology(1)

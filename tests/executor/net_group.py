@@ -163,7 +163,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
         clock=lambda: 0.0,
         recorder=Recorder(0, spec.training.steps, 0),
     )
-    strategy = create(plan.strategy, plan.place(rank))
+    strategy = create(plan.used, plan.place(rank))
     run_loop(context, strategy.topology(1).loops[0].program())
     assert context.recorder is not None
     losses = [i.loss for i in context.recorder.iterations if i.loss is not None]
