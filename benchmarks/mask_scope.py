@@ -23,8 +23,9 @@ from recsim_train.cli import common
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.generator import Generator
 from recsim_train.executor import metrics
-from recsim_train.executor.kernels import EPSILON, Replica, Worker
 from recsim_train.executor.model import initial_rows
+from recsim_train.executor.state import EPSILON
+from recsim_train.executor.worker import Replica, Worker
 
 EXPERIMENT = Path("experiments/quality.yaml")
 BATCH = 256

@@ -22,7 +22,8 @@ from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.arithmetic import Work
-from recsim_train.workload.operations import Scope, cost, reading
+from recsim_train.workload.operations import cost, reading
+from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
 THREADS = 2

@@ -16,14 +16,17 @@ from recsim_train.calibrate.grid import Setting, training
 from recsim_train.calibrate.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels, kernels_sync
-from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Routed, Worker
+from recsim_train.executor.kernels import Routed
+from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.transport import join
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
-from recsim_train.workload.operations import Scope, cost
+from recsim_train.workload.operations import cost
+from recsim_train.workload.scope import Scope
 
 _SEED = 5
 _SHARDS = 2

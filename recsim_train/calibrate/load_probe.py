@@ -11,8 +11,8 @@ from recsim_train.calibrate.grid import MEBI, Setting
 from recsim_train.calibrate.kernel_probe import Bench
 from recsim_train.calibrate.timing import relative_spread
 from recsim_train.executor import kernels
-from recsim_train.executor.kernels import Worker
 from recsim_train.executor.values import RealIds, RealRows
+from recsim_train.executor.worker import Worker
 
 Step = Callable[[], None]
 

@@ -16,10 +16,11 @@ from recsim_train.config.experiment import (
     StrategyChoice,
 )
 from recsim_train.executor import kernels
-from recsim_train.executor.kernels import Replica, Worker
-from recsim_train.executor.runtime import LoopContext, run_loop
+from recsim_train.executor.perform import run_loop
+from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
 from recsim_train.executor.transport import Header, Kind, Port, size_of
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.effects import Now
@@ -61,6 +62,8 @@ def _effects(plan: Plan, count: int) -> float:
     context = LoopContext(
         instance="trainer[0]",
         label="worker[0]",
+        definition=plan.loop("worker"),
+        topology=plan.topology,
         worker=worker,
         feed=None,
         embedding=None,
@@ -68,7 +71,6 @@ def _effects(plan: Plan, count: int) -> float:
         collectives={},
         clock=time.monotonic,
         recorder=_recorder(),
-        iteration=0,
     )
 
     async def program() -> None:

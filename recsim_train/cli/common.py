@@ -143,12 +143,25 @@ def profile(loaded: Loaded, name: str | None) -> Cluster:
 
     wanted = name or loaded.experiment.cluster
     if wanted == "local" and find_cluster(wanted, loaded.path) is None:
-        from recsim_train.cli.calibrate import calibrate_to
-
         target = Path("cluster_profiles/local.yaml")
         say(f"no profile of this machine at {target}: measuring it now, once, about two minutes")
         calibrate_to(target)
     return load_cluster(wanted, loaded.path, loaded.profile_sets)
+
+
+def calibrate_to(target: Path) -> None:
+    """Measure this machine and write its profile."""
+    from recsim_train.calibrate.profile import calibrate_machine
+    from recsim_train.config.dump import dump_cluster
+
+    writable(target.parent)
+    with progress_bar("calibrating") as progress:
+        cluster = calibrate_machine(name=target.stem, command=command_line(), progress=progress)
+    text = dump_cluster(cluster, "Written by `recsim-train calibrate`; edit a copy, not this file.")
+    part = target.with_name(f".{target.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(target)
+    say(f"wrote {target}")
 
 
 def known_profile(loaded: Loaded, name: str | None) -> Cluster | None:

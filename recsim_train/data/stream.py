@@ -259,10 +259,3 @@ def _generated_rows(data: Data) -> int:
             f"data.eval_rows holds out the first {held_out_rows(data):,}: none is left to train on"
         )
     return rows
-
-
-def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, object]:
-    """Statistics of the stream's ids, see `recsim_train.data.profile.profile_stream`."""
-    from recsim_train.data import profile
-
-    return profile.profile_stream(model, data, batch_size, batches)

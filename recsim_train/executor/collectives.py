@@ -29,29 +29,29 @@ class Collective:
     place: int = 0
     """This process's place among the members."""
 
-    def all_reduce(self, value: B, op: str) -> tuple[int, B]:
-        """(payload bytes handed over, mean or sum over the members)."""
+    def all_reduce(self, value: B, op: str) -> tuple[B, int]:
+        """(mean or sum over the members, payload bytes handed over)."""
         if self.group is None:
-            return 0, value
+            return value, 0
         total = value.tensor.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=self.group)
         if op == "mean":
             total.div_(self.members)
-        return size_of(total), dataclasses.replace(value, tensor=total)
+        return dataclasses.replace(value, tensor=total), size_of(total)
 
-    def all_gather(self, value: B) -> tuple[int, RealParts]:
-        """(payload bytes that leave this member, every member's value)."""
-        sent, parts = self.all_to_all(RealParts((value.tensor,) * self.members))
+    def all_gather(self, value: B) -> tuple[RealParts, int]:
+        """(every member's value, payload bytes that leave this member)."""
+        parts, sent = self.all_to_all(RealParts((value.tensor,) * self.members))
         shape = value.tensor.shape[1:]
-        return sent, RealParts(tuple(part.view(-1, *shape) for part in parts.tensors))
+        return RealParts(tuple(part.view(-1, *shape) for part in parts.tensors)), sent
 
-    def all_to_all(self, parts: RealParts) -> tuple[int, RealParts]:
-        """(payload bytes that leave this member, flat tensors of what each member sent here).
+    def all_to_all(self, parts: RealParts) -> tuple[RealParts, int]:
+        """(flat tensors of what each member sent here, payload bytes that leave this member).
 
         All members' parts have one type.
         """
         if self.group is None:
-            return 0, RealParts(tuple(part.reshape(-1) for part in parts.tensors))
+            return RealParts(tuple(part.reshape(-1) for part in parts.tensors)), 0
         kind = parts.tensors[0].dtype
         flat = [part.contiguous().view(-1) for part in parts.tensors]
         sizes = torch.tensor([part.numel() for part in flat])
@@ -61,7 +61,7 @@ class Collective:
         received = torch.empty(sum(expected), dtype=kind)
         dist.all_to_all_single(received, torch.cat(flat), expected, sizes.tolist(), self.group)
         left = sum(size_of(part) for place, part in enumerate(flat) if place != self.place)
-        return left, RealParts(torch.split(received, expected))
+        return RealParts(torch.split(received, expected)), left
 
     def agree(self, yes: bool) -> bool:
         """Whether all members say yes."""

@@ -20,7 +20,7 @@ from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
 from recsim_train.data.criteo import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.model import dtype_of
-from recsim_train.executor.runtime import QueueFeed
+from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.strategy.values import Batch

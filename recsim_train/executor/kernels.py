@@ -6,120 +6,19 @@ are.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import cache, compress
-from recsim_train.executor.kernels_sync import (
-    Block,
-    block_step,
-    dense_elastic,
-    dense_elastic_new,
-    interpolate,
-    towards,
-)
-from recsim_train.executor.model import DenseNet, dtype_of, initial_dense, initial_rows
+from recsim_train.config.experiment import Model
+from recsim_train.executor.model import dtype_of
+from recsim_train.executor.state import EPSILON, DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
+from recsim_train.executor.worker import Worker
 from recsim_train.placement.plan import TableSlice
-from recsim_train.placement.program import NetProgram
 from recsim_train.strategy.values import Batch, Gradients
-from recsim_train.workload.graph import graph_of
-
-EPSILON = 1e-8
-
-
-@dataclass(slots=True)
-class DenseOptimizer:
-    """SGD or Adagrad (Duchi, Hazan and Singer 2011) on a flat vector, in place.
-
-    ``state``: Adagrad's sums of squared gradients [parameters]; of SGD, nothing. It is there before
-    the first step: threads that share the optimizer could each make one, and lose the other's.
-    """
-
-    training: Training
-    state: Tensor
-
-    @staticmethod
-    def of(training: Training, parameters: Tensor) -> DenseOptimizer:
-        """Before the first step on ``parameters``."""
-        adagrad = training.dense_optimizer == "adagrad"
-        return DenseOptimizer(training, torch.zeros_like(parameters if adagrad else parameters[:0]))
-
-    def step(self, parameters: Tensor, gradient: Tensor) -> None:
-        """parameters -= lr * gradient (SGD).
-
-        Adagrad: state += gradient^2; parameters -= lr * gradient / (sqrt(state) + 1e-8).
-        """
-        if self.training.dense_optimizer == "sgd":
-            parameters.add_(gradient, alpha=-self.training.dense_lr)
-            return
-        self.state.addcmul_(gradient, gradient)
-        scale = self.state.sqrt().add_(EPSILON)
-        parameters.addcdiv_(gradient, scale, value=-self.training.dense_lr)
-
-
-@dataclass(slots=True)
-class Replica:
-    """One trainer's dense parameters [parameters], shared by its threads without locks.
-
-    ``names``: of these operators only, in this order; None: of all. ``shared``: how many of the
-    first parameters all hosts of a group hold.
-    """
-
-    model: Model
-    training: Training
-    seed: int
-    names: tuple[str, ...] | None = None
-    shared: int = 0
-    parameters: Tensor = field(init=False)
-    optimizer: DenseOptimizer = field(init=False)
-    pending: Tensor = field(init=False)
-    """Of a tagged net: moves of parameters that all hosts of a group hold, kept back until the
-    group's next step [shared]."""
-    moving: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Held while ``pending`` changes, so that every move is made once."""
-
-    def __post_init__(self) -> None:
-        self.parameters = initial_dense(self.model, self.seed)
-        if self.names is not None:
-            graph, offsets = graph_of(self.model), graph_of(self.model).offsets()
-            parts = [
-                self.parameters[offsets[name] : offsets[name] + graph.operator(name).elements]
-                for name in self.names
-            ]
-            self.parameters = torch.cat([*parts, self.parameters[:0]])
-        self.optimizer = DenseOptimizer.of(self.training, self.parameters)
-        self.pending = torch.zeros(self.shared, dtype=self.parameters.dtype)
-
-
-class Worker:
-    """One loop's thread: its own modules and accumulator over the trainer's replica."""
-
-    def __init__(
-        self,
-        replica: Replica,
-        pooling: str,
-        program: NetProgram | None = None,
-        host: int = 0,
-        rows: cache.MixCache | None = None,
-    ) -> None:
-        """``rows``: the trainer's cache of them, if the strategy asks for one."""
-        self.replica = replica
-        self.pooling = pooling
-        self.program, self.host = program, host
-        self.net = DenseNet(replica.model, replica.parameters, replica.names)
-        self.cache = rows
-        self.accumulated: Tensor | None = None
-        self.taken: Tensor | None = None
-        """Of `Replica.pending`: what the present step carries to the group's other hosts."""
-        self.block: Block | None = None
-        self.residual = compress.Residual(replica.model)
-        self.loss = float("nan")
 
 
 def pool(rows: Tensor, ids: RealIds, tables: int) -> Tensor:
@@ -216,33 +115,6 @@ def drain(worker: Worker) -> RealDense:
     return RealDense(total)
 
 
-class EmbeddingState:
-    """The rows of one shard's slices in one tensor [rows, dim], optimizer state beside them."""
-
-    def __init__(
-        self, model: Model, training: Training, seed: int, slices: Sequence[TableSlice]
-    ) -> None:
-        self.model, self.training, self.slices = model, training, tuple(slices)
-        width = slices[0].width(model.row_width) if slices else model.row_width
-        self.rows = torch.empty((sum(s.rows for s in slices), width), dtype=dtype_of(model))
-        bases, position = [], 0
-        for part in slices:
-            drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
-            columns = slice(part.first, part.last or None)
-            self.rows[position : position + part.rows] = drawn[:, columns]
-            bases.append(position - part.start // part.step)
-            position += part.rows
-        self.bases = torch.tensor(bases, dtype=torch.int64)
-        self.step = slices[0].step if slices else 1
-        self.state = torch.zeros(position, dtype=self.rows.dtype)
-
-    def local(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
-        """Places in the shard's tensor of ids that come slice by slice."""
-        if self.step > 1:
-            ids = ids // self.step
-        return ids + torch.repeat_interleave(self.bases, torch.tensor(counts, dtype=torch.int64))
-
-
 def lookup_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, batch: int
 ) -> Tensor:
@@ -289,23 +161,6 @@ def update_rows(
     state.state.index_copy_(0, local, moment)
     step = gradient * (-lr / (moment.sqrt_() + EPSILON)).unsqueeze(1)
     state.rows.index_add_(0, local, step)
-
-
-class DenseState:
-    """Elements of the central dense parameters that one shard holds."""
-
-    def __init__(
-        self,
-        model: Model,
-        training: Training,
-        seed: int,
-        start: int,
-        stop: int,
-        order: Tensor | None = None,
-    ) -> None:
-        whole = initial_dense(model, seed)
-        self.values = (whole if order is None else whole[order])[start:stop].clone()
-        self.optimizer = DenseOptimizer.of(training, self.values)
 
 
 def dense_read(state: DenseState) -> Tensor:
@@ -426,34 +281,3 @@ def route_gradient(
         torch.cat([gradient.tensor[start : start + count] for start, count in place])
         for _, place in _places(gradient.ids, parts)
     ]
-
-
-KERNELS: dict[str, Callable[..., object]] = {
-    kernel.__name__: kernel
-    for kernel in (
-        deduplicate,
-        forward_backward,
-        apply,
-        load,
-        snapshot,
-        subtract,
-        interpolate,
-        towards,
-        block_step,
-        accumulate,
-        drain,
-        route_ids,
-        assemble_rows,
-        route_gradient,
-        lookup_pooled,
-        lookup_rows,
-        update_pooled,
-        update_rows,
-        dense_read,
-        dense_apply,
-        dense_elastic,
-        dense_elastic_new,
-        *cache.KERNELS,
-    )
-} | compress.COMPRESSION_KERNELS
-"""Every kernel by its operation's name."""

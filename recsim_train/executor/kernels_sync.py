@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from recsim_train.executor.model import initial_dense
+from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Block, Worker
 from recsim_train.placement.program import TaggedNet
-
-if TYPE_CHECKING:
-    from recsim_train.executor.kernels import DenseState, Worker
-
-
-@dataclass(slots=True)
-class Block:
-    """Global model and momentum [parameters] of blockwise model updates."""
-
-    model: Tensor
-    momentum: Tensor
 
 
 def interpolate(worker: Worker, value: RealDense, share: float) -> None:

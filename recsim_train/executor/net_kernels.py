@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from recsim_train.executor.kernels import Worker
-from recsim_train.executor.outer import (
-    move_shared,
-    net_answered,
-    net_move,
-    net_towards,
-    take_pending,
-)
+from recsim_train.executor.outer import move_shared, net_towards, take_pending
 from recsim_train.executor.passes import Pass
 from recsim_train.executor.substituted import SubstitutedPass, answers_for, shared_views
 from recsim_train.executor.tagged import TaggedPass
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
+from recsim_train.executor.worker import Worker
 from recsim_train.placement.program import SubstitutedNet, TaggedNet
 from recsim_train.strategy.values import Batch, NetGradients
 
@@ -92,22 +86,3 @@ def net_whole(worker: Worker) -> RealDense:
         whole[start:stop] = answered[position : position + stop - start]
         position += stop - start
     return RealDense(whole)
-
-
-NET_KERNELS = {
-    kernel.__name__: kernel
-    for kernel in (
-        net_open,
-        net_forward,
-        net_receive,
-        net_backward,
-        net_return,
-        net_gradients,
-        net_apply,
-        net_whole,
-        net_answered,
-        net_towards,
-        net_move,
-    )
-}
-"""By operation name."""

@@ -1,10 +1,66 @@
-"""Every kernel by its operation's name."""
+"""The kernel of every operation: how it is really done, under the name of its declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from recsim_train.executor.kernels import KERNELS as _KERNELS
-from recsim_train.executor.net_kernels import NET_KERNELS
+from recsim_train.executor import cache, kernels, kernels_sync, masks, net_kernels, outer, sparse
 
-KERNELS: dict[str, Callable[..., object]] = {**_KERNELS, **NET_KERNELS}
+KERNELS: dict[str, Callable[..., object]] = {
+    # what strategies ask for with Compute; the first argument is the loop's `Worker`
+    "deduplicate": kernels.deduplicate,
+    "forward_backward": kernels.forward_backward,
+    "apply": kernels.apply,
+    "load": kernels.load,
+    "snapshot": kernels.snapshot,
+    "subtract": kernels.subtract,
+    "accumulate": kernels.accumulate,
+    "drain": kernels.drain,
+    "interpolate": kernels_sync.interpolate,
+    "towards": kernels_sync.towards,
+    "block_step": kernels_sync.block_step,
+    "threshold": sparse.threshold,
+    "sparsify": sparse.sparsify,
+    "threshold_difference": sparse.threshold_difference,
+    "sparsify_difference": sparse.sparsify_difference,
+    "densify": sparse.densify,
+    "mask": masks.mask,
+    "unmask": masks.unmask,
+    "pick": masks.pick,
+    "unpick": masks.unpick,
+    "net_open": net_kernels.net_open,
+    "net_forward": net_kernels.net_forward,
+    "net_receive": net_kernels.net_receive,
+    "net_backward": net_kernels.net_backward,
+    "net_return": net_kernels.net_return,
+    "net_gradients": net_kernels.net_gradients,
+    "net_apply": net_kernels.net_apply,
+    "net_whole": net_kernels.net_whole,
+    "net_answered": outer.net_answered,
+    "net_towards": outer.net_towards,
+    "net_move": outer.net_move,
+    "row_numbers": cache.row_numbers,
+    "virtual_ids": cache.virtual_ids,
+    "probe": cache.probe,
+    "fill": cache.fill,
+    "cached_rows": cache.cached_rows,
+    "update_cached": cache.update_cached,
+    "flush": cache.flush,
+    # a client's side of requests
+    "route_ids": kernels.route_ids,
+    "assemble_rows": kernels.assemble_rows,
+    "route_gradient": kernels.route_gradient,
+    # a shard's side
+    "lookup_pooled": kernels.lookup_pooled,
+    "lookup_rows": kernels.lookup_rows,
+    "update_pooled": kernels.update_pooled,
+    "update_rows": kernels.update_rows,
+    "fetch_rows": cache.fetch_rows,
+    "store_rows": cache.store_rows,
+    "dense_read": kernels.dense_read,
+    "dense_apply": kernels.dense_apply,
+    "dense_elastic": kernels_sync.dense_elastic,
+    "dense_elastic_new": kernels_sync.dense_elastic_new,
+    "sparse_apply": sparse.sparse_apply,
+}
+"""By name; `recsim_train.workload.operations` says what each costs."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recsim_train.executor.kernels import Worker
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Worker
 from recsim_train.placement.program import TaggedNet
 
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import platform
-import queue
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from recsim_train.executor.cache import MixCache
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
-from recsim_train.executor.kernels import Replica, Worker
-from recsim_train.executor.runtime import (
-    LoopContext,
-    QueueFeed,
-    run_loop,
-)
+from recsim_train.executor.mixcache import MixCache
+from recsim_train.executor.perform import run_loop
+from recsim_train.executor.queues import LocalBarrier, LocalQueue, QueueFeed
+from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import (
     Client,
     DenseServer,
@@ -37,6 +32,7 @@ from recsim_train.executor.services import (
 )
 from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.base import Loop
@@ -69,8 +65,16 @@ class Role:
             place = group.place(instance.index)
             if instance.role == "trainer" and place >= 0:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
-        self.queues: dict[str, queue.Queue[object]] = {
-            local.name: queue.Queue(local.capacity) for local in plan.topology.queues
+        self.queues = {
+            local.name: LocalQueue(local.capacity, self._stopped.is_set)
+            for local in plan.topology.queues
+        }
+        self.barriers = {
+            local.name: LocalBarrier(
+                sum(loop.loop in local.loops for loop in plan.loops(instance.index)),
+                self._stopped.is_set,
+            )
+            for local in plan.topology.barriers
         }
         self.cache: MixCache | None = None
         if plan.topology.cache is not None and instance.role == "trainer":
@@ -182,6 +186,8 @@ class Role:
         return LoopContext(
             instance=self.instance.name,
             label=label,
+            definition=definition,
+            topology=self.plan.topology,
             worker=Worker(replica, pooling, self.plan.net, self._host(), self.cache),
             feed=feed,
             embedding=self._embedding_stub(number),
@@ -189,9 +195,8 @@ class Role:
             collectives=self.collectives,
             clock=self.clock,
             recorder=self._recorder(background=definition.background) if record else None,
-            definition=definition,
             queues=self.queues,
-            stopped=self._stopped.is_set,
+            barriers=self.barriers,
         )
 
     # -- the run ---------------------------------------------------------------------------
@@ -226,9 +231,6 @@ class Role:
                 self.replica = Replica(spec.model, spec.training, spec.seed)
             place = self.plan.place(self.instance.index)
             self.strategy = create(self.plan.used, place)
-            programs = {
-                loop.name: loop.program for loop in self.strategy.topology(self.plan.threads).loops
-            }
             numbers = {loop: n for n, loop in enumerate(self.plan.all_loops)}
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
@@ -240,7 +242,7 @@ class Role:
                     record=True,
                 )
                 self.contexts.append(context)
-                self.loop_threads.append(self._loop_thread(context, programs[loop.loop]))
+                self.loop_threads.append(self._loop_thread(context, loop.loop))
             for thread in self.loop_threads:
                 thread.start()
 
@@ -258,11 +260,11 @@ class Role:
             self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1]))
         return feed
 
-    def _loop_thread(self, context: LoopContext, program: Callable[[], Any]) -> threading.Thread:
+    def _loop_thread(self, context: LoopContext, loop: str) -> threading.Thread:
         def body() -> None:
             torch.set_num_threads(1)
             try:
-                run_loop(context, program())
+                run_loop(context, self.strategy.program(loop))
                 _stop(context)
             except BaseException as error:
                 self.fail(error)
@@ -309,7 +311,7 @@ class Role:
                     EVALUATOR,
                     replica,
                     None,
-                    Loop(EVALUATOR, self.strategy.finish, consumes_batches=False),
+                    Loop(EVALUATOR, consumes_batches=False),
                     record=False,
                 )
                 run_loop(context, self.strategy.finish())

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recsim_train.executor import compress, kernels, kernels_sync, row_transfer
-from recsim_train.executor.kernels import DenseState, EmbeddingState, Routed
+from recsim_train.executor import kernels, kernels_sync
+from recsim_train.executor.cache import fetch_rows, store_rows
+from recsim_train.executor.kernels import Routed
+from recsim_train.executor.masks import PooledMask, RealMasked
+from recsim_train.executor.sparse import read_sparse, sparse_add, sparse_apply
+from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.transport import Header, Kind, Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
@@ -90,7 +94,7 @@ class EmbeddingServer:
         )
         service = plan.embedding.service
         self.mask = (
-            compress.PooledMask(spec.model, len(shard.slices), service.keep, service.mask)
+            PooledMask(spec.model, len(shard.slices), service.keep, service.mask)
             if service.keep is not None
             else None
         )
@@ -178,7 +182,7 @@ class DenseServer:
     def push_sparse(self, places: Tensor, values: Tensor, *, add: bool) -> None:
         """The same with entries [entries] at ``places``, which count from the shard's start."""
         with self._turn:
-            (compress.sparse_add if add else compress.sparse_apply)(self.state, places, values)
+            (sparse_add if add else sparse_apply)(self.state, places, values)
 
     def exchange(self, parameters: Tensor, alpha: float, start: int, *, new: bool) -> Tensor:
         """The elastic difference of a part of the copy from element ``start`` of the shard on."""
@@ -219,7 +223,7 @@ class Serving:
         self.instance, self.client, self.port = instance, client, port
         self.server, self.recorder, self.clock = server, recorder, clock
         self._last: tuple[Tensor, Tensor | None] | None = None
-        self._masked: compress.RealMasked | None = None
+        self._masked: RealMasked | None = None
         self.waiting = "for the first request"
 
     def run(self) -> None:
@@ -254,7 +258,7 @@ class Serving:
         buffer = torch.empty(header.payload_bytes, dtype=torch.uint8)
         payload = self.port.payload(buffer)
         if header.kind in (Kind.FETCH, Kind.STORE):
-            return row_transfer.serve(server, self.port, header, payload)
+            return self._rows(state, header, payload)
         if header.kind == Kind.LOOKUP:
             answer, local, starts = server.lookup(server.unpack(header, payload))
             self._last = (local, starts)
@@ -281,13 +285,24 @@ class Serving:
             self.port.answer(ACKNOWLEDGED)
         return 0
 
+    def _rows(self, state: EmbeddingState, header: Header, payload: Tensor) -> int:
+        """Rows with their optimizer's state: handed out, or overwritten."""
+        cut = sum(header.counts) * ID_BYTES
+        local = state.local(payload[:cut].view(torch.int64), header.counts)
+        if header.kind == Kind.FETCH:
+            return self.port.answer(fetch_rows(state, local))
+        values = payload[cut:].view(state.rows.dtype).view(len(local), -1)
+        store_rows(state, local, values)
+        self.port.answer(ACKNOWLEDGED)
+        return 0
+
     def _dense(self, server: DenseServer, header: Header) -> int:
         if header.kind == Kind.PULL:
             return self.port.answer(kernels.dense_read(server.state))
         if header.kind == Kind.PUSH_SPARSE:
             payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
             cut = (server.shard.start, server.shard.stop)
-            part = compress.read_sparse(server.model, payload, header.batch, *cut)
+            part = read_sparse(server.model, payload, header.batch, *cut)
             server.push_sparse(*part, add=bool(header.alpha))
             return 0
         count = header.payload_bytes // server.state.values.element_size()

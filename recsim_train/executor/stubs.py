@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model
-from recsim_train.executor import compress, kernels
+from recsim_train.executor import kernels
+from recsim_train.executor.cache import fetch_rows, store_rows
+from recsim_train.executor.masks import RealMasked, count
 from recsim_train.executor.services import DenseServer, EmbeddingServer
+from recsim_train.executor.sparse import RealSparse, cut_sparse
 from recsim_train.executor.transport import (
     Channel,
     Header,
@@ -22,6 +25,7 @@ from recsim_train.executor.transport import (
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, TableSlice
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
+from recsim_train.workload.shape import stored_row_bytes
 
 NewPending = Callable[[], Pending]
 
@@ -54,7 +58,7 @@ class EmbeddingStub:
         self.new_pending = new_pending
         self._routed: list[kernels.Routed] = []
         self._local: tuple[Tensor, Tensor | None] | None = None
-        self._masked: dict[int, compress.RealMasked] = {}
+        self._masked: dict[int, RealMasked] = {}
         """By place among the ends, where a share of the pooled values travels."""
         self.tallies: Tallies = {}
 
@@ -97,7 +101,7 @@ class EmbeddingStub:
         masked = rule.mask(answer) if end.channel is None else rule.read(answer, batch)
         self._masked[place] = masked
         vectors = rule.unmask(masked)
-        compress.count(self.tallies, ACTIVATIONS, vectors, masked.values, masked.tensor)
+        count(self.tallies, ACTIVATIONS, vectors, masked.values, masked.tensor)
         return vectors
 
     def _answer_buffer(self, end: EmbeddingEnd, routed: kernels.Routed, pooled: bool) -> Tensor:
@@ -119,7 +123,7 @@ class EmbeddingStub:
             rule = self.ends[place].server.mask
             assert rule is not None
             picked = rule.pick(pieces[place], masked)
-            compress.count(self.tallies, ACTIVATION_GRADIENTS, pieces[place], picked, picked)
+            count(self.tallies, ACTIVATION_GRADIENTS, pieces[place], picked, picked)
             pieces[place] = picked
         pending = self.new_pending()
         for end, routed, piece in zip(self.ends, self._routed, pieces, strict=True):
@@ -143,6 +147,51 @@ class EmbeddingStub:
                 rule = end.server.mask
                 whole = piece if rule is None else rule.unpick(piece, self._masked[place].places)
                 end.server.update(self.trainer, local, starts, whole)
+        pending.wait()
+        return pending.bytes
+
+    def fetch(self, ids: RealIds, iteration: int) -> tuple[RealRows, int]:
+        """Rows of distinct ids with their optimizer's state, and the payload bytes that were sent.
+
+        Shards that hold none of them are not asked.
+        """
+        routed = [kernels.route_ids(ids, e.shard.slices, self.split) for e in self.ends]
+        pending = self.new_pending()
+        state = self.ends[0].server.state
+        width = stored_row_bytes(state.model, state.training) // state.rows.element_size()
+        answers = [state.rows.new_empty((part.values.numel(), width)) for part in routed]
+        for end, part, answer in zip(self.ends, routed, answers, strict=True):
+            if end.channel is not None and part.values.numel():
+                end.channel.expect(pending, answer)
+                header = Header(Kind.FETCH, iteration, size_of(part.values), counts=part.counts)
+                end.channel.request(pending, header, part.values)
+        for place, (end, part) in enumerate(zip(self.ends, routed, strict=True)):
+            if end.channel is None:
+                here = end.server.state
+                answers[place] = fetch_rows(here, here.local(part.values, part.counts))
+        pending.wait()
+        parts = [
+            (end.shard.slices, part.counts, answer)
+            for end, part, answer in zip(self.ends, routed, answers, strict=True)
+        ]
+        return kernels.assemble_rows(state.model, ids, parts), pending.bytes
+
+    def store(self, rows: RealRows, iteration: int) -> int:
+        """Overwrite rows at the shards, which acknowledge; the payload bytes that were sent."""
+        routed = [kernels.route_ids(rows.ids, e.shard.slices, self.split) for e in self.ends]
+        slices = [(e.shard.slices, r.counts) for e, r in zip(self.ends, routed, strict=True)]
+        pieces = kernels.route_gradient(rows, slices)
+        pending = self.new_pending()
+        for end, part, piece in zip(self.ends, routed, pieces, strict=True):
+            if end.channel is not None and part.values.numel():
+                end.channel.expect(pending, torch.empty(1, dtype=torch.int64))
+                payload = join([part.values, piece])
+                header = Header(Kind.STORE, iteration, size_of(payload), counts=part.counts)
+                end.channel.request(pending, header, payload)
+        for end, part, piece in zip(self.ends, routed, pieces, strict=True):
+            if end.channel is None:
+                here = end.server.state
+                store_rows(here, here.local(part.values, part.counts), piece)
         pending.wait()
         return pending.bytes
 
@@ -202,11 +251,9 @@ class DenseStub:
             answer = torch.empty_like(answer).index_copy_(0, self._order, answer)
         return RealDense(answer), pending.bytes
 
-    def push(
-        self, gradient: RealDense | compress.RealSparse, iteration: int, *, add: bool = False
-    ) -> int:
+    def push(self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False) -> int:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
-        if isinstance(gradient, compress.RealSparse):
+        if isinstance(gradient, RealSparse):
             return self._push_sparse(gradient, iteration, add=add)
         pending = self._new_pending()
         for end in self.ends:
@@ -248,10 +295,10 @@ class DenseStub:
         pending.wait()
         return RealDense(answer, value.start), pending.bytes
 
-    def _push_sparse(self, gradient: compress.RealSparse, iteration: int, *, add: bool) -> int:
+    def _push_sparse(self, gradient: RealSparse, iteration: int, *, add: bool) -> int:
         pending = self._new_pending()
         cuts = [(end.shard.start, end.shard.stop) for end in self.ends]
-        parts = [compress.cut_sparse(self._model, gradient, *cut) for cut in cuts]
+        parts = [cut_sparse(self._model, gradient, *cut) for cut in cuts]
         for end, part in zip(self.ends, parts, strict=True):
             if end.channel is not None:
                 size = size_of(part.payload)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recsim_train.executor.compress import mask_rows, spread, unpack_mask
+from recsim_train.executor.masks import mask_rows, spread, unpack_mask
 from recsim_train.executor.model import DenseNet, Sources
 from recsim_train.executor.passes import Pass, click_loss
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows

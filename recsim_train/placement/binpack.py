@@ -9,7 +9,8 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import column_range
 from recsim_train.workload import shape
-from recsim_train.workload.operations import Scope, cost, seconds
+from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.scope import Scope
 
 MODELLED_SHARE = 0.5
 """How the two needs of a table are weighed: half its share of time, half its share of memory."""

@@ -248,7 +248,7 @@ class Plan:
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""
         net = Net() if self.net is None else self.net.net
-        return Place(trainer, self.experiment.roles.trainers, net)
+        return Place(trainer, self.experiment.roles.trainers, self.threads, net)
 
     @cached_property
     def together(self) -> tuple[range, ...]:

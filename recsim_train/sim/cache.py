@@ -6,11 +6,10 @@ executor's slot logic on the very ids of the stream.
 
 from __future__ import annotations
 
-from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.data.replay import Replay, Turnover
-from recsim_train.sim.blame import StrategyError
 from recsim_train.sim.channel import ANSWER, request_messages
 from recsim_train.sim.ghosts import (
+    Ghost,
     GhostBlock,
     GhostIds,
     GhostPart,
@@ -36,35 +35,17 @@ class CacheRuntime:
         self._last = [-1] * len(replay.slots)
         """The step in each trainer's cache."""
 
-    def compute(self, loop: LoopState, name: str, arguments: tuple[object, ...]) -> Steps:
-        """Returns the operation's result. Raises StrategyError where a cache is too small."""
-        wanted = CACHE_OPERATIONS[name]
-        if len(arguments) != len(wanted) or not all(map(isinstance, arguments, wanted)):
-            given = ", ".join(type(a).__name__ for a in arguments)
-            raise TypeError(f"Compute({name}) can not work on ({given})")
-        try:
-            result, counts = getattr(self, f"_{name}")(loop.loop.trainer, *arguments)
-        except CacheTooSmall as error:
-            raise StrategyError(f"{loop.process.name} failed: {error}") from None
-        seconds = self.world.pricing.operation(name, pooling="worker", **counts)
-        loop.waiting = "a core"
-        work = plus(self.world.overhead(), seconds)
-        yield self.world.work(loop, work, name)
-        return result
+    # Operations; they raise CacheTooSmall.
 
-    # Each returns (result, counts of its cost): see `recsim_train.workload.operations`.
-
-    def _row_numbers(self, _: int, ids: GhostIds) -> tuple[object, dict[str, int]]:
+    def row_numbers(self, _: int, ids: GhostIds) -> Ghost:
         return GhostBlock(shape.ID_BYTES * ids.ids), {"ids": ids.ids}
 
-    def _virtual_ids(
-        self, _: int, ids: GhostIds, everyones: GhostParts
-    ) -> tuple[object, dict[str, int]]:
+    def virtual_ids(self, _: int, ids: GhostIds, everyones: GhostParts) -> Ghost:
         unique = self.replay.step(ids.batch).unique
         virtual = GhostIds(ids.position, ids.batch, ids.ids, unique, distinct=True)
         return virtual, {"ids": sum(everyones.sizes) // shape.ID_BYTES, "unique": unique}
 
-    def _probe(self, trainer: int, ids: GhostIds) -> tuple[object, dict[str, int]]:
+    def probe(self, trainer: int, ids: GhostIds) -> Ghost:
         self._last[trainer] = ids.batch
         found = self._turnover(trainer, ids)
         counts = {
@@ -74,43 +55,27 @@ class CacheRuntime:
         }
         return Probe(GhostSlots(ids), GhostPart(found.missing)), counts
 
-    def _fill(
-        self, trainer: int, slots: GhostSlots, fetched: GhostStored
-    ) -> tuple[object, dict[str, int]]:
+    def fill(self, trainer: int, slots: GhostSlots, fetched: GhostStored) -> Ghost:
         leaving = self._turnover(trainer, slots.ids).evicted
         return GhostStored(leaving), {"ids": sum(leaving), "unique": sum(fetched.by_shard)}
 
-    def _cached_rows(self, trainer: int, slots: GhostSlots) -> tuple[object, dict[str, int]]:
+    def cached_rows(self, trainer: int, slots: GhostSlots) -> Ghost:
         ids = slots.ids
         size = ids.unique * shape.row_bytes(self.world.model)
         owned = self._turnover(trainer, ids).owned
         return GhostTable(ids, size), {"ids": ids.unique, "unique": owned}
 
-    def _update_cached(
-        self, trainer: int, slots: GhostSlots, _: GhostTable
-    ) -> tuple[object, dict[str, int]]:
+    def update_cached(self, trainer: int, slots: GhostSlots, _: GhostTable) -> Ghost:
         owned = self._turnover(trainer, slots.ids).owned
         return None, {"ids": owned, "unique": owned}
 
-    def _flush(self, trainer: int) -> tuple[object, dict[str, int]]:
+    def flush(self, trainer: int) -> Ghost:
         step = self._last[trainer]
         kept = self.replay.step(step).trainers[trainer].kept if step >= 0 else ()
         return GhostStored(kept or (0,) * len(self.embedding.hosts)), {"unique": sum(kept)}
 
     def _turnover(self, trainer: int, ids: GhostIds) -> Turnover:
         return self.replay.step(ids.batch).trainers[trainer]
-
-
-CACHE_OPERATIONS: dict[str, tuple[type, ...]] = {
-    "row_numbers": (GhostIds,),
-    "virtual_ids": (GhostIds, GhostParts),
-    "probe": (GhostIds,),
-    "fill": (GhostSlots, GhostStored),
-    "cached_rows": (GhostSlots,),
-    "update_cached": (GhostSlots, GhostTable),
-    "flush": (),
-}
-"""Arguments of every operation of a cache."""
 
 
 def fetch(service: EmbeddingRuntime, loop: LoopState, ids: object) -> Steps:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
-from recsim_train.sim.blame import StrategyError
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
 from recsim_train.sim.kernel import Barrier, Event, Steps
@@ -20,9 +19,10 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
+from recsim_train.strategy.blame import StrategyError
 
 FLAG_BYTES = 8
-"""What `Agree` sends: no payload."""
+"""What `NextRound` sends: no payload."""
 
 
 class Sized(Protocol):
@@ -77,7 +77,7 @@ class GroupRuntime:
     def all_gather(self, loop: LoopState, value: object) -> Steps:
         """Returns (parts, payload bytes that leave this member)."""
         sized = self._sized(loop, "AllGather", value)
-        place = self._member(loop)
+        place = self._place[loop.name]
         if self.size == 1:
             yield from self._alone(loop, "all_gather")
             return GhostParts((sized.size,)), 0
@@ -89,7 +89,7 @@ class GroupRuntime:
 
     def all_to_all(self, loop: LoopState, parts: object) -> Steps:
         """Returns (parts, payload bytes that leave this member)."""
-        place = self._member(loop)
+        place = self._place[loop.name]
         if not isinstance(parts, GhostParts) or len(parts.sizes) != self.size:
             raise TypeError(f"AllToAll of group {self.name!r} needs one part for each member")
         if self.size == 1:
@@ -102,21 +102,16 @@ class GroupRuntime:
 
     def agree(self, loop: LoopState, yes: bool) -> Steps:
         """Returns whether all members say yes."""
-        self._member(loop)
         if self.size == 1:
-            yield from self._alone(loop, "agree")
+            yield from self._alone(loop, "next_round")
             return yes
-        return (yield from self._join(loop, "agree", self._vote, bool(yes), 2 * (self.size - 1)))
+        return (
+            yield from self._join(loop, "next_round", self._vote, bool(yes), 2 * (self.size - 1))
+        )
 
     # ------------------------------------------------------------------ one meeting
 
-    def _member(self, loop: LoopState) -> int:
-        if loop.name not in self._place:
-            raise ValueError(f"{loop.name} is not a member of group {self.name!r}")
-        return self._place[loop.name]
-
     def _sized(self, loop: LoopState, effect: str, value: object) -> Sized:
-        self._member(loop)
         if not isinstance(value, GhostBlock | GhostDense | GhostTable):
             raise TypeError(f"{effect} can not send {type(value).__name__}")
         return value

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.loop import LoopState
+from recsim_train.strategy.effects import LOCAL, NextRound
 from recsim_train.trace.record import Iteration, Total, TotalKey
 
-LOCAL = ("compute", "next_batch", "put", "take", "now")
-"""Effects that a loop does by itself."""
-_NO_TALK = (*LOCAL, "agree")
+_NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind}
 """Effects of a trainer that move nothing."""
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.critical import LOCAL
 from recsim_train.sim.fluid.solver import Resource
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.loop import LoopState
+from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound
 from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 
 SATURATED = 0.9
@@ -24,7 +24,8 @@ _PARTS = {
     "transfer": "bytes on their way",
     "waiting": "waiting for other loops",
 }
-_COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "agree")
+_LOCAL = {effect.kind for effect in LOCAL}
+_COLLECTIVES = {effect.kind for effect in COLLECTIVE} | {NextRound.kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _serial(
             spent[key.effect] = spent.get(key.effect, 0.0) + total.seconds
             if key.effect in _COLLECTIVES:
                 steps += total.count
-            elif key.effect not in LOCAL:
+            elif key.effect not in _LOCAL:
                 requests += total.count
     whole = sum(spent.values())
     said = f"no resource is saturated; {most}"

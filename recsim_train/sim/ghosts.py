@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows, Slots
+
+Ghost = tuple[object, dict[str, Any]]
+"""What an operation comes to: its answer, and the keywords of `Pricing.operation`."""
 
 
 class GhostBlock(Block):

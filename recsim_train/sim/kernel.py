@@ -260,6 +260,33 @@ class Handover:
         return item
 
 
+class Meeting:
+    """Holds its members until all that have not left are there, and lets them go; cyclic."""
+
+    def __init__(self, kernel: Kernel, members: int) -> None:
+        self._kernel = kernel
+        self._members = members
+        self._here: list[Event] = []
+
+    def arrive(self) -> Event:
+        """Fires with the number of members once all are there."""
+        event = self._kernel.event()
+        self._here.append(event)
+        self._pass()
+        return event
+
+    def leave(self) -> None:
+        """One member will not come any more."""
+        self._members -= 1
+        self._pass()
+
+    def _pass(self) -> None:
+        if self._here and len(self._here) == self._members:
+            here, self._here = self._here, []
+            for event in here:
+                event.succeed(self._members)
+
+
 class Countdown:
     """Fires once it has been counted down ``count`` times."""
 

@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from recsim_train.placement.plan import LoopId
 from recsim_train.sim.accounts import Account
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.kernel import Queue
-from recsim_train.sim.ledger import Series
+from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.machines import Process
-from recsim_train.strategy.base import Loop
+from recsim_train.strategy.base import Loop, Program, Topology
+from recsim_train.strategy.driver import Driver
+from recsim_train.strategy.effects import Effect
+from recsim_train.trace.record import Iteration, Sync
 from recsim_train.workload.compression import Tallies
 
 
+class Course(Protocol):
+    """Who follows the course of training loops."""
+
+    def began(self, loop: LoopState) -> None:
+        """An iteration has begun."""
+
+    def completed(self, loop: LoopState) -> None:
+        """One more iteration is over."""
+
+
 class LoopState:
-    """A trainer's loop: its coroutine, its queue, its connections, and where it is."""
+    """A trainer's loop: its driver, its queue, its connections, its records."""
 
     def __init__(
         self,
         loop: LoopId,
         definition: Loop,
+        topology: Topology,
         process: Process,
         position: int,
-        program: Coroutine[Any, Any, None],
+        program: Program,
         account: Account,
+        clock: Callable[[], float],
+        ledger: Ledger,
+        course: Course,
     ) -> None:
         self.loop = loop
         self.trains = definition.trains and not definition.background
         self.background = definition.background
-        self.paced_by = definition.paced_by
         self.name = loop.name
         self.label = loop.label
         self.process = process
+        self.driver = Driver(loop.name, definition, topology, program, clock, self)
+        self._ledger, self._course = ledger, course
         self.position = position
         """Place in the stream of batches; -1 for loops that consume none."""
-        self.coroutine = program
         self.queue: Queue | None = None
         self.channels: dict[tuple[str, int], Channel] = {}
         """Connections to shards in other processes, by service and shard."""
-        self.iteration = -1
-        self.started = 0.0
-        self.acted = False
-        """Of a background loop: whether anything but `Agree` happened in this round."""
         self.completed = 0
         """Iterations that have ended."""
         self.unserved: dict[int, int] = {}
@@ -57,14 +70,45 @@ class LoopState:
         """Of those that this loop stands for, where they wait for each other."""
         self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}
         """By service, effect and host: the stream of chance and the record of requests."""
-        self.records: dict[tuple[type, str], Series] = {}
-        """By effect and name: what it did."""
+        self._records: dict[tuple[str, str], Series] = {}
+        """By effect and what it is about: what it did."""
         self.purposes: dict[str, str] = {}
         """Names of the streams of chance of its own work."""
-        self.finished = False
         self.share = 1.0
         """Of a tensor's entries, what the loop's threshold lets pass."""
         self.tallies: Tallies = {}
+
+    @property
+    def iteration(self) -> int:
+        """The iteration or round that it is in."""
+        return self.driver.iteration
+
+    # ------------------------------------------------------------------ what its driver tells
+
+    def begins(self, iteration: int, now: float) -> None:
+        if self.trains:
+            self._course.began(self)
+
+    def ends(self, iteration: int, began: float, now: float) -> None:
+        self.completed += 1
+        if self.background:
+            self._ledger.rounds.append(Iteration(self.name, iteration, began, now))
+        elif self.trains:
+            self._ledger.iterations.append(Iteration(self.name, iteration, began, now))
+            self._course.completed(self)
+
+    def did(self, effect: Effect[Any], iteration: int, began: float, now: float, sent: int) -> None:
+        key = effect.kind, effect.about
+        series = self._records.get(key)
+        if series is None:
+            series = self._ledger.series(self.process.name, self.label, *key)
+            self._records[key] = series
+        series.add(iteration, began, now, sent)
+
+    def synced(self, iteration: int, now: float) -> None:
+        self._ledger.syncs.append(Sync(self.name, iteration, now))
+
+    # ------------------------------------------------------------------ its requests
 
     def ask(self) -> None:
         """A request of the present iteration is on its way."""

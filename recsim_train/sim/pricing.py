@@ -9,6 +9,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.measured import MEASURED
+from recsim_train.workload.scope import Scope
 
 _REMEMBERED = 1 << 16
 
@@ -49,11 +50,11 @@ class Pricing:
         numbers: float = 0.0,
         kept: float = 0,
     ) -> Seconds:
-        """Seconds of one named operation; see `recsim_train.workload.operations.Scope`."""
+        """Seconds of one named operation; see `recsim_train.workload.scope`."""
         key = (name, pooling, ids, unique, tables, elements, shards, pieces, numbers, kept)
         known = self._known.get(key)
         if known is None:
-            scope = operations.Scope(
+            scope = Scope(
                 model=self.experiment.model,
                 training=self.experiment.training,
                 pooling=pooling,

@@ -1,7 +1,6 @@
-"""Drives a strategy's loops: sends each effect's answer back after the time that it takes.
+"""One simulated run: every loop is a process of simulated time that performs what its driver asks.
 
-A loop is a coroutine that yields effects; here it is wrapped in a process of simulated time, and
-what happens is recorded. Which effect goes where is said in perform.py.
+Which effect goes where is said in perform.py.
 """
 
 from __future__ import annotations
@@ -10,42 +9,38 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import Account
-from recsim_train.sim.blame import (
-    DeadlockError,
-    StrategyError,
-    raising_line,
-    waiting_line,
-    who_waits,
-)
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Handover, Kernel, Steps
+from recsim_train.sim.kernel import Handover, Kernel, Meeting, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
-from recsim_train.sim.perform import NAMES, PERFORM
+from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
+from recsim_train.sim.trainer import Trainer
 from recsim_train.sim.usage import Snapshot
 from recsim_train.sim.world import World
-from recsim_train.strategy import effects
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
-from recsim_train.trace.record import Iteration
-from recsim_train.workload import shape
+
+
+class DeadlockError(RunFailed):
+    """Nothing can happen any more, but loops have not finished."""
 
 
 class Runtime:
-    """One simulated run.
+    """One simulated run; it follows the `recsim_train.sim.loop.Course` of its loops.
 
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
@@ -80,32 +75,11 @@ class Runtime:
         self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts
-        self.elements = shape.dense_parameters(experiment.model)
-        self.bytes = shape.value_bytes(experiment.model)
         self.embedding = (
             EmbeddingRuntime(self.world, plan.embedding, plan, folding) if plan.embedding else None
         )
         self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
-        self.cache = (
-            None
-            if replay is None or self.embedding is None
-            else CacheRuntime(self.world, self.embedding, replay)
-        )
-        groups = [
-            (group, GroupRuntime(self.world, group, folding))
-            for group in plan.groups
-            if group.members[0].trainer < folding.simulated
-        ]
-        self.groups = {
-            (group.name, member.trainer): made for group, made in groups for member in group.members
-        }
-        self.queues = {
-            (queue.name, trainer): Handover(self.kernel, queue.capacity)
-            for queue in plan.topology.queues
-            for trainer in range(folding.simulated)
-        }
-        cut = range(folding.simulated if plan.net is not None else 0)
-        self.nets = {trainer: NetRuntime(plan, trainer) for trainer in cut}
+        self.trainers = self._make_trainers(replay)
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
@@ -117,6 +91,29 @@ class Runtime:
         self._on_step = on_step
         self._reached: dict[int, int] = {}
 
+    def _make_trainers(self, replay: Replay | None) -> list[Trainer]:
+        plan, folding, topology = self.plan, self.folding, self.plan.topology
+        cache = None
+        if replay is not None and self.embedding is not None:
+            cache = CacheRuntime(self.world, self.embedding, replay)
+        made: list[Trainer] = []
+        for index in range(folding.simulated):
+            net = NetRuntime(plan, index) if plan.net is not None else None
+            trainer = Trainer(
+                index, self.world, plan, self.iterations, self.embedding, self.dense, cache, net
+            )
+            trainer.queues = {q.name: Handover(self.kernel, q.capacity) for q in topology.queues}
+            for barrier in topology.barriers:
+                members = sum(loop.loop in barrier.loops for loop in plan.loops(index))
+                trainer.barriers[barrier.name] = Meeting(self.kernel, members)
+            made.append(trainer)
+        for group in plan.groups:
+            if group.members[0].trainer < folding.simulated:
+                runtime = GroupRuntime(self.world, group, folding)
+                for member in runtime.simulated:
+                    made[member.trainer].groups[group.name] = runtime
+        return made
+
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
         simulated = self.folding.simulated
@@ -125,13 +122,22 @@ class Runtime:
         for trainer, instance in enumerate(plan.of_role("trainer")[:simulated]):
             place = plan.place(trainer)
             strategy = create(plan.used, place) if strategies is None else strategies[trainer]
-            programs = {loop.name: loop.program for loop in strategy.topology(plan.threads).loops}
-            process = self.machines.processes[instance]
+            topology = strategy.topology(plan.threads)
             for loop in plan.loops(trainer):
-                program = programs[loop.loop]()
-                at = plan.positions.get(loop, -1)
-                account = Account(plan.experiment.training.warmup_steps)
-                loops.append(LoopState(loop, definitions[loop.loop], process, at, program, account))
+                loops.append(
+                    LoopState(
+                        loop,
+                        definitions[loop.loop],
+                        topology,
+                        self.machines.processes[instance],
+                        plan.positions.get(loop, -1),
+                        strategy.program(loop.loop),
+                        Account(plan.experiment.training.warmup_steps),
+                        lambda: self.kernel.now,
+                        self.ledger,
+                        self,
+                    )
+                )
         members = (member for group in plan.groups for member in group.members)
         meeting = {member.name for member in members if member.trainer < simulated}
         if len(plan.together) == 1:
@@ -160,82 +166,52 @@ class Runtime:
         """
         Readers(self.world, self.plan, self.feeding, self.iterations)
         for loop in self.loops:
-            self.kernel.process(self._drive(loop))
+            self.kernel.process(self._drive(loop, self.trainers[loop.loop.trainer]))
         self._stopped = False
         try:
             self.kernel.run()
-            if not self._stopped and not all(loop.finished for loop in self.loops):
+            if not self._stopped and not all(loop.driver.finished for loop in self.loops):
                 raise DeadlockError(self._who_waits())
         finally:
             for loop in self.loops:
                 with contextlib.suppress(RuntimeError):  # it may wait again while it is closed
-                    loop.coroutine.close()
+                    loop.driver.program.close()
 
     def stop(self) -> None:
         """End the run after the present event."""
         self._stopped = True
         self.kernel.stop()
 
-    def _drive(self, loop: LoopState) -> Steps:
-        answer: object = None
-        failure: Exception | None = None
-        program = loop.coroutine
-        while True:
+    def _drive(self, loop: LoopState, trainer: Trainer) -> Steps:
+        driver, account, kernel = loop.driver, loop.account, self.kernel
+        while (effect := driver.next()) is not None:
+            start = kernel.now
             try:
-                effect = program.send(answer) if failure is None else program.throw(failure)
-            except StopIteration:
-                break
-            except StrategyError:
-                raise
+                answer, sent = yield from PERFORM[type(effect)](trainer, loop, effect)
             except Exception as error:
-                line = raising_line(error.__traceback__)
-                raise StrategyError(
-                    f"{loop.name} failed at {line}: {type(error).__name__}: {error}"
-                ) from error
-            answer, failure = None, None
-            loop.acted = not isinstance(effect, effects.Agree)
-            perform = PERFORM.get(type(effect))
-            if perform is None:
-                raise StrategyError(
-                    f"{waiting_line(program)}: {loop.name} awaits {type(effect).__name__}, which "
-                    "is not an effect; a strategy may await effects only"
-                )
-            start = self.kernel.now
-            try:
-                answer, name, payload = yield from perform(self, loop, effect)
-            except Exception as error:
-                failure = error
+                driver.failed(error)
                 continue
-            loop.account.close(NAMES[type(effect)], loop.iteration, self.kernel.now - start)
-            if name is None:
-                continue
-            series = loop.records.get((type(effect), name))
-            if series is None:
-                what = NAMES[type(effect)]
-                series = self.ledger.series(loop.process.name, loop.label, what, name)
-                loop.records[type(effect), name] = series
-            series.add(loop.iteration, start, self.kernel.now, payload)
-        if not loop.background or loop.acted:  # a round that only learned of the end is none
-            self._close_iteration(loop)
-        loop.finished = True
+            account.close(effect.kind, driver.iteration, kernel.now - start)
+            driver.answered(answer, sent)
+        for barrier in self.plan.topology.barriers:
+            if loop.loop.loop in barrier.loops:
+                trainer.barriers[barrier.name].leave()
 
-    def _close_iteration(self, loop: LoopState) -> None:
-        """A loop begins its next iteration, or ends: the one before is over."""
-        done = loop.iteration
-        if done != loop.completed or (done >= self.iterations and not loop.background):
-            return
-        loop.completed += 1
-        now = self.kernel.now
-        if loop.background:
-            self.ledger.rounds.append(Iteration(loop.name, done, loop.started, now))
-        if not loop.trains:
-            return
-        self.ledger.iterations.append(Iteration(loop.name, done, loop.started, now))
+    # ------------------------------------------------------------------ the course of the run
+
+    def began(self, loop: LoopState) -> None:
+        """A training loop's iteration has begun."""
+        warmup = self.plan.experiment.training.warmup_steps
+        if self.opening is None and loop.iteration == warmup:
+            self.opening = (self.kernel.now, self.kernel.used())
+
+    def completed(self, loop: LoopState) -> None:
+        """A training loop's iteration is over."""
         if self._on_iteration is not None:
             self._on_iteration()
-        reached = self._reached[done] = self._reached.get(done, 0) + 1
+        reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
         if reached == len(self.training):
-            self.closings[loop.completed] = (now, self.kernel.used())
+            self.closings[loop.completed] = (self.kernel.now, self.kernel.used())
             if self._on_step is not None:
                 self._on_step(loop.completed)
 
@@ -249,20 +225,21 @@ class Runtime:
         return min(loop.settled() for loop in self.loops if not loop.background)
 
     def _who_waits(self) -> str:
-        waiting = [
-            (loop.name, loop.waiting, waiting_line(loop.coroutine))
-            for loop in self.loops
-            if not loop.finished
-        ]
-        groups = dict.fromkeys(self.groups.values())
-        return who_waits(
-            self.kernel.now, waiting, [f"group {g.name!r}: {g.arrived}" for g in groups]
+        """A deadlock as a table: what each loop that has not finished waits for, and where."""
+        waiting = [loop for loop in self.loops if not loop.driver.finished]
+        names, things = (
+            max(map(len, c)) for c in zip(*((w.name, w.waiting) for w in waiting), strict=True)
         )
-
-    def begin_iteration(self, loop: LoopState) -> None:
-        self._close_iteration(loop)
-        loop.iteration += 1
-        loop.started = self.kernel.now
-        warmup = self.plan.experiment.training.warmup_steps
-        if self.opening is None and loop.trains and loop.iteration == warmup:
-            self.opening = (loop.started, self.kernel.used())
+        groups = dict.fromkeys(g for trainer in self.trainers for g in trainer.groups.values())
+        return "\n".join(
+            [
+                f"deadlock after {self.kernel.now:.6g} s of simulated time: nothing can happen any "
+                "more, and these loops have not finished",
+                *(
+                    f"  {loop.name:<{names}}  waits for {loop.waiting:<{things}}  at "
+                    f"{loop.driver.line}"
+                    for loop in waiting
+                ),
+                *(f"  group {group.name!r}: {group.arrived}" for group in groups),
+            ]
+        )

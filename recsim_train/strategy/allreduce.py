@@ -47,7 +47,7 @@ class AllReduceSGD(Strategy):
             mask=self.compression.over,
         )
         return Topology(
-            loops=(Loop("worker", self.worker),),
+            loops=(Loop("worker"),),
             services=(embedding,),
             groups=(Group(TRAINERS, loop="worker"),),
             thresholded="all_gather" if self.compression.sparse else None,

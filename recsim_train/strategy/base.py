@@ -8,7 +8,7 @@ A strategy is a dataclass. Its fields are its keys in the YAML and its lines in 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -16,7 +16,7 @@ from recsim_train.strategy.effects import Effect
 from recsim_train.strategy.net import Net, NetRequest
 
 T = TypeVar("T")
-Program = Callable[[], Coroutine[Effect[Any], Any, None]]
+Program = Coroutine[Effect[Any], Any, None]
 
 EMBEDDING = "embedding"
 DENSE = "dense"
@@ -94,6 +94,14 @@ class LocalQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalBarrier:
+    """Where loops of one trainer, with all their copies, wait for each other; see `Barrier`."""
+
+    name: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RowCache:
     """Embedding rows that each trainer keeps: of every table, a range of ids is its own.
 
@@ -110,15 +118,14 @@ class RowCache:
 class Loop:
     """A loop that every trainer runs ``copies`` times, each copy in a thread of its own.
 
-    ``consumes_batches``: it has a reader queue of its own, and an iteration begins with each
-    `NextBatch`; ``batch``: its own batch of the stream, or the batches of all trainers in one.
-    ``paced_by``: an iteration begins with each `Take` from that queue instead. ``trains``: its
-    iterations are the job's iterations. A loop without batches and pace runs in the background: a
-    round of it begins with each `Agree`.
+    ``name``: the strategy's method that is its program. ``consumes_batches``: it has a reader queue
+    of its own, and an iteration begins with each `NextBatch`; ``batch``: its own batch of the
+    stream, or the batches of all trainers in one. ``paced_by``: an iteration begins with each
+    `NextItem` of that queue instead. ``trains``: its iterations are the job's iterations. A loop
+    without batches and pace runs in the background: a round of it begins with each `NextRound`.
     """
 
     name: str
-    program: Program
     copies: int = 1
     consumes_batches: bool = True
     batch: Literal["own", "global"] = "own"
@@ -143,6 +150,7 @@ class Topology:
     services: tuple[EmbeddingService | DenseService, ...]
     groups: tuple[Group, ...] = ()
     queues: tuple[LocalQueue, ...] = ()
+    barriers: tuple[LocalBarrier, ...] = ()
     net: NetRequest | None = None
     thresholded: str | None = None
     residual: bool = True
@@ -167,6 +175,8 @@ class Place:
 
     trainer: int = 0
     trainers: int = 1
+    threads: int = 1
+    """Of each of its trainers."""
     net: Net = field(default_factory=Net)
     """The cuts of the group's net, where the topology asks for one."""
 
@@ -194,6 +204,11 @@ class Strategy:
     def problems(self) -> list[str]:
         """What is wrong with the options together, one sentence each."""
         return []
+
+    def program(self, loop: str) -> Program:
+        """A fresh coroutine of the loop of that name, not started."""
+        made: Program = getattr(self, loop)()
+        return made
 
     async def finish(self) -> None:
         """Bring the weights to be evaluated into trainer 0's replica. Runs once, after training."""

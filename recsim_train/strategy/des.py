@@ -56,7 +56,7 @@ class DES(Strategy):
     def topology(self, threads: int) -> Topology:
         partition = "field" if self.partition == "auto" else self.partition
         return Topology(
-            loops=(Loop("worker", self.worker, batch="global"),),
+            loops=(Loop("worker", batch="global"),),
             services=(EmbeddingService(access="own", partition=partition),),
             groups=(Group(TRAINERS, loop="worker"),),
             net=NetRequest("substitute", partition=partition, top=self.top),

@@ -13,29 +13,55 @@ The vocabulary is closed: a new effect is a change to both worlds (see CONTRIBUT
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeVar
 
 from recsim_train.strategy.operations import Operation
 from recsim_train.strategy.values import Batch, Block, Dense, Ids, Parts, Rows, Sparse
 
 T = TypeVar("T")
+P = ParamSpec("P")
 V = TypeVar("V", bound=Block)
+
+
+class End:
+    """What `NextItem` answers after the last item."""
+
+
+END: Final = End()
 
 
 class Effect(Generic[T]):
     """A request to the runtime. Awaiting it suspends the loop until the answer is there."""
 
     __slots__ = ()
+    kind: ClassVar[str]
+    """Its name in records: ``AllReduce`` is "all_reduce"."""
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __await__(self) -> Generator[Effect[T], T, T]:
         return (yield self)
 
+    @property
+    def about(self) -> str:
+        """The service, group, queue or operation that it names, as records have it."""
+        return ""
+
 
 @dataclass(slots=True, eq=False)
 class NextBatch(Effect["Batch | None"]):
-    """The next mini-batch of this loop from its bounded reader queue; ``None`` after the last."""
+    """The next mini-batch of this loop from its bounded reader queue; ``None`` after the last.
+
+    A new iteration begins with it, unless another queue paces the loop.
+    """
+
+    @property
+    def about(self) -> str:
+        return "reader"
 
 
 class Compute(Effect[T]):
@@ -43,73 +69,83 @@ class Compute(Effect[T]):
 
     __slots__ = ("arguments", "operation")
 
-    def __init__(self, operation: Operation[T], *arguments: object) -> None:
-        self.operation = operation
-        self.arguments = arguments
+    def __init__(self, operation: Operation[P, T], *arguments: P.args, **named: P.kwargs) -> None:
+        if named:
+            raise TypeError(f"Compute({operation.name}) takes its arguments by place")
+        self.operation: Operation[..., T] = operation
+        self.arguments: tuple[object, ...] = arguments
+
+    @property
+    def about(self) -> str:
+        return self.operation.name
 
 
 @dataclass(slots=True, eq=False)
-class Lookup(Effect[Rows]):
+class _OfService(Effect[T]):
+    """A request to every shard of a service."""
+
+    service: str
+
+    @property
+    def about(self) -> str:
+        return self.service
+
+
+@dataclass(slots=True, eq=False)
+class Lookup(_OfService[Rows]):
     """Read embeddings of ``ids`` from every shard of ``service`` at once.
 
     The answer holds pooled vectors [tables, batch, dim] where the service pools, else one row
     [dim] for each unique id of each table.
     """
 
-    service: str
     ids: Ids
 
 
 @dataclass(slots=True, eq=False)
-class Update(Effect[None]):
+class Update(_OfService[None]):
     """Send the gradient of a `Lookup`'s answer back to the shards.
 
     A service that applies gradients on arrival lets the loop go on once they are delivered; one
     that applies them together answers after all clients' gradients have been applied.
     """
 
-    service: str
     gradient: Rows
 
 
 @dataclass(slots=True, eq=False)
-class Fetch(Effect[Rows]):
+class Fetch(_OfService[Rows]):
     """Read rows of distinct ``ids`` with their optimizer's state: [ids, dim (+ 1)]."""
 
-    service: str
     ids: Ids
 
 
 @dataclass(slots=True, eq=False)
-class Store(Effect[None]):
+class Store(_OfService[None]):
     """Overwrite rows and their optimizer's state; answers once every shard has done so."""
 
-    service: str
     rows: Rows
 
 
 @dataclass(slots=True, eq=False)
-class Pull(Effect[Dense]):
+class Pull(_OfService[Dense]):
     """Fetch the current central dense parameters from every shard of ``service``."""
-
-    service: str
 
 
 @dataclass(slots=True, eq=False)
-class Push(Effect[None]):
+class Push(_OfService[None]):
     """Send a dense gradient, or the entries of one that are worth sending; each shard applies its
     part with its own optimizer on arrival.
 
     ``add``: it is a difference, and each shard adds it to its copy instead of stepping with it.
     """
 
-    service: str
     gradient: Dense | Sparse
     add: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Exchange(Effect[Dense]):
+class Exchange(_OfService[Dense]):
     """Elastic averaging with the central copy: send w, receive alpha * (w - w_central).
 
     The shard moves its copy by the same difference, both computed from the old values
@@ -117,14 +153,24 @@ class Exchange(Effect[Dense]):
     copy as it is after that move.
     """
 
-    service: str
     parameters: Dense
     alpha: float
     central: Literal["old", "new"] = "old"
 
 
+class _OfGroup(Effect[T]):
+    """What the members of a group do together."""
+
+    __slots__ = ()
+    group: str
+
+    @property
+    def about(self) -> str:
+        return self.group
+
+
 @dataclass(slots=True, eq=False)
-class AllReduce(Effect[V]):
+class AllReduce(_OfGroup[V]):
     """Mean (or sum) of ``value`` over the members of ``group``; every member receives it."""
 
     value: V
@@ -133,7 +179,7 @@ class AllReduce(Effect[V]):
 
 
 @dataclass(slots=True, eq=False)
-class AllGather(Effect[Parts]):
+class AllGather(_OfGroup[Parts]):
     """Every member's ``value``, in member order, at every member; sizes may differ."""
 
     value: Block
@@ -141,7 +187,7 @@ class AllGather(Effect[Parts]):
 
 
 @dataclass(slots=True, eq=False)
-class AllToAll(Effect[Parts]):
+class AllToAll(_OfGroup[Parts]):
     """Part number j goes to member j of ``group``; the answer holds what each member sent here.
 
     All messages of one pair of members travel as one; a part without content is not sent.
@@ -152,31 +198,66 @@ class AllToAll(Effect[Parts]):
 
 
 @dataclass(slots=True, eq=False)
-class Agree(Effect[bool]):
-    """Whether every member of ``group`` says yes; without a group, this loop's own answer.
+class NextRound(Effect[bool]):
+    """Begin a round of a loop that consumes nothing; whether it is the last one.
 
-    A loop that consumes no batches begins a new round with each `Agree`, so that "until all have
-    finished" reads ``while not await Agree(self.finished, group)``; a last round with nothing in it
-    but this is none. One flag travels, no payload.
+    It is where every member of ``group`` says that it is ``last``; without a group, this loop
+    alone. One flag travels, no payload. A round with nothing in it but this is none.
     """
 
-    yes: bool
+    last: bool
     group: str | None = None
+
+    @property
+    def about(self) -> str:
+        return self.group or ""
 
 
 @dataclass(slots=True, eq=False)
-class Put(Effect[None]):
-    """Hand ``item`` to another loop of this trainer; waits while ``queue`` is full."""
+class _OfQueue(Effect[T]):
+    """What a loop does with a queue between loops of this trainer."""
 
     queue: str
+
+    @property
+    def about(self) -> str:
+        return self.queue
+
+
+@dataclass(slots=True, eq=False)
+class Put(_OfQueue[None]):
+    """Hand ``item`` to another loop of this trainer; waits while ``queue`` is full."""
+
     item: object
 
 
 @dataclass(slots=True, eq=False)
-class Take(Effect[Any]):
+class Take(_OfQueue[Any]):
     """The oldest item of a queue of this trainer; waits while there is none."""
 
-    queue: str
+
+@dataclass(slots=True, eq=False)
+class NextItem(_OfQueue[Any]):
+    """Begin an iteration of the loop that ``queue`` paces: its oldest item, `END` after `Close`."""
+
+
+@dataclass(slots=True, eq=False)
+class Close(_OfQueue[None]):
+    """Say that nothing more will be put into a queue that paces a loop."""
+
+
+@dataclass(slots=True, eq=False)
+class Barrier(Effect[int]):
+    """Wait until every loop of this trainer that shares ``barrier`` and has not ended is there.
+
+    The answer is how many they are, this one included. It may be used again at once.
+    """
+
+    barrier: str
+
+    @property
+    def about(self) -> str:
+        return self.barrier
 
 
 @dataclass(slots=True, eq=False)
@@ -194,6 +275,8 @@ class Synced(Effect[None]):
 
 EFFECTS: tuple[type[Effect[Any]], ...] = (
     NextBatch,
+    NextItem,
+    NextRound,
     Compute,
     Lookup,
     Update,
@@ -205,12 +288,27 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     AllReduce,
     AllGather,
     AllToAll,
-    Agree,
     Put,
     Take,
+    Close,
+    Barrier,
     Now,
     Synced,
 )
+
+
+COLLECTIVE: tuple[type[Effect[Any]], ...] = (AllReduce, AllGather, AllToAll)
+LOCAL: tuple[type[Effect[Any]], ...] = (
+    NextBatch,
+    NextItem,
+    Compute,
+    Put,
+    Take,
+    Close,
+    Barrier,
+    Now,
+)
+"""What a trainer does by itself."""
 
 
 class batches:  # noqa: N801 - reads as a word: `async for batch in batches()`
@@ -224,3 +322,38 @@ class batches:  # noqa: N801 - reads as a word: `async for batch in batches()`
         if batch is None:
             raise StopAsyncIteration
         return batch
+
+
+class items:  # noqa: N801
+    """``async for item in items(queue)``: what another loop puts into the queue that paces this."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+
+    def __aiter__(self) -> items:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await NextItem(self._queue)
+        if item is END:
+            raise StopAsyncIteration
+        return item
+
+
+class rounds:  # noqa: N801
+    """``async for last in rounds(ended, group)``: until all members have ended; the last included.
+
+    ``ended``: asked at the beginning of each round.
+    """
+
+    def __init__(self, ended: Callable[[], bool], group: str | None = None) -> None:
+        self._ended, self._group, self._last = ended, group, False
+
+    def __aiter__(self) -> rounds:
+        return self
+
+    async def __anext__(self) -> bool:
+        if self._last:
+            raise StopAsyncIteration
+        self._last = await NextRound(self._ended(), self._group)
+        return self._last

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
     DENSE,
+    TRAINERS,
     DenseService,
     EmbeddingService,
     Loop,
@@ -18,7 +19,8 @@ from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import Compute, Pull, batches
 from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.steps import elastic_exchange, learn
+from recsim_train.strategy.steps import learn
+from recsim_train.strategy.synchronisers import Easgd, Held
 from recsim_train.strategy.values import Batch
 
 
@@ -54,7 +56,7 @@ class FlatPS(Strategy):
             pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
         )
         return Topology(
-            loops=(Loop("worker", self.worker, copies=threads),),
+            loops=(Loop("worker", copies=threads),),
             services=(embedding, DenseService()),
             thresholded="push" if self.compression.sparse else None,
             residual=self.mode == "downpour",
@@ -91,7 +93,9 @@ class FlatPS(Strategy):
         await Compute(APPLY, await learn(batch, self.pooling))
         if iteration % self.every == self.every - 1:
             number = iteration // self.every
-            await elastic_exchange(self.alpha, compression=self.compression, number=number)
+            await Easgd(self.alpha).meet(
+                Held(), TRAINERS, number=number, compression=self.compression
+            )
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE))

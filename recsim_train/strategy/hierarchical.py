@@ -11,7 +11,7 @@ from recsim_train.strategy.base import (
     EmbeddingService,
     Group,
     JobSize,
-    LocalQueue,
+    LocalBarrier,
     Loop,
     Strategy,
     Topology,
@@ -19,27 +19,18 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import (
-    Agree,
     AllReduce,
+    Barrier,
     Compute,
-    Exchange,
     Pull,
-    Put,
-    Synced,
-    Take,
     batches,
+    rounds,
 )
 from recsim_train.strategy.net import NetRequest
-from recsim_train.strategy.operations import (
-    BLOCK_STEP,
-    LOAD,
-    NET_ANSWERED,
-    NET_MOVE,
-    NET_TOWARDS,
-    NET_WHOLE,
-)
+from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
+from recsim_train.strategy.synchronisers import Auto, HeldPart, Synchroniser
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
 """One replica's workers; hosts with one part of it, of all replicas; one replica's workers as they
@@ -88,10 +79,10 @@ class Hierarchical(Strategy):
         minimum=0.0,
     )
 
-    outer: Literal["auto", "none", "easgd", "ma", "bmuf"] = option(
-        "auto",
-        help="how groups are synchronised with each other; auto: none for one group, else easgd, "
-        "or ma where there is no dense server",
+    outer: Synchroniser = part(
+        Auto,
+        help="how groups meet; auto: none for one group, else easgd, or ma where there is no dense "
+        "server",
     )
     sync: Literal["shadow", "foreground"] = option(
         "shadow", help="outer synchronisation in a background thread, or every k iterations"
@@ -102,53 +93,47 @@ class Hierarchical(Strategy):
         "assumed of a shadow",
         minimum=1,
     )
-    alpha: float = option(
-        0.5, help="share of the way towards the synchronised weights", minimum=0.0, maximum=1.0
-    )
-    block_lr: float = option(1.0, help="bmuf: step of the global model", minimum=0.0)
-    block_momentum: float = option(
-        0.875, help="bmuf: momentum of that step (0: none)", minimum=0.0, maximum=1.0
-    )
     compression: Compression = part(
         NoCompression, help="what is left out of activations at cuts and of pooled embeddings"
     )
 
     def __post_init__(self) -> None:
         self.ended = False
-        self.synchronises = self.outer not in ("auto", "none")
+        self.synchronises = self.outer.meets
         self.beside = self.synchronises and self.sync == "shadow"
+        self.central = self.outer.on_servers
 
     def follow(self, job: JobSize) -> dict[str, object]:
         found: dict[str, object] = {}
         hosts = self.hosts
-        if not hosts and self.outer == "none":
+        if not hosts and self.outer.kind == "none":
             found["hosts"] = hosts = job.trainers
         elif not hosts:
             most = min(MOST_HOSTS, job.trainers)
-            if self.outer != "auto" and job.trainers > 1:
+            if self.synchronises and job.trainers > 1:
                 most = min(most, job.trainers // 2)  # it was chosen for several groups
             found["hosts"] = hosts = max(n for n in range(1, most + 1) if job.trainers % n == 0)
-        if self.outer == "auto":
+        if self.outer.kind == "auto":
             several = "easgd" if job.dense_servers else "ma"
             found["outer"] = "none" if hosts == job.trainers else several
         return found
 
     def topology(self, threads: int) -> Topology:
-        loops, last = [Loop("worker", self.worker)], "worker"
+        loops, last = [Loop("worker")], "worker"
         if self.beside:
-            loops, last = [*loops, Loop("shadow", self.shadow, consumes_batches=False)], "shadow"
+            loops, last = [*loops, Loop("shadow", consumes_batches=False)], "shadow"
         keep, over = self.compression.keep, self.compression.over
         # a group acts as one trainer: its hosts' gradients make one step, whatever other groups do
         embedding = EmbeddingService(apply="together", group=self.hosts, keep=keep, mask=over)
         return Topology(
             loops=tuple(loops),
-            services=(embedding, DenseService()) if self.outer == "easgd" else (embedding,),
+            services=(embedding, DenseService()) if self.central else (embedding,),
             groups=(
                 Group(HOSTS, loop="worker", size=self.hosts),
                 Group(OWNERS, loop=last, size=self.hosts, across=True),
                 Group(GROUP, loop="worker", size=self.hosts),
             ),
-            queues=(LocalQueue(SYNCHRONISED, 1),) if self.beside else (),
+            barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if self.beside else (),
             net=NetRequest(
                 "tags",
                 hosts=self.hosts,
@@ -157,7 +142,7 @@ class Hierarchical(Strategy):
                 keep=keep,
                 mask=over,
                 outer=self.synchronises,
-                central=self.outer == "easgd",
+                central=self.central,
                 every=self.every,
                 flops=self.flops,
                 bandwidth=self.bandwidth,
@@ -184,32 +169,20 @@ class Hierarchical(Strategy):
                 await self.synchronise(last=False)
         self.ended = True
         if self.beside:
-            await Take(SYNCHRONISED)
+            await Barrier(SYNCHRONISED)
         elif self.synchronises:
             await self.synchronise(last=True)
-        if self.outer != "easgd":  # whose central copy is whole
+        if not self.central:  # whose copy on the servers is whole
             self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def shadow(self) -> None:
-        last = False
-        while not last:
-            last = await Agree(self.ended, None if self.outer == "easgd" else OWNERS)
+        async for last in rounds(lambda: self.ended, None if self.central else OWNERS):
             await self.synchronise(last)
-        await Put(SYNCHRONISED, True)
+        await Barrier(SYNCHRONISED)
 
     async def synchronise(self, last: bool) -> None:
         """One round with the hosts of other groups that answer for the same part of the net."""
-        mine = await Compute(NET_ANSWERED)
-        if self.outer == "easgd":
-            await Compute(NET_MOVE, await Exchange(DENSE, mine, self.alpha))
-        else:
-            common = await AllReduce(mine, OWNERS)
-            if self.outer == "bmuf":
-                common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
-            share = 1.0 if last else self.alpha
-            await Compute(NET_MOVE, await Compute(NET_TOWARDS, common, share))
-        await Synced()
+        await self.outer.meet(HeldPart(), OWNERS, last=last)
 
     async def finish(self) -> None:
-        central = self.outer == "easgd"
-        await Compute(LOAD, await Pull(DENSE) if central else self.trained)
+        await Compute(LOAD, await Pull(DENSE) if self.central else self.trained)

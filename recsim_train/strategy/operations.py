@@ -1,15 +1,21 @@
 """Named pieces of local work that a strategy may ask for with `Compute`.
 
-An operation is only a name and a type. What it costs is said in `recsim_train.workload`, how it is
-really done in `recsim_train.executor`; a test holds the three lists together.
+An operation is declared here once: its name, what it takes, what it returns, one line of meaning.
+Three tables have an entry under the same name: what it costs (`recsim_train.workload.operations`),
+what sizes come out of it (`recsim_train.sim.operations`) and how it is really done
+(`recsim_train.executor.operations`). A test compares them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+import inspect
+import typing
+from collections.abc import Callable
+from functools import cached_property
+from typing import Generic, ParamSpec, TypeVar
 
 from recsim_train.strategy.values import (
+    Batch,
     Block,
     Dense,
     Gradients,
@@ -19,175 +25,237 @@ from recsim_train.strategy.values import (
     Parts,
     Probe,
     Rows,
+    Slots,
     Sparse,
     Tape,
 )
 
+P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T_co]):
-    """A named operation whose result has type ``T_co``."""
+class Operation(Generic[P, T_co]):
+    """A declared operation that takes ``P`` and returns ``T_co``."""
 
-    name: str
-    summary: str
+    def __init__(self, declared: Callable[P, T_co]) -> None:
+        self._declared = declared
+        self.name = declared.__name__.lower()
+        self.summary = inspect.getdoc(declared) or ""
+
+    @cached_property
+    def takes(self) -> tuple[object, ...]:
+        """The types of its arguments."""
+        hints = typing.get_type_hints(self._declared)
+        names = inspect.signature(self._declared).parameters
+        return tuple((int, float) if hints[name] is float else hints[name] for name in names)
+
+    def mistake(self, arguments: tuple[object, ...]) -> str:
+        """Why it cannot work on these arguments; empty where it can."""
+        takes = self.takes
+        if len(arguments) == len(takes) and all(map(isinstance, arguments, takes)):  # type: ignore[arg-type]
+            return ""
+        given = ", ".join(type(a).__name__ for a in arguments)
+        wanted = str(inspect.signature(self._declared)).partition(" ->")[0].replace("'", "")
+        return f"Compute({self.name}) takes {wanted}, got ({given})"
 
 
-DEDUPLICATE: Operation[Ids] = Operation(
-    "deduplicate", "(ids) -> unique ids per table, with the way back to the batch"
-)
-FORWARD_BACKWARD: Operation[Gradients] = Operation(
-    "forward_backward", "(batch, rows) -> gradients of the mean log loss of the batch"
-)
-APPLY: Operation[None] = Operation(
-    "apply", "(dense gradient): one local optimizer step on this host's replica"
-)
-LOAD: Operation[None] = Operation("load", "(dense): overwrite this host's replica")
-SNAPSHOT: Operation[Dense] = Operation("snapshot", "() -> a copy of this host's replica")
-SUBTRACT: Operation[None] = Operation(
-    "subtract", "(dense): replica -= value, in place, so that concurrent steps survive"
-)
-INTERPOLATE: Operation[None] = Operation(
-    "interpolate",
-    "(dense, share): replica += share * (value - replica), in place, so that concurrent steps "
-    "survive",
-)
-BLOCK_STEP: Operation[Dense] = Operation(
-    "block_step",
-    "(mean, rate, momentum) -> this loop's global model after D = momentum * D + rate * (mean - "
-    "model), model += D",
-)
-TOWARDS: Operation[Dense] = Operation(
-    "towards", "(dense, share) -> share * (replica - value): the way from the replica to the value"
-)
-ACCUMULATE: Operation[None] = Operation(
-    "accumulate", "(dense gradient): add to this loop's accumulator"
-)
-DRAIN: Operation[Dense] = Operation(
-    "drain", "() -> this loop's accumulated gradient; the accumulator is zero afterwards"
-)
-THRESHOLD: Operation[None] = Operation(
-    "threshold",
-    "(dense, share): per tensor, the size that a share of residual + value reaches or exceeds",
-)
-SPARSIFY: Operation[Sparse] = Operation(
-    "sparsify", "(dense) -> entries of residual + value at the threshold; the rest is the residual"
-)
-THRESHOLD_DIFFERENCE: Operation[None] = Operation(
-    "threshold_difference",
-    "(dense, share): per tensor, the size that a share of a difference reaches or exceeds",
-)
-SPARSIFY_DIFFERENCE: Operation[Sparse] = Operation(
-    "sparsify_difference",
-    "(dense) -> entries of a difference of states at the threshold; no residual, since the states "
-    "themselves hold the rest",
-)
-DENSIFY: Operation[Dense] = Operation(
-    "densify", "(parts, or one sparse vector) -> the mean of sparse vectors"
-)
-MASK: Operation[Masked] = Operation(
-    "mask", "(block, share) -> the largest entries of every row, with their places"
-)
-UNMASK: Operation[Block] = Operation(
-    "unmask", "(masked) -> the block with zeros where nothing was kept"
-)
-PICK: Operation[Masked] = Operation(
-    "pick", "(block, masked) -> the block's entries at the kept places, without the places"
-)
-UNPICK: Operation[Block] = Operation(
-    "unpick", "(picked, masked) -> the picked entries at the kept places, zeros elsewhere"
-)
+OPERATIONS: dict[str, Operation[..., object]] = {}
+"""All of them by name."""
 
-NET_OPEN: Operation[Tape] = Operation(
-    "net_open", "(batch, rows) -> a pass through this host's part of the net"
-)
-NET_FORWARD: Operation[Block | Parts] = Operation(
-    "net_forward", "(pass, cut) -> run the segment before a cut; what crosses it"
-)
-NET_RECEIVE: Operation[None] = Operation("net_receive", "(pass, cut, what arrived)")
-NET_BACKWARD: Operation[Block | Parts] = Operation(
-    "net_backward", "(pass, cut) -> backward of the segment after a cut; gradients that cross back"
-)
-NET_RETURN: Operation[None] = Operation("net_return", "(pass, cut, gradients that arrived)")
-NET_GRADIENTS: Operation[NetGradients] = Operation(
-    "net_gradients", "(pass) -> backward of the first segment; all gradients of this host"
-)
-NET_APPLY: Operation[None] = Operation(
-    "net_apply", "(gradients, their summed shared part): one local optimizer step"
-)
-NET_WHOLE: Operation[Dense] = Operation(
-    "net_whole", "() -> the parameters that this host answers for, zero elsewhere [parameters]"
-)
-NET_ANSWERED: Operation[Dense] = Operation(
-    "net_answered", "() -> a copy of the parameters that this host answers for to other groups"
-)
-NET_TOWARDS: Operation[Dense] = Operation(
-    "net_towards", "(dense, share) -> share * (what this host answers for - value)"
-)
-NET_MOVE: Operation[None] = Operation(
-    "net_move", "(difference): what this host answers for -= value; shared parts with the next step"
-)
-ROW_NUMBERS: Operation[Block] = Operation(
-    "row_numbers", "(ids) -> each id's row number over all tables, as it travels"
-)
-VIRTUAL_IDS: Operation[Ids] = Operation(
-    "virtual_ids",
-    "(ids, all trainers' row numbers) -> their sorted union, the batch as places in it",
-)
-PROBE: Operation[Probe] = Operation(
-    "probe", "(virtual ids) -> slots of this trainer's own rows; those that are missing get one"
-)
-FILL: Operation[Rows] = Operation(
-    "fill", "(slots, fetched rows): put them into the cache -> the rows that had to leave"
-)
-CACHED_ROWS: Operation[Rows] = Operation(
-    "cached_rows", "(slots) -> one row per virtual id: this trainer's own ones, zeros elsewhere"
-)
-UPDATE_CACHED: Operation[None] = Operation(
-    "update_cached", "(slots, gradient): the rows' optimizer steps on this trainer's own rows"
-)
-FLUSH: Operation[Rows] = Operation(
-    "flush", "() -> all cached rows, to be stored; the cache is empty afterwards"
-)
 
-OPERATIONS: tuple[Operation[object], ...] = (
-    DEDUPLICATE,
-    FORWARD_BACKWARD,
-    APPLY,
-    LOAD,
-    SNAPSHOT,
-    SUBTRACT,
-    TOWARDS,
-    INTERPOLATE,
-    BLOCK_STEP,
-    ACCUMULATE,
-    DRAIN,
-    NET_OPEN,
-    NET_FORWARD,
-    NET_RECEIVE,
-    NET_BACKWARD,
-    NET_RETURN,
-    NET_GRADIENTS,
-    NET_APPLY,
-    NET_WHOLE,
-    NET_ANSWERED,
-    NET_TOWARDS,
-    NET_MOVE,
-    THRESHOLD,
-    SPARSIFY,
-    THRESHOLD_DIFFERENCE,
-    SPARSIFY_DIFFERENCE,
-    DENSIFY,
-    MASK,
-    UNMASK,
-    PICK,
-    UNPICK,
-    ROW_NUMBERS,
-    VIRTUAL_IDS,
-    PROBE,
-    FILL,
-    CACHED_ROWS,
-    UPDATE_CACHED,
-    FLUSH,
-)
+def operation(declared: Callable[P, T_co]) -> Operation[P, T_co]:
+    """Declare an operation: its name is the function's in lower case, its body stays empty."""
+    made = Operation(declared)
+    OPERATIONS[made.name] = made
+    return made
+
+
+@operation
+def DEDUPLICATE(ids: Ids) -> Ids:
+    """Unique ids per table, with the way back to the batch."""
+
+
+@operation
+def FORWARD_BACKWARD(batch: Batch, rows: Rows) -> Gradients:
+    """Gradients of the mean log loss of the batch."""
+
+
+@operation
+def APPLY(gradient: Dense) -> None:
+    """One local optimizer step on this host's replica."""
+
+
+@operation
+def LOAD(value: Dense) -> None:
+    """Overwrite this host's replica."""
+
+
+@operation
+def SNAPSHOT() -> Dense:
+    """A copy of this host's replica."""
+
+
+@operation
+def SUBTRACT(value: Dense) -> None:
+    """replica -= value, in place, so that concurrent steps survive."""
+
+
+@operation
+def INTERPOLATE(value: Dense, share: float) -> None:
+    """replica += share * (value - replica), in place, so that concurrent steps survive."""
+
+
+@operation
+def BLOCK_STEP(mean: Dense, rate: float, momentum: float) -> Dense:
+    """This loop's global model, after D = momentum * D + rate * (mean - model), model += D."""
+
+
+@operation
+def TOWARDS(value: Dense, share: float) -> Dense:
+    """share * (replica - value): the way from the value to the replica."""
+
+
+@operation
+def ACCUMULATE(gradient: Dense) -> None:
+    """Add to this loop's accumulator."""
+
+
+@operation
+def DRAIN() -> Dense:
+    """This loop's accumulated gradient; the accumulator is zero afterwards."""
+
+
+@operation
+def THRESHOLD(value: Dense, share: float) -> None:
+    """Take, per tensor, the size that a share of residual + value reaches or exceeds."""
+
+
+@operation
+def SPARSIFY(value: Dense) -> Sparse:
+    """Entries of residual + value at the threshold; the rest is the residual."""
+
+
+@operation
+def THRESHOLD_DIFFERENCE(difference: Dense, share: float) -> None:
+    """Take, per tensor, the size that a share of a difference reaches or exceeds."""
+
+
+@operation
+def SPARSIFY_DIFFERENCE(difference: Dense) -> Sparse:
+    """Entries of a difference of states at the threshold; no residual, since the states themselves
+    hold the rest."""
+
+
+@operation
+def DENSIFY(parts: Parts | Sparse) -> Dense:
+    """The mean of sparse vectors, or one of them in full."""
+
+
+@operation
+def MASK(block: Block, share: float) -> Masked:
+    """The largest entries of every row, with their places."""
+
+
+@operation
+def UNMASK(masked: Masked) -> Block:
+    """The block with zeros where nothing was kept."""
+
+
+@operation
+def PICK(block: Block, masked: Masked) -> Masked:
+    """The block's entries at the kept places, without the places."""
+
+
+@operation
+def UNPICK(picked: Block, masked: Masked) -> Block:
+    """The picked entries at the kept places, zeros elsewhere."""
+
+
+@operation
+def NET_OPEN(batch: Batch, rows: Rows) -> Tape:
+    """A pass through this host's part of the net."""
+
+
+@operation
+def NET_FORWARD(tape: Tape, cut: int) -> Block | Parts:
+    """Run the segment before a cut; what crosses it."""
+
+
+@operation
+def NET_RECEIVE(tape: Tape, cut: int, arrived: Block | Parts) -> None:
+    """Take in what crossed a cut."""
+
+
+@operation
+def NET_BACKWARD(tape: Tape, cut: int) -> Block | Parts:
+    """Backward of the segment after a cut; gradients that cross back."""
+
+
+@operation
+def NET_RETURN(tape: Tape, cut: int, arrived: Block | Parts) -> None:
+    """Take in gradients that crossed a cut."""
+
+
+@operation
+def NET_GRADIENTS(tape: Tape) -> NetGradients:
+    """Backward of the first segment; all gradients of this host."""
+
+
+@operation
+def NET_APPLY(gradients: NetGradients, shared: Dense) -> None:
+    """One local optimizer step; ``shared``: the shared part of the gradients, summed."""
+
+
+@operation
+def NET_WHOLE() -> Dense:
+    """The parameters that this host answers for, zero elsewhere [parameters]."""
+
+
+@operation
+def NET_ANSWERED() -> Dense:
+    """A copy of the parameters that this host answers for to other groups."""
+
+
+@operation
+def NET_TOWARDS(value: Dense, share: float) -> Dense:
+    """share * (what this host answers for - value)."""
+
+
+@operation
+def NET_MOVE(difference: Dense) -> None:
+    """What this host answers for -= difference; shared parts with the next step."""
+
+
+@operation
+def ROW_NUMBERS(ids: Ids) -> Block:
+    """Each id's row number over all tables, as it travels."""
+
+
+@operation
+def VIRTUAL_IDS(ids: Ids, everyones: Parts) -> Ids:
+    """The sorted union of all trainers' row numbers, the batch as places in it."""
+
+
+@operation
+def PROBE(ids: Ids) -> Probe:
+    """Slots of this trainer's own rows of virtual ids; those that are missing get one."""
+
+
+@operation
+def FILL(slots: Slots, fetched: Rows) -> Rows:
+    """Put fetched rows into the cache; the rows that had to leave."""
+
+
+@operation
+def CACHED_ROWS(slots: Slots) -> Rows:
+    """One row per virtual id: this trainer's own ones, zeros elsewhere."""
+
+
+@operation
+def UPDATE_CACHED(slots: Slots, gradient: Rows) -> None:
+    """The rows' optimizer steps on this trainer's own rows."""
+
+
+@operation
+def FLUSH() -> Rows:
+    """All cached rows, to be stored; the cache is empty afterwards."""

@@ -21,6 +21,13 @@ _BUILT_IN = {
         "none": "recsim_train.strategy.compression:NoCompression",
         "dct": "recsim_train.strategy.compression:DCT",
     },
+    "synchroniser": {
+        "easgd": "recsim_train.strategy.synchronisers:Easgd",
+        "ma": "recsim_train.strategy.synchronisers:ModelAveraging",
+        "bmuf": "recsim_train.strategy.synchronisers:Bmuf",
+        "none": "recsim_train.strategy.synchronisers:Never",
+        "auto": "recsim_train.strategy.synchronisers:Auto",
+    },
 }
 
 

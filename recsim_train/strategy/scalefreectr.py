@@ -22,12 +22,14 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import (
     AllGather,
     AllReduce,
+    Close,
     Compute,
     Fetch,
     Put,
     Store,
     Take,
     batches,
+    items,
 )
 from recsim_train.strategy.operations import (
     APPLY,
@@ -98,11 +100,9 @@ class ScaleFreeCTR(Strategy):
     def topology(self, threads: int) -> Topology:
         return Topology(
             loops=(
-                Loop("loader", self.loader, trains=False),
-                Loop(
-                    "manager", self.manager, consumes_batches=False, paced_by=VIRTUAL, trains=False
-                ),
-                Loop("worker", self.worker, consumes_batches=False, paced_by=READY),
+                Loop("loader", trains=False),
+                Loop("manager", consumes_batches=False, paced_by=VIRTUAL, trains=False),
+                Loop("worker", consumes_batches=False, paced_by=READY),
             ),
             services=(EmbeddingService(pooling="worker"),),
             groups=(Group(LOADERS, loop="loader"), Group(TRAINERS, loop="worker")),
@@ -118,15 +118,14 @@ class ScaleFreeCTR(Strategy):
         async for batch in batches():
             everyones = await AllGather(await Compute(ROW_NUMBERS, batch.ids), LOADERS)
             await Put(VIRTUAL, (batch, await Compute(VIRTUAL_IDS, batch.ids, everyones)))
-        await Put(VIRTUAL, None)
+        await Close(VIRTUAL)
 
     async def manager(self) -> None:
         # Rows of the last step are in the cache and stay there; what leaves it was used before,
         # so that step must be over. Without a cache the last step's rows come from the shards.
         behind = CACHED_STEPS if self.cache else 1
         step = 0
-        while (item := await Take(VIRTUAL)) is not None:
-            batch, ids = item
+        async for batch, ids in items(VIRTUAL):
             if step >= behind:
                 await Take(DONE)
             probe = await Compute(PROBE, ids)
@@ -134,11 +133,11 @@ class ScaleFreeCTR(Strategy):
             await Store(EMBEDDING, await Compute(FILL, probe.slots, fetched))
             await Put(READY, (batch, probe.slots))
             step += 1
-        await Put(READY, None)
+        await Close(READY)
 
     async def worker(self) -> None:
-        while (item := await Take(READY)) is not None:
-            await self.learn(*item)
+        async for batch, slots in items(READY):
+            await self.learn(batch, slots)
         if self.cache:
             await self.write_back()
 

@@ -11,31 +11,20 @@ from recsim_train.strategy.base import (
     DenseService,
     EmbeddingService,
     Group,
-    LocalQueue,
+    LocalBarrier,
     Loop,
     Strategy,
     Topology,
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import (
-    Agree,
-    AllReduce,
-    Compute,
-    Pull,
-    Put,
-    Synced,
-    Take,
-    batches,
-)
-from recsim_train.strategy.operations import APPLY, BLOCK_STEP, INTERPOLATE, LOAD, SNAPSHOT
+from recsim_train.strategy.effects import Barrier, Compute, Pull, batches, rounds
+from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.steps import elastic_exchange, learn
+from recsim_train.strategy.steps import learn
+from recsim_train.strategy.synchronisers import Easgd, Held, Synchroniser
 
-STOPPED = "stopped"
-"""Queue from the workers to the meeting: True at a stop, False after the last batch."""
-GO = ("go, even", "go, odd")
-"""Queues back. Two, so that a fast worker can not take the last meeting's word to a slow one."""
+STOP = "stop"
 
 
 @dataclass
@@ -57,126 +46,87 @@ class ShadowSync(Strategy):
         "stop for a foreground average are our reconstruction"
     )
 
-    algorithm: Literal["easgd", "ma", "bmuf"] = option(
-        "easgd", help="elastic averaging, model averaging or block momentum"
-    )
+    algorithm: Synchroniser = part(Easgd, help="how replicas meet")
     sync: Literal["shadow", "foreground"] = option(
         "shadow", help="in a background thread, or in the workers every k iterations"
     )
     every: int = option(
         5, help="foreground: iterations of one worker between two syncs (k)", minimum=1
     )
-    alpha: float = option(
-        0.5, help="share of the way towards the synchronised weights", minimum=0.0, maximum=1.0
-    )
-    central: Literal["old", "new"] = option(
-        "old", help="easgd: the central value that the replica's step uses, before or after its own"
-    )
-    block_lr: float = option(1.0, help="bmuf: step of the global model", minimum=0.0)
-    block_momentum: float = option(
-        0.875, help="bmuf: momentum of that step (0: none)", minimum=0.0, maximum=1.0
-    )
     pooling: Literal["server", "worker"] = option(
         "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
     )
-
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def __post_init__(self) -> None:
-        self.threads = 1
         self.ended: list[None] = []  # one entry per worker; threads may append at once
 
     def topology(self, threads: int) -> Topology:
-        self.threads = threads
         embedding = EmbeddingService(
             pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
         )
-        thresholded = "push" if self.compression.sparse else None
-        if self.sync == "shadow":
-            worker = Loop("worker", self.worker, copies=threads)
-            beside = Loop("shadow", self.shadow, consumes_batches=False)
-        else:
-            worker = Loop("worker", self.stopping_worker, copies=threads)
-            beside = Loop("meeting", self.meeting, consumes_batches=False)
-        if self.algorithm == "easgd":
-            loops = (worker, beside) if self.sync == "shadow" else (worker,)
-            services = (embedding, DenseService())
-            return Topology(loops, services=services, thresholded=thresholded, residual=False)
+        beside = Loop("shadow" if self.sync == "shadow" else "meeting", consumes_batches=False)
+        loops: tuple[Loop, ...] = (Loop("worker", copies=threads), beside)
+        if self.algorithm.on_servers:
+            return Topology(
+                loops=loops if self.sync == "shadow" else loops[:1],
+                services=(embedding, DenseService()),
+                thresholded="push" if self.compression.sparse else None,
+                residual=False,
+            )
         return Topology(
-            loops=(worker, beside),
+            loops=loops,
             services=(embedding,),
             groups=(Group(TRAINERS, loop=beside.name),),
-            queues=()
-            if self.sync == "shadow"
-            else tuple(LocalQueue(name, threads) for name in (STOPPED, *GO)),
+            barriers=(LocalBarrier(STOP, ("worker", "meeting")),)
+            if beside.name == "meeting"
+            else (),
         )
 
     def problems(self) -> list[str]:
         found = self.compression.problems(self.pooling)
-        if self.compression.sparse and self.algorithm != "easgd":
-            found.append(
-                f"{self.algorithm} averages the parameters themselves, which have no small entries "
-                "to leave out: use algorithm easgd, or compression.mode mp"
-            )
-        if self.compression.sparse and self.central == "new":
-            found.append("central new is unknown to a worker that sends parts of a difference")
-        return found
+        if not self.algorithm.meets:
+            found.append(f"algorithm {self.algorithm.kind}: expected easgd, ma or bmuf")
+        return [*found, *self.algorithm.problems(self.compression)]
 
     async def worker(self) -> None:
-        async for batch in batches():
-            await Compute(APPLY, await learn(batch, self.pooling))
-        self.ended.append(None)
-
-    async def shadow(self) -> None:
-        last, number = False, 0
-        while not last:
-            finished = len(self.ended) == self.threads
-            last = await Agree(finished, None if self.algorithm == "easgd" else TRAINERS)
-            await self.synchronise(last, number)
-            number += 1
-
-    async def synchronise(self, last: bool, number: int) -> None:
-        """One round. The last one leaves every replica of ma and bmuf at the common weights."""
-        if self.algorithm == "easgd":
-            await elastic_exchange(self.alpha, self.central, self.compression, number)
-            return
-        common = await AllReduce(await Compute(SNAPSHOT), TRAINERS)
-        if self.algorithm == "bmuf":
-            common = await Compute(BLOCK_STEP, common, self.block_lr, self.block_momentum)
-        await Compute(INTERPOLATE, common, 1.0 if last else self.alpha)
-        await Synced()
-
-    async def stopping_worker(self) -> None:
         iteration = 0
         async for batch in batches():
             await Compute(APPLY, await learn(batch, self.pooling))
             iteration += 1
-            if iteration % self.every == 0:
-                await self.stop(iteration // self.every)
-        if self.algorithm != "easgd":
-            await Put(STOPPED, False)
+            if self.sync == "foreground" and iteration % self.every == 0:
+                await self.stop(iteration // self.every - 1)
+        self.ended.append(None)
+
+    async def shadow(self) -> None:
+        group, number = None if self.algorithm.on_servers else TRAINERS, 0
+        async for last in rounds(lambda: len(self.ended) == self.place.threads, group):
+            await self.synchronise(last, number)
+            number += 1
 
     async def stop(self, number: int) -> None:
-        if self.algorithm == "easgd":
-            await elastic_exchange(self.alpha, self.central, self.compression, number - 1)
-            return
-        await Put(STOPPED, True)
-        await Take(GO[number % 2])
+        if self.algorithm.on_servers:
+            await self.synchronise(False, number)
+        else:
+            await Barrier(STOP)
+            await Barrier(STOP)  # the meeting has synchronised in between
 
     async def meeting(self) -> None:
         """Synchronise whenever all workers that still run have stopped.
 
         A trainer whose workers have ended goes on meeting the others, who may have more to do.
         """
-        running, number, last = self.threads, 0, False
-        while not last:
-            last = await Agree(running == 0, TRAINERS)
-            number += 1
-            running = sum([await Take(STOPPED) for _ in range(running)])
-            await self.synchronise(last, number)
-            for _ in range(running):
-                await Put(GO[number % 2], None)
+        self.running = self.place.threads
+        async for last in rounds(lambda: self.running == 0, TRAINERS):
+            self.running = await Barrier(STOP) - 1
+            await self.synchronise(last)
+            await Barrier(STOP)
+
+    async def synchronise(self, last: bool, number: int = 0) -> None:
+        await self.algorithm.meet(
+            Held(), TRAINERS, last=last, number=number, compression=self.compression
+        )
 
     async def finish(self) -> None:
-        if self.algorithm == "easgd":
+        if self.algorithm.on_servers:
             await Compute(LOAD, await Pull(DENSE))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from recsim_train.workload import shape
-
-if TYPE_CHECKING:
-    from recsim_train.workload.arithmetic import Work
-    from recsim_train.workload.operations import Scope
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.scope import Scope
 
 
 def row_numbers(s: Scope) -> Work:

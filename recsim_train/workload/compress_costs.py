@@ -7,14 +7,10 @@ three. Where the threshold is known, values only stream past it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from recsim_train.workload import shape
+from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.compression import INDEX_BYTES
-
-if TYPE_CHECKING:
-    from recsim_train.workload.arithmetic import Work
-    from recsim_train.workload.operations import Scope
+from recsim_train.workload.scope import Scope
 
 _SELECT = 3
 _POSITION = 8

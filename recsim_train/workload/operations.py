@@ -15,40 +15,13 @@ both are one, so that `x += y` moves three; of a gather a row is counted once, o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-from recsim_train.config.experiment import Model, Training
+from recsim_train.config.experiment import Model
 from recsim_train.workload import cache, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
 from recsim_train.workload.graph import graph_of
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What the size of one invocation depends on.
-
-    ``batch``: examples; ``ids``: ids in the batch or, for a shard's operation, those routed to the
-    shard; ``unique``: distinct (table, id) pairs among them; ``tables``: tables or slices touched;
-    ``elements``: dense parameters or activations touched; ``kept``: those of them that a
-    compression keeps; ``shards``: shards a client talks to.
-    """
-
-    model: Model
-    training: Training
-    pooling: Literal["server", "worker"] = "server"
-    batch: float = 0.0
-    ids: float = 0.0
-    unique: float = 0.0
-    tables: int = 0
-    elements: int = 0
-    shards: int = 1
-    pieces: tuple[Piece, ...] = ()
-    """Of a net that is cut: which operators one segment runs."""
-    numbers: float = 0.0
-    """Of a net that is cut: numbers that are put together for a cut, or taken apart."""
-    kept: float = 0.0
+from recsim_train.workload.scope import Scope
 
 
 def forward_backward(s: Scope) -> Work:
@@ -253,7 +226,7 @@ _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 
 
-OPERATIONS: dict[str, Callable[[Scope], Work]] = {
+COSTS: dict[str, Callable[[Scope], Work]] = {
     # local, asked for by strategies
     "deduplicate": deduplicate,
     "forward_backward": forward_backward,
@@ -304,7 +277,8 @@ OPERATIONS: dict[str, Callable[[Scope], Work]] = {
     # what a compression does on either side
     **COMPRESSION,
 }
-"""Every operation by name. The executor has one kernel for each."""
+"""Of every operation by name, those that strategies ask for and those of services. The executor has
+one kernel for each."""
 
 
 def reading(model: Model, batch: float, *, text: bool) -> Work:
@@ -324,7 +298,7 @@ def cost(name: str, scope: Scope) -> Work:
 
     Raises KeyError for an unknown operation.
     """
-    return add(OPERATIONS[name](scope), _ENTRY)
+    return add(COSTS[name](scope), _ENTRY)
 
 
 def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:

@@ -29,6 +29,7 @@ from recsim_train.calibrate.prices import (
 from recsim_train.config.cluster import Costs
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
+from recsim_train.workload.scope import Scope
 
 
 def kernel_report(prices: dict[str, float]) -> list[dict[str, Any]]:
@@ -40,7 +41,7 @@ def kernel_report(prices: dict[str, float]) -> list[dict[str, Any]]:
             ids = batch * setting.tables * setting.ids
             for optimizer in ("adagrad", "sgd"):
                 for name in operations.OPERATIONS:
-                    scope = operations.Scope(
+                    scope = Scope(
                         model=model,
                         training=grid.training(optimizer),  # type: ignore[arg-type]
                         pooling="worker" if name.endswith("_rows") else "server",

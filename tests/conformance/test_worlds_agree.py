@@ -22,12 +22,16 @@ from recsim_train.config.experiment import (
 from recsim_train.config.load import load_cluster
 from recsim_train.executor.launch import execute
 from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.perform import PERFORM as EXECUTED
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.operations import GHOSTS
+from recsim_train.sim.perform import PERFORM as SIMULATED
 from recsim_train.sim.run import simulate
-from recsim_train.strategy.operations import OPERATIONS as ASKED
+from recsim_train.strategy import effects
+from recsim_train.strategy.operations import OPERATIONS
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.operations import OPERATIONS as COSTED
+from recsim_train.workload.operations import COSTS
 
 PROFILE = str(Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml")
 
@@ -46,7 +50,12 @@ STRATEGIES = {
     "allreduce": StrategyChoice(kind="allreduce"),
     "allreduce rows": StrategyChoice(kind="allreduce", options={"pooling": "worker"}),
     "fr-easgd": StrategyChoice(
-        kind="shadowsync", options={"sync": "foreground", "every": 2, "central": "new"}
+        kind="shadowsync",
+        options={
+            "algorithm": {"kind": "easgd", "central": "new"},
+            "sync": "foreground",
+            "every": 2,
+        },
     ),
     **{
         f"fr-{name}": StrategyChoice(
@@ -143,9 +152,15 @@ def turnover(outcome: Outcome) -> tuple[bool, bool]:
     return figures["missed"] < figures["probed"], figures["evicted"] > 0
 
 
-def test_every_operation_has_a_cost_and_a_kernel() -> None:
-    assert set(KERNELS) == set(COSTED)
-    assert {operation.name for operation in ASKED} <= set(COSTED)
+def test_every_operation_has_a_cost_a_ghost_and_a_kernel() -> None:
+    assert set(KERNELS) == set(COSTS)
+    assert set(GHOSTS) == set(OPERATIONS)
+    assert set(OPERATIONS) <= set(COSTS)
+
+
+def test_every_effect_is_performed_in_both_worlds() -> None:
+    performed = set(effects.EFFECTS) - {effects.Synced}
+    assert set(SIMULATED) == set(EXECUTED) == performed
 
 
 @pytest.mark.parametrize(("roles", "strategy"), CASES)

@@ -9,22 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from queue import Queue
 from typing import Any
 
 import torch
 
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.net_kernels import net_whole
-from recsim_train.executor.runtime import LoopContext, perform
+from recsim_train.executor.perform import PERFORM
+from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import DenseServer, EmbeddingServer, central_order
 from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy import effects
+from recsim_train.strategy.base import Loop
 from recsim_train.strategy.hierarchical import HOSTS, Hierarchical
 from recsim_train.strategy.registry import create
 from recsim_train.strategy.values import Batch
@@ -111,16 +112,14 @@ class GroupWorld:
             assert isinstance(strategy, Hierarchical)
             self.strategies.append(strategy)
             topology = strategy.topology(1)
-            queues = {local.name: Queue[object](local.capacity) for local in topology.queues}
             for loop in topology.loops:
-                context = self._context(trainer, Worker(replica, "server", net, host))
-                context.queues = queues
+                context = self._context(loop, trainer, Worker(replica, "server", net, host))
                 context.feed = feed
-                running = Running(trainer, loop.name, loop.program(), context)
+                running = Running(trainer, loop.name, strategy.program(loop.name), context)
                 self.loops.append(running)
                 running.effect = running.program.send(None)
 
-    def _context(self, trainer: int, worker: Worker) -> LoopContext:
+    def _context(self, loop: Loop, trainer: int, worker: Worker) -> LoopContext:
         plan, pending = self.plan, Nothing
         dense = None
         if plan.dense is not None:
@@ -133,6 +132,8 @@ class GroupWorld:
         return LoopContext(
             instance=f"trainer[{trainer}]",
             label="loop",
+            definition=loop,
+            topology=plan.topology,
             worker=worker,
             feed=None,
             embedding=EmbeddingStub([end], frozenset(), trainer, pending),
@@ -166,12 +167,16 @@ class GroupWorld:
 
     def _do(self, loop: Running) -> bool:
         effect = loop.effect
-        if isinstance(effect, effects.Take) and loop.context.queues[effect.queue].empty():
-            return False
-        meeting = isinstance(effect, effects.AllReduce | effects.AllToAll | effects.Agree)
+        if isinstance(effect, effects.Synced):
+            self._answer(loop, None)
+            return True
+        if isinstance(effect, effects.Barrier):
+            return self._barrier(loop, effect)
+        meeting = isinstance(effect, effects.AllReduce | effects.AllToAll | effects.NextRound)
+        meeting = meeting and effect.group is not None
         name = effect.group if meeting else HOSTS if isinstance(effect, effects.Update) else None
         if name is None:
-            self._answer(loop, perform(loop.context, effect))
+            self._answer(loop, PERFORM[type(effect)](loop.context, effect)[0])
             return True
         group = self.plan.group_of(name, loop.trainer)
         assert group is not None
@@ -186,6 +191,20 @@ class GroupWorld:
             self._answer(member, answer)
         return True
 
+    def _barrier(self, loop: Running, effect: effects.Barrier) -> bool:
+        """Of loops of one trainer: all that have not ended must be there."""
+        (barrier,) = (b for b in self.plan.topology.barriers if b.name == effect.barrier)
+        members = [
+            x
+            for x in self.loops
+            if x.trainer == loop.trainer and x.loop in barrier.loops and x.effect is not None
+        ]
+        if any(not isinstance(x.effect, effects.Barrier) for x in members):
+            return False
+        for member in members:
+            self._answer(member, len(members))
+        return True
+
     def _answer(self, loop: Running, answer: Any) -> None:
         try:
             loop.effect = loop.program.send(answer)
@@ -194,8 +213,8 @@ class GroupWorld:
 
     def _meet(self, members: list[Running]) -> list[Any]:
         asked = [member.effect for member in members]
-        if isinstance(asked[0], effects.Agree):
-            return [all(effect.yes for effect in asked)] * len(members)
+        if isinstance(asked[0], effects.NextRound):
+            return [all(effect.last for effect in asked)] * len(members)
         if isinstance(asked[0], effects.AllToAll):
             sent = [effect.parts.tensors for effect in asked]
             return [
@@ -212,7 +231,7 @@ class GroupWorld:
 
         def body(member: Running) -> None:
             try:
-                perform(member.context, member.effect)
+                PERFORM[type(member.effect)](member.context, member.effect)
             except BaseException as error:
                 failed.append(error)
 

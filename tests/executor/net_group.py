@@ -31,13 +31,14 @@ from recsim_train.config.experiment import (
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.model import initial_rows
+from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import batch_scheduling
-from recsim_train.executor.runtime import LoopContext, run_loop
+from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.stubs import EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.values import RealIds, RealRows
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import LoopId, Plan, TableSlice
 from recsim_train.placement.program import TaggedNet
@@ -155,6 +156,8 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
     context = LoopContext(
         instance=f"trainer[{rank}]",
         label="worker[0]",
+        definition=plan.loop("worker"),
+        topology=plan.topology,
         worker=Worker(replica, "server", plan.net, 0 if plan.net is None else plan.host(rank)),
         feed=_Batches(plan, rank),
         embedding=stub,
@@ -164,7 +167,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
         recorder=Recorder(0, spec.training.steps, 0),
     )
     strategy = create(plan.used, plan.place(rank))
-    run_loop(context, strategy.topology(1).loops[0].program())
+    run_loop(context, strategy.program("worker"))
     assert context.recorder is not None
     losses = [i.loss for i in context.recorder.iterations if i.loss is not None]
     trained = getattr(strategy, "trained", None)

@@ -15,8 +15,9 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor import cache
-from recsim_train.executor.kernels import Replica, Worker
+from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.values import RealIds, RealParts, RealRows
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 
 ROWS = (40, 25)
@@ -38,7 +39,7 @@ def new_worker(optimizer: str) -> Worker:
         training=Training(batch_size=BATCH, sparse_lr=LR, sparse_optimizer=optimizer),
         strategies=(choice,),
     )
-    rows = cache.MixCache(build_plan(spec, choice), 0)
+    rows = MixCache(build_plan(spec, choice), 0)
     return Worker(Replica(spec.model, spec.training, 1), "worker", rows=rows)
 
 

@@ -24,15 +24,17 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor import kernels, kernels_sync, outer
-from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Worker
 from recsim_train.executor.model import DenseNet, initial_dense
+from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import TaggedNet
 from recsim_train.workload.arithmetic import Piece, add, operator_work
 from recsim_train.workload.graph import graph_of
-from recsim_train.workload.operations import Scope, cost
+from recsim_train.workload.operations import cost
+from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
 BATCH = 10

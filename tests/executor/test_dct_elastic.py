@@ -15,13 +15,16 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor import compress
-from recsim_train.executor.compress import RealSparse
-from recsim_train.executor.kernels import KERNELS, DenseState, Replica, Worker
+from recsim_train.executor import sparse
+from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.sparse import RealSparse
+from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.compression import DCT
-from recsim_train.strategy.steps import elastic_exchange
+from recsim_train.strategy.synchronisers import Easgd, Held
+from recsim_train.workload.compression import layout
 from recsim_train.workload.shape import dense_parameters
 
 MODEL = Model(
@@ -46,7 +49,7 @@ def world() -> tuple[list[Worker], DenseState]:
 
 
 def exchange(worker: Worker, central: DenseState, dct: DCT, alpha: float, number: int) -> None:
-    program: Any = elastic_exchange(alpha, compression=dct, number=number)
+    program: Any = Easgd(alpha).meet(Held(), "nobody", number=number, compression=dct)
     answer: Any = None
     while True:
         try:
@@ -60,8 +63,8 @@ def exchange(worker: Worker, central: DenseState, dct: DCT, alpha: float, number
             case effects.Pull():
                 answer = RealDense(central.values.clone())
             case effects.Push(gradient=RealSparse() as sent, add=True):
-                part = compress.cut_sparse(MODEL, sent, 0, TOTAL)
-                compress.sparse_add(central, part.places, part.values)
+                part = sparse.cut_sparse(MODEL, sent, 0, TOTAL)
+                sparse.sparse_add(central, part.places, part.values)
 
 
 def states(workers: Sequence[Worker], central: DenseState) -> np.ndarray:
@@ -105,15 +108,15 @@ def test_what_is_sent_of_a_difference_is_its_largest_entries_and_nothing_is_kept
     difference = KERNELS["towards"](worker, RealDense(central.values), 0.5)
     assert isinstance(difference, RealDense)
     before = difference.tensor.clone()
-    compress.threshold_difference(worker, difference, 0.05)
-    sent = [compress.sparsify_difference(worker, difference) for _ in range(2)]
+    sparse.threshold_difference(worker, difference, 0.05)
+    sent = [sparse.sparsify_difference(worker, difference) for _ in range(2)]
     assert torch.equal(difference.tensor, before)
     assert worker.residual.error is None
     assert torch.equal(sent[0].tensor, sent[1].tensor)
     assert torch.equal(sent[0].values, before[sent[0].places])
     sizes = before.abs()
-    sizes[compress.whole_places(MODEL, 0, TOTAL)] = 0
-    for a, b in compress.layout(MODEL).large:
+    sizes[sparse.whole_places(MODEL, 0, TOTAL)] = 0
+    for a, b in layout(MODEL).large:
         inside = sent[0].places[(sent[0].places >= a) & (sent[0].places < b)]
         assert inside.numel() == int(0.05 * (b - a))
         sizes[inside] = 0

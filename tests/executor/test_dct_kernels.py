@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Experiment, Model, StrategyChoice, Table, Training
-from recsim_train.executor import compress, kernels
-from recsim_train.executor.compress import PooledMask, RealSparse
-from recsim_train.executor.kernels import DenseState, EmbeddingState, Replica, Worker
+from recsim_train.executor import kernels, masks, sparse
+from recsim_train.executor.masks import PooledMask
 from recsim_train.executor.model import DenseNet
 from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.sparse import RealSparse
+from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.stubs import EmbeddingEnd, EmbeddingStub
 from recsim_train.executor.transport import Pending
 from recsim_train.executor.values import (
@@ -25,6 +26,7 @@ from recsim_train.executor.values import (
     RealParts,
     RealRows,
 )
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
@@ -59,7 +61,7 @@ def gradients(steps: int, *, whole: bool = False) -> list[Tensor]:
 def spread(sent: RealSparse) -> Tensor:
     found = torch.zeros(TOTAL, dtype=torch.float64)
     found[sent.places] = sent.values
-    found[compress.whole_places(MODEL, 0, TOTAL)] = sent.whole
+    found[sparse.whole_places(MODEL, 0, TOTAL)] = sent.whole
     return found
 
 
@@ -73,8 +75,8 @@ def test_sent_and_left_are_what_was_there_bit_for_bit() -> None:
     before = torch.zeros(TOTAL, dtype=torch.float64)
     for number, gradient in enumerate(gradients(12)):
         if number % 4 == 0:
-            compress.threshold(worker, RealDense(gradient), 0.1)
-        sent = spread(compress.sparsify(worker, RealDense(gradient)))
+            sparse.threshold(worker, RealDense(gradient), 0.1)
+        sent = spread(sparse.sparsify(worker, RealDense(gradient)))
         after = left(worker)
         assert torch.equal(sent + after, before + gradient)
         assert not torch.any((sent != 0) & (after != 0))
@@ -89,8 +91,8 @@ def test_residual_and_all_that_was_sent_are_the_accumulated_gradient_exactly() -
     given = gradients(30, whole=True)
     for number, gradient in enumerate(given):
         if number % 7 == 0:
-            compress.threshold(worker, RealDense(gradient), 0.02)
-        sent += spread(compress.sparsify(worker, RealDense(gradient)))
+            sparse.threshold(worker, RealDense(gradient), 0.02)
+        sent += spread(sparse.sparsify(worker, RealDense(gradient)))
     assert torch.equal(sent + left(worker), torch.stack(given).sum(0))
 
 
@@ -100,8 +102,8 @@ def test_a_fresh_threshold_lets_the_k_largest_pass(density: float) -> None:
     first, second = gradients(2)
     for gradient in (first, second):
         expected = (worker.residual.left(gradient) + gradient).clone()
-        compress.threshold(worker, RealDense(gradient), density)
-        sent = compress.sparsify(worker, RealDense(gradient))
+        sparse.threshold(worker, RealDense(gradient), density)
+        sent = sparse.sparsify(worker, RealDense(gradient))
         assert sent.values.numel() == layout(MODEL).kept(density)
         for a, b in layout(MODEL).large:
             k = kept(b - a, density)
@@ -113,11 +115,11 @@ def test_a_fresh_threshold_lets_the_k_largest_pass(density: float) -> None:
 def test_a_stale_threshold_stays() -> None:
     worker = new_worker()
     first, second = gradients(2)
-    compress.threshold(worker, RealDense(first), 0.1)
+    sparse.threshold(worker, RealDense(first), 0.1)
     taus = list(worker.residual.taus)
-    compress.sparsify(worker, RealDense(first))
+    sparse.sparsify(worker, RealDense(first))
     total = (left(worker) + second).clone()
-    sent = compress.sparsify(worker, RealDense(second))
+    sent = sparse.sparsify(worker, RealDense(second))
     assert worker.residual.taus == taus
     for (a, b), tau in zip(layout(MODEL).large, taus, strict=True):
         wanted = torch.nonzero(total[a:b].abs() >= tau).squeeze(1) + a
@@ -133,8 +135,8 @@ def test_small_tensors_travel_whole() -> None:
     assert [b - a for a, b in large] == [n for n in sizes if n >= SMALL]
     assert SMALL in sizes  # 32 x 8: the smallest that is thresholded
     worker, (gradient,) = new_worker(), gradients(1)
-    compress.threshold(worker, RealDense(gradient), 0.01)
-    sent = spread(compress.sparsify(worker, RealDense(gradient)))
+    sparse.threshold(worker, RealDense(gradient), 0.01)
+    sent = spread(sparse.sparsify(worker, RealDense(gradient)))
     for a, b in small:
         assert torch.equal(sent[a:b], gradient[a:b])
         assert not left(worker)[a:b].any()
@@ -145,8 +147,8 @@ def test_zeros_are_not_sent_and_nan_is() -> None:
     gradient = torch.zeros(TOTAL, dtype=torch.float64)
     (a, _), *_ = layout(MODEL).large
     gradient[a : a + 3] = torch.tensor([1.0, -2.0, torch.nan])
-    compress.threshold(worker, RealDense(torch.nan_to_num(gradient)), 0.5)
-    sent = compress.sparsify(worker, RealDense(gradient))
+    sparse.threshold(worker, RealDense(torch.nan_to_num(gradient)), 0.5)
+    sent = sparse.sparsify(worker, RealDense(gradient))
     assert sent.places.tolist() == [a, a + 1, a + 2]
 
 
@@ -160,16 +162,16 @@ def test_shards_get_their_parts_and_apply_what_a_whole_push_would() -> None:
             DenseState(MODEL, training, 3, a, b) for a, b in zip(cuts, cuts[1:], strict=False)
         ]
         for gradient in gradients(3):
-            compress.threshold(worker, RealDense(gradient), 0.05)
-            sent = compress.sparsify(worker, RealDense(gradient))
+            sparse.threshold(worker, RealDense(gradient), 0.05)
+            sent = sparse.sparsify(worker, RealDense(gradient))
             kernels.dense_apply(whole, spread(sent))
             bounds = list(zip(cuts, cuts[1:], strict=False))
             for shard, (a, b) in zip(shards, bounds, strict=True):
-                part = compress.cut_sparse(MODEL, sent, a, b)
-                read = compress.read_sparse(MODEL, part.payload, part.entries, a, b)
+                part = sparse.cut_sparse(MODEL, sent, a, b)
+                read = sparse.read_sparse(MODEL, part.payload, part.entries, a, b)
                 assert torch.equal(read[0], part.places)
                 assert torch.equal(read[1], part.values)
-                compress.sparse_apply(shard, *read)
+                sparse.sparse_apply(shard, *read)
             assert torch.equal(torch.cat([s.values for s in shards]), whole.values)
 
 
@@ -177,18 +179,18 @@ def test_the_mean_of_several_vectors() -> None:
     parts, expected = [], torch.zeros(TOTAL, dtype=torch.float64)
     for gradient in gradients(3):
         worker = new_worker()
-        compress.threshold(worker, RealDense(gradient), 0.1)
-        sent = compress.sparsify(worker, RealDense(gradient))
+        sparse.threshold(worker, RealDense(gradient), 0.1)
+        sent = sparse.sparsify(worker, RealDense(gradient))
         parts.append(sent.tensor)
         expected += spread(sent)
-    found = compress.densify(new_worker(), RealParts(tuple(parts)))
+    found = sparse.densify(new_worker(), RealParts(tuple(parts)))
     assert torch.equal(found.tensor, expected / 3)
 
 
 def test_counts_of_values_and_bytes() -> None:
     worker, (gradient,) = new_worker(), gradients(1)
-    compress.threshold(worker, RealDense(gradient), 0.1)
-    sent = compress.sparsify(worker, RealDense(gradient))
+    sparse.threshold(worker, RealDense(gradient), 0.1)
+    sent = sparse.sparsify(worker, RealDense(gradient))
     tally = worker.residual.tallies["gradients"]
     assert tally.values == TOTAL
     assert tally.kept == sent.values.numel() + sent.whole.numel()
@@ -270,9 +272,9 @@ def test_masks_read_back_what_was_sent(width: int, place: int) -> None:
     """A place takes a byte up to 256 values in a row, above 65,536 four."""
     block = torch.randn(3, width, dtype=torch.float64)
     block[:, -1] = 99.0  # the last place must fit
-    sent = compress.mask_rows(block, 0.01)
+    sent = masks.mask_rows(block, 0.01)
     assert sent.tensor.numel() == 3 * kept(width, 0.01) * (8 + place)
-    read = compress.unpack_mask(sent.tensor, 3, width, torch.float64)
+    read = masks.unpack_mask(sent.tensor, 3, width, torch.float64)
     assert torch.equal(read.places, sent.places)
     assert torch.equal(read.values, sent.values)
     assert torch.equal(block.gather(1, read.places), read.values)
@@ -283,7 +285,7 @@ def test_tallies_count_the_tensors_that_were_made(
     over: Literal["table", "sample"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mask that kept one entry more than the formula says would be seen."""
-    right = compress.mask_rows
+    right = masks.mask_rows
     choice = StrategyChoice(
         kind="flat_ps",
         options={"compression": {"kind": "dct", "mode": "mp", "mp_density": 0.25, "mask": over}},
@@ -295,7 +297,7 @@ def test_tallies_count_the_tensors_that_were_made(
     end = EmbeddingEnd(shard, EmbeddingServer(plan, shard), None)
     batch, ids, _ = masked_batch()
     monkeypatch.setattr(
-        compress, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
+        masks, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
     )
     stub = EmbeddingStub([end], frozenset(), 0, lambda: Pending(timedelta(0)))
     rows, _ = stub.lookup(ids, 0)
@@ -314,13 +316,13 @@ def test_operations_on_blocks_of_activations() -> None:
     """What cuts between hosts use: forward mask and unmask, backward pick and unpick."""
     worker = new_worker()
     block, gradient = (RealBlock(torch.randn(5, 40, dtype=torch.float64)) for _ in range(2))
-    masked = compress.mask(worker, block, 0.1)
-    whole = compress.unmask(worker, masked)
+    masked = masks.mask(worker, block, 0.1)
+    whole = masks.unmask(worker, masked)
     assert (whole.tensor != 0).sum(1).tolist() == [4] * 5
     assert torch.equal(whole.tensor[whole.tensor != 0], block.tensor[whole.tensor != 0])
-    picked = compress.pick(worker, gradient, masked)
+    picked = masks.pick(worker, gradient, masked)
     assert picked.tensor.numel() == 5 * 4 * 8
-    back = compress.unpick(worker, RealBlock(picked.tensor), masked)
+    back = masks.unpick(worker, RealBlock(picked.tensor), masked)
     assert torch.equal(back.tensor, gradient.tensor * (whole.tensor != 0))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor.kernels import Replica, Worker, subtract
+from recsim_train.executor.kernels import subtract
 from recsim_train.executor.kernels_sync import towards
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Replica, Worker
 
 
 def test_a_replica_minus_its_way_is_nearer_to_the_value() -> None:

@@ -18,11 +18,13 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor import kernels
-from recsim_train.executor.kernels import EmbeddingState, Replica, Routed, Worker
+from recsim_train.executor.kernels import Routed
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
 from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.state import EmbeddingState
 from recsim_train.executor.transport import Header, Kind, join
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch

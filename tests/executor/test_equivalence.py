@@ -158,14 +158,17 @@ def test_one_downpour_worker_equals_plain_sgd(optimizer: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("servers", [0, 2])
-@pytest.mark.parametrize("noop", [{"sync": "foreground", "every": 1}, {"alpha": 0.0}])
+@pytest.mark.parametrize(
+    "noop",
+    [{"outer": "ma", "sync": "foreground", "every": 1}, {"outer": {"kind": "ma", "alpha": 0.0}}],
+)
 def test_an_outer_average_of_one_group_changes_nothing(
     servers: int, noop: dict[str, object], tmp_path: Path
 ) -> None:
     """How groups meet says nothing about how one group's hosts step their embedding rows."""
     roles = Roles(trainers=2, embedding_servers=servers)
     left = []
-    for outer in ({"outer": "none"}, {"outer": "ma", **noop}):
+    for outer in ({"outer": "none"}, noop):
         choice = StrategyChoice(kind="hierarchical", options={"hosts": 2, **outer})
         left.append(train(tmp_path / str(len(left)), roles, batch=12, choice=choice, split=0.3))
     assert_same(left[1], left[0], 1e-12)

@@ -26,12 +26,15 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor import metrics
-from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.launch import PartialRun, execute
+from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import write_spec
-from recsim_train.executor.runtime import LoopContext, NotAnEffectError, QueueFeed, run_loop
+from recsim_train.executor.queues import QueueFeed
+from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.effects import Compute, Now, Pull
 from recsim_train.strategy.operations import SNAPSHOT
 
@@ -152,6 +155,8 @@ def context(plan: Plan) -> LoopContext:
     return LoopContext(
         instance="trainer[0]",
         label="worker[0]",
+        definition=plan.loop("worker"),
+        topology=plan.topology,
         worker=Worker(replica, "server"),
         feed=QueueFeed(1, lambda: False),
         embedding=None,
@@ -171,7 +176,7 @@ def test_awaiting_anything_else_names_the_line() -> None:
         await Now()
         await Stranger()
 
-    with pytest.raises(NotAnEffectError, match=r"test_failures\.py:\d+: a strategy may await"):
+    with pytest.raises(StrategyError, match=r"test_failures\.py:\d+: .* a strategy may await"):
         run_loop(context(make_plan()), program())
 
 
@@ -181,7 +186,7 @@ def test_a_failed_effect_is_thrown_into_the_program() -> None:
     async def program() -> None:
         try:
             await Pull("dense")
-        except AssertionError as error:
+        except KeyError as error:
             caught.append(error)
         await Compute(SNAPSHOT)
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Model
-from recsim_train.executor.kernels import Replica
 from recsim_train.executor.model import DenseNet
 from recsim_train.executor.tagged import TaggedPass
 from recsim_train.executor.values import RealFeatures, RealIds, RealParts, RealRows
+from recsim_train.executor.worker import Replica
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.graph import graph_of

@@ -19,11 +19,12 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import compress, kernels
-from recsim_train.executor.kernels import DenseOptimizer, DenseState, EmbeddingState, Replica
+from recsim_train.executor import kernels, sparse
 from recsim_train.executor.services import DenseServer, EmbeddingServer
+from recsim_train.executor.state import DenseOptimizer, DenseState, EmbeddingState
 from recsim_train.executor.stubs import DenseEnd, DenseStub
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, TableSlice
 from recsim_train.sim.memory import memory_of
@@ -79,7 +80,7 @@ def test_a_sparse_gradient_steps_as_the_same_one_with_zeros(optimizer: str) -> N
     for step in range(STEPS):
         places = torch.from_numpy(np.random.default_rng(step).permutation(SIZE)[:9])
         values = drawn(9, seed=step)
-        compress.sparse_apply(state, places, values)
+        sparse.sparse_apply(state, places, values)
         g = np.zeros(SIZE)
         g[places.numpy()] = values.numpy()
         sums = sums + g**2

@@ -42,9 +42,11 @@ TOLERANCE = 1e-12
 
 
 def world(outer: str, sync: str, groups: int, steps: int) -> GroupWorld:
-    options: dict[str, Any] = {"hosts": HOSTS, "tags": TAGS, "outer": outer, "sync": sync}
-    options |= {"every": EVERY, "alpha": ALPHA}
-    options |= {"block_lr": BLOCK_LR, "block_momentum": BLOCK_MOMENTUM}
+    how: dict[str, Any] = {"kind": outer, "alpha": ALPHA}
+    if outer == "bmuf":
+        how |= {"block_lr": BLOCK_LR, "block_momentum": BLOCK_MOMENTUM}
+    options: dict[str, Any] = {"hosts": HOSTS, "tags": TAGS, "outer": how, "sync": sync}
+    options |= {"every": EVERY}
     choice = StrategyChoice(kind="hierarchical", options=options)
     adagrad = outer == "easgd"
     tables = (Table(rows=40), Table(rows=30), Table(rows=20, ids=3), Table(rows=25))
@@ -157,7 +159,7 @@ def at_apply(effect: Any) -> bool:
 
 
 def at_round(effect: Any) -> bool:
-    return isinstance(effect, effects.Agree)
+    return isinstance(effect, effects.NextRound)
 
 
 def at_meeting(effect: Any) -> bool:

@@ -22,9 +22,9 @@ from recsim_train.config.experiment import (
 from recsim_train.data.stream import held_out
 from recsim_train.executor import kernels
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.kernels import Replica, Worker
 from recsim_train.executor.launch import execute
 from recsim_train.executor.values import RealRows
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy import parts, registry
 from recsim_train.strategy.base import (
@@ -38,7 +38,7 @@ from recsim_train.strategy.base import (
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import AllReduce, Compute, Put, Take, batches
+from recsim_train.strategy.effects import AllReduce, Close, Compute, Put, Take, batches, items
 from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part, register_part
 from recsim_train.strategy.registry import register
@@ -86,11 +86,9 @@ def register_delayed() -> None:
         compression: Compression = part(NoCompression, help="what travels")
 
         def topology(self, threads: int) -> Topology:
-            reducer = Loop(
-                "reducer", self.reducer, consumes_batches=False, paced_by="new", trains=False
-            )
+            reducer = Loop("reducer", consumes_batches=False, paced_by="new", trains=False)
             return Topology(
-                loops=(Loop("worker", self.worker), reducer),
+                loops=(Loop("worker"), reducer),
                 services=(EmbeddingService(pooling=self.pooling, apply="together"),),
                 groups=(Group(TRAINERS, loop="reducer"),),
                 queues=(LocalQueue("new", 1), LocalQueue("mean", 1)),
@@ -105,11 +103,11 @@ def register_delayed() -> None:
                 await Put("new", gradient)
                 pending = True
             await Compute(APPLY, await Take("mean"))
-            await Put("new", None)
+            await Close("new")
 
         async def reducer(self) -> None:
             number = 0
-            while (gradient := await Take("new")) is not None:
+            async for gradient in items("new"):
                 mean = await self.compression.all_reduce(gradient, TRAINERS, number)
                 await Put("mean", mean)
                 number += 1

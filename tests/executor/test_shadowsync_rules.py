@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,21 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor.kernels import KERNELS, DenseState, Replica, Worker, load
+from recsim_train.executor.kernels import load
 from recsim_train.executor.kernels_sync import (
     dense_elastic,
     dense_elastic_new,
     interpolate,
 )
+from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealDense
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Place
 from recsim_train.strategy.effects import Effect
 from recsim_train.strategy.shadowsync import ShadowSync
+from recsim_train.strategy.synchronisers import Bmuf, Easgd, ModelAveraging
 from recsim_train.strategy.values import Batch, Features, Gradients, Ids, Rows
 from recsim_train.workload.shape import dense_parameters
 
@@ -74,13 +78,15 @@ class World:
     def __post_init__(self) -> None:
         self.replicas = [Replica(MODEL, TRAINING, seed=3) for _ in self.strategies]
         self.central = DenseState(MODEL, TRAINING, 3, 0, SIZE)
-        self.queues: dict[tuple[int, str], list[object]] = {}
+        self.barriers: dict[str, tuple[str, ...]] = {}
         self.loops: list[Running] = []
         for trainer, strategy in enumerate(self.strategies):
-            strategy.place = Place(trainer, len(self.strategies))
+            strategy.place = Place(trainer, len(self.strategies), self.threads)
+            topology = strategy.topology(self.threads)
+            self.barriers = {barrier.name: barrier.loops for barrier in topology.barriers}
             programs = [
-                (definition.name, definition.program())
-                for definition in strategy.topology(self.threads).loops
+                (definition.name, strategy.program(definition.name))
+                for definition in topology.loops
                 for _ in range(definition.copies)
             ]
             for number, (name, program) in enumerate(programs):
@@ -97,9 +103,13 @@ class World:
             ready = [loop for loop in live if self.can(loop)]
             assert ready, [type(loop.effect).__name__ for loop in live]
             loop = chance.choice(ready)
-            if isinstance(loop.effect, effects.AllReduce | effects.Agree) and loop.effect.group:
+            if isinstance(loop.effect, effects.AllReduce | effects.NextRound) and loop.effect.group:
                 members = [x for x in live if x.label == loop.label]
                 self.meet(members)
+            elif isinstance(loop.effect, effects.Barrier):
+                members = self.sharing(loop, live)
+                for member in members:
+                    member.answer = len(members)
             else:
                 members = [loop]
                 loop.answer = self.do(loop, loop.effect)
@@ -108,20 +118,27 @@ class World:
                     member.effect = member.program.send(member.answer)
                 except StopIteration:
                     live.remove(member)
+                    member.effect = None
 
     def can(self, loop: Running) -> bool:
         effect = loop.effect
-        if isinstance(effect, effects.Take):
-            return bool(self.queues.get((loop.trainer, effect.queue)))
-        if isinstance(effect, effects.AllReduce | effects.Agree) and effect.group:
+        if isinstance(effect, effects.Barrier):
+            here = self.sharing(loop, [x for x in self.loops if x.effect is not None])
+            return all(isinstance(other.effect, effects.Barrier) for other in here)
+        if isinstance(effect, effects.AllReduce | effects.NextRound) and effect.group:
             others = [x.effect for x in self.loops if x.label == loop.label]
             return all(type(other) is type(effect) for other in others)
         return True
 
+    def sharing(self, loop: Running, live: list[Running]) -> list[Running]:
+        """Who shares the barrier that a loop waits at, itself included."""
+        loops = self.barriers[loop.effect.barrier]
+        return [x for x in live if x.trainer == loop.trainer and x.label in loops]
+
     def meet(self, members: list[Running]) -> None:
         asked = [member.effect for member in members]
-        if isinstance(asked[0], effects.Agree):
-            answer: Any = all(effect.yes for effect in asked)
+        if isinstance(asked[0], effects.NextRound):
+            answer: Any = all(effect.last for effect in asked)
         else:
             mean = torch.stack([effect.value.tensor for effect in asked]).mean(0)
             answer = RealDense(mean)
@@ -142,13 +159,8 @@ class World:
                 return RealDense(elastic(self.central, effect.parameters.tensor, effect.alpha))
             case effects.Pull():
                 return RealDense(self.central.values.clone())
-            case effects.Agree():
-                return effect.yes
-            case effects.Put():
-                self.queues.setdefault((loop.trainer, effect.queue), []).append(effect.item)
-                return None
-            case effects.Take():
-                return self.queues[loop.trainer, effect.queue].pop(0)
+            case effects.NextRound():
+                return effect.last
             case _:
                 return Rows()
 
@@ -206,6 +218,15 @@ def by_the_rules(world: World, options: dict[str, Any]) -> tuple[list[np.ndarray
     return w, central
 
 
+KINDS = {"easgd": Easgd, "ma": ModelAveraging, "bmuf": Bmuf}
+
+
+def strategy_of(options: dict[str, Any]) -> ShadowSync:
+    kind = KINDS[options["algorithm"]]
+    own = {f.name: options[f.name] for f in fields(kind)}
+    return ShadowSync(kind(**own), options["sync"], options["every"])
+
+
 def options_of(algorithm: str, sync: str, central: str = "old") -> dict[str, Any]:
     options = {"algorithm": algorithm, "sync": sync, "every": 3, "alpha": 0.375, "central": central}
     return options | {"block_lr": 0.75, "block_momentum": 0.5}
@@ -223,7 +244,7 @@ CASES = [
 @pytest.mark.parametrize("trainers", [1, 3])
 @pytest.mark.parametrize("options", CASES, ids=lambda o: "-".join(map(str, list(o.values())[:5])))
 def test_the_rules_of_the_papers(options: dict[str, Any], trainers: int, seed: int) -> None:
-    world = World([ShadowSync(**options) for _ in range(trainers)], threads=2, steps=7, seed=seed)
+    world = World([strategy_of(options) for _ in range(trainers)], threads=2, steps=7, seed=seed)
     world.run()
     done = [what for what, *_ in world.events]
     assert done.count("apply") == 7 * 2 * trainers
@@ -241,7 +262,7 @@ def test_the_rules_of_the_papers(options: dict[str, Any], trainers: int, seed: i
 
 def test_the_comparison_can_fail() -> None:
     options = options_of("bmuf", "shadow")
-    world = World([ShadowSync(**options) for _ in range(2)], threads=2, steps=7, seed=1)
+    world = World([strategy_of(options) for _ in range(2)], threads=2, steps=7, seed=1)
     world.run()
     wrong = by_the_rules(world, options | {"block_momentum": 0.4})[0]
     assert np.abs(world.replicas[0].parameters.numpy() - wrong[0]).max() > 1e-3
@@ -250,7 +271,7 @@ def test_the_comparison_can_fail() -> None:
 @pytest.mark.parametrize("algorithm", ["ma", "bmuf"])
 def test_foreground_workers_stand_still_while_weights_are_averaged(algorithm: str) -> None:
     options = options_of(algorithm, "foreground")
-    world = World([ShadowSync(**options) for _ in range(3)], threads=2, steps=9, seed=4)
+    world = World([strategy_of(options) for _ in range(3)], threads=2, steps=9, seed=4)
     world.run()
     for trainer in range(3):
         mine = [what for what, owner, *_ in world.events if owner == trainer and what != "mean"]

@@ -17,7 +17,8 @@ from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
-from recsim_train.workload.operations import Scope, cost, seconds
+from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
 PROFILE = Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml"

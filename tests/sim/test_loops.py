@@ -16,9 +16,9 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Recovery
 from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.blame import DeadlockError, StrategyError
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import DeadlockError
 from recsim_train.strategy.base import (
     DENSE,
     EMBEDDING,
@@ -30,6 +30,7 @@ from recsim_train.strategy.base import (
     Strategy,
     Topology,
 )
+from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.effects import (
     AllReduce,
     Compute,
@@ -53,7 +54,7 @@ class Base(Strategy):
 
     def topology(self, threads: int) -> Topology:
         return Topology(
-            loops=(Loop("worker", self.worker),),
+            loops=(Loop("worker"),),
             services=(EmbeddingService(), DenseService()),
             groups=(Group(TRAINERS, "worker"),),
         )
@@ -225,7 +226,7 @@ def test_failed_effects_are_thrown_into_the_loop(run: Callable[..., Any]) -> Non
     assert outcome.steps == 20
     assert len(Careful.seen) >= 4 * 23  # and those of the run without sharing
     assert "no dense service 'no such service'" in Careful.seen[0]
-    assert "Push needs dense values, not GhostIds" in Careful.seen[1]
+    assert "Push needs Dense or Sparse, not GhostIds" in Careful.seen[1]
     assert "Update needs the gradient" in Careful.seen[2]
     assert "Compute(apply)" in Careful.seen[3]
 

@@ -14,6 +14,7 @@ from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
+from recsim_train.workload.scope import Scope
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -43,7 +44,7 @@ def test_one_trainer_one_server_by_hand(
     ids, vectors = 6 * b, 6 * b * 8 * 4
 
     def work(name: str) -> float:
-        scope = operations.Scope(
+        scope = Scope(
             model,
             plan.experiment.training,
             batch=b,

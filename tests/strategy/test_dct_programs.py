@@ -27,7 +27,7 @@ from recsim_train.strategy.values import Batch, Dense, Features, Gradients, Ids,
 
 def asked(strategy: Strategy, batches: int) -> list[str]:
     """Names of the effects and operations of one worker, in order."""
-    program: Coroutine[Effect[Any], Any, None] = strategy.topology(1).loops[0].program()
+    program: Coroutine[Effect[Any], Any, None] = strategy.program("worker")
     found: list[str] = []
     answer: Any = None
     while True:
@@ -113,7 +113,11 @@ def test_what_does_not_fit_together_is_known_before_anything_starts() -> None:
         with pytest.raises(UserError, match=f"{algorithm} averages the parameters themselves"):
             plan("shadowsync", algorithm=algorithm, compression={"kind": "dct"})
     with pytest.raises(UserError, match="central new is unknown to a worker"):
-        plan("shadowsync", central="new", compression={"kind": "dct"})
+        plan(
+            "shadowsync",
+            algorithm={"kind": "easgd", "central": "new"},
+            compression={"kind": "dct"},
+        )
     with pytest.raises(UserError, match=r"hierarchical composes compression\.mode mp only"):
         plan("hierarchical", hosts=1, compression={"kind": "dct"})
     assert plan("flat_ps", mode="easgd", compression={"kind": "dct"})

@@ -48,7 +48,7 @@ def drive(program: Coroutine[Effect[Any], Any, None], batches: int) -> list[str]
 
 
 def worker(strategy: Strategy) -> Coroutine[Effect[Any], Any, None]:
-    return strategy.topology(1).loops[0].program()
+    return strategy.program("worker")
 
 
 LEARN = ["Lookup", "forward_backward", "Update"]

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from recsim_train.strategy.base import Program
+from recsim_train.strategy.base import Place, Program
 from recsim_train.strategy.effects import (
-    Agree,
     AllReduce,
+    Barrier,
     Compute,
     Effect,
     Exchange,
     NextBatch,
-    Put,
-    Take,
+    NextRound,
 )
 from recsim_train.strategy.flat_ps import FlatPS
 from recsim_train.strategy.shadowsync import ShadowSync
+from recsim_train.strategy.synchronisers import Bmuf, Easgd, ModelAveraging
 from recsim_train.strategy.values import Batch, Dense, Features, Gradients, Ids, Rows
 
 LEARN = ["Lookup", "forward_backward", "Update", "apply"]
 
 
+KINDS = {"easgd": Easgd, "ma": ModelAveraging, "bmuf": Bmuf}
+
+
 def loop(strategy: ShadowSync | FlatPS, name: str, threads: int = 1) -> Program:
-    return next(made.program for made in strategy.topology(threads).loops if made.name == name)
+    strategy.place = Place(threads=threads)
+    assert name in {made.name for made in strategy.topology(threads).loops}
+    return strategy.program(name)
 
 
 def ask(
-    program: Coroutine[Effect[Any], Any, None],
+    program: Program,
     *,
     batches: int = 0,
-    agree: Sequence[bool] = (),
-    take: Sequence[object] = (),
+    last: Sequence[bool] = (),
+    present: Sequence[int] = (),
 ) -> list[Effect[Any]]:
     """Answer every effect; return all of them but NextBatch, in order."""
     asked: list[Effect[Any]] = []
-    votes, items = iter(agree), iter(take)
+    votes, members = iter(last), iter(present)
     answer: Any = None
     while True:
         try:
@@ -50,10 +55,10 @@ def ask(
             answer = Batch(4, Ids(), Features()) if batches >= 0 else None
             continue
         asked.append(effect)
-        if isinstance(effect, Agree):
+        if isinstance(effect, NextRound):
             answer = next(votes)
-        elif isinstance(effect, Take):
-            answer = next(items)
+        elif isinstance(effect, Barrier):
+            answer = next(members)
         elif isinstance(effect, Compute) and effect.operation.name == "forward_backward":
             answer = Gradients(Dense(), Rows())
         else:
@@ -66,23 +71,24 @@ def names(effects: Sequence[Effect[Any]]) -> list[str]:
 
 @pytest.mark.parametrize("algorithm", ["easgd", "ma", "bmuf"])
 def test_a_worker_of_shadow_mode_does_not_synchronise(algorithm: Any) -> None:
-    strategy = ShadowSync(algorithm=algorithm)
-    assert names(ask(loop(strategy, "worker")(), batches=3)) == LEARN * 3
+    strategy = ShadowSync(algorithm=KINDS[algorithm]())
+    assert names(ask(loop(strategy, "worker"), batches=3)) == LEARN * 3
 
 
 ROUNDS = {
-    "easgd": ["Agree", "snapshot", "Exchange", "subtract", "Synced"],
-    "ma": ["Agree", "snapshot", "AllReduce", "interpolate", "Synced"],
-    "bmuf": ["Agree", "snapshot", "AllReduce", "block_step", "interpolate", "Synced"],
+    "easgd": ["NextRound", "snapshot", "Exchange", "subtract", "Synced"],
+    "ma": ["NextRound", "snapshot", "AllReduce", "interpolate", "Synced"],
+    "bmuf": ["NextRound", "snapshot", "AllReduce", "block_step", "interpolate", "Synced"],
 }
 
 
 @pytest.mark.parametrize("algorithm", ROUNDS)
 def test_a_shadow_goes_round_until_all_agree_and_once_more(algorithm: Any) -> None:
-    strategy = ShadowSync(algorithm=algorithm, alpha=0.25, block_lr=0.5, block_momentum=0.75)
-    asked = ask(loop(strategy, "shadow")(), agree=[False, False, True])
+    block = {"block_lr": 0.5, "block_momentum": 0.75} if algorithm == "bmuf" else {}
+    strategy = ShadowSync(algorithm=KINDS[algorithm](alpha=0.25, **block))
+    asked = ask(loop(strategy, "shadow"), last=[False, False, True])
     assert names(asked) == ROUNDS[algorithm] * 3
-    assert {e.group for e in asked if isinstance(e, AllReduce | Agree)} == (
+    assert {e.group for e in asked if isinstance(e, AllReduce | NextRound)} == (
         {None} if algorithm == "easgd" else {"trainers"}
     )
     shares = [e.arguments[1] for e in asked if isinstance(e, Compute) and len(e.arguments) == 2]
@@ -93,21 +99,20 @@ def test_a_shadow_goes_round_until_all_agree_and_once_more(algorithm: Any) -> No
 
 def test_a_shadow_says_yes_when_all_its_workers_have_ended() -> None:
     strategy = ShadowSync()
-    worker, shadow = (loop(strategy, name, threads=2) for name in ("worker", "shadow"))
     said = []
     for _ in range(3):
-        first = ask(shadow(), agree=[True])[0]
-        assert isinstance(first, Agree)
-        said.append(first.yes)
-        ask(worker(), batches=1)
+        first = ask(loop(strategy, "shadow", threads=2), last=[True])[0]
+        assert isinstance(first, NextRound)
+        said.append(first.last)
+        ask(loop(strategy, "worker", threads=2), batches=1)
     assert said == [False, False, True]
 
 
 @pytest.mark.parametrize("central", ["old", "new"])
 def test_foreground_easgd_is_the_same_as_that_of_flat_ps(central: Any) -> None:
-    ours = ShadowSync(sync="foreground", every=2, alpha=0.25, central=central)
+    ours = ShadowSync(sync="foreground", every=2, algorithm=Easgd(alpha=0.25, central=central))
     theirs = FlatPS(mode="easgd", every=2, alpha=0.25)
-    asked = [ask(loop(s, "worker")(), batches=5) for s in (ours, theirs)]
+    asked = [ask(loop(s, "worker"), batches=5) for s in (ours, theirs)]
     assert names(asked[0]) == names(asked[1])
     exchanges = [e for e in asked[0] if isinstance(e, Exchange)]
     assert [(e.alpha, e.central) for e in exchanges] == [(0.25, central)] * 2
@@ -116,34 +121,28 @@ def test_foreground_easgd_is_the_same_as_that_of_flat_ps(central: Any) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ma", "bmuf"])
 def test_foreground_averages_stop_all_workers(algorithm: Any) -> None:
-    strategy = ShadowSync(algorithm=algorithm, sync="foreground", every=2)
-    worker = ask(loop(strategy, "worker")(), batches=5, take=[None, None])
-    stop = ["Put", "Take"]
-    assert names(worker) == [*LEARN * 2, *stop, *LEARN * 2, *stop, *LEARN, "Put"]
-    queues = [e.queue for e in worker if isinstance(e, Put | Take)]
-    assert queues == ["stopped", "go, odd", "stopped", "go, even", "stopped"]
+    strategy = ShadowSync(algorithm=KINDS[algorithm](), sync="foreground", every=2)
+    worker = ask(loop(strategy, "worker"), batches=5, present=[1] * 4)
+    stop = ["Barrier", "Barrier"]
+    assert names(worker) == [*LEARN * 2, *stop, *LEARN * 2, *stop, *LEARN]
     # two threads: both stop, one ends, the other stops alone and ends; then the others are met
-    stops = [True, True, False, True, False]
     meeting = ask(
-        loop(strategy, "meeting", threads=2)(), agree=[False, False, False, True], take=stops
+        loop(strategy, "meeting", threads=2),
+        last=[False, False, False, True],
+        present=[3, 3, 2, 2, 1, 1, 1, 1],
     )
     average = ROUNDS[algorithm][1:]
-    assert names(meeting) == [
-        "Agree", "Take", "Take", *average, "Put", "Put",
-        "Agree", "Take", "Take", *average, "Put",
-        "Agree", "Take", *average,
-        "Agree", *average,
-    ]  # fmt: skip
-    assert [e.yes for e in meeting if isinstance(e, Agree)] == [False, False, False, True]
+    assert names(meeting) == ["NextRound", "Barrier", *average, "Barrier"] * 4
+    assert [e.last for e in meeting if isinstance(e, NextRound)] == [False, False, False, True]
 
 
 def test_only_elastic_averaging_needs_dense_servers() -> None:
     for algorithm, services in (("easgd", 2), ("ma", 1), ("bmuf", 1)):
         for sync in ("shadow", "foreground"):
-            strategy = ShadowSync(algorithm=algorithm, sync=sync)  # type: ignore[arg-type]
+            strategy = ShadowSync(algorithm=KINDS[algorithm](), sync=sync)
             assert len(strategy.topology(3).services) == services
 
 
 def test_the_evaluated_weights() -> None:
     assert names(ask(ShadowSync().finish())) == ["Pull", "load"]
-    assert names(ask(ShadowSync(algorithm="ma").finish())) == []
+    assert names(ask(ShadowSync(algorithm=ModelAveraging()).finish())) == []

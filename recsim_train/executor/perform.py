@@ -1,0 +1,157 @@
+"""What each effect does with real tensors: (answer, payload bytes that this side sent)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.sparse import RealSparse
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub
+from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
+from recsim_train.strategy import effects
+from recsim_train.strategy.base import Program
+from recsim_train.strategy.effects import END
+from recsim_train.strategy.values import Block
+
+Done = tuple[object, int]
+
+
+def _next_batch(context: LoopContext, _: effects.NextBatch) -> Done:
+    assert context.feed is not None
+    return context.feed.next(), 0
+
+
+def _compute(context: LoopContext, effect: effects.Compute[object]) -> Done:
+    return KERNELS[effect.operation.name](context.worker, *effect.arguments), 0
+
+
+def _embedding(context: LoopContext) -> EmbeddingStub:
+    assert context.embedding is not None  # the driver knows the topology
+    return context.embedding
+
+
+def _dense(context: LoopContext) -> DenseStub:
+    assert context.dense is not None
+    return context.dense
+
+
+def _lookup(context: LoopContext, effect: effects.Lookup) -> Done:
+    assert isinstance(effect.ids, RealIds)
+    return _embedding(context).lookup(effect.ids, context.iteration)
+
+
+def _update(context: LoopContext, effect: effects.Update) -> Done:
+    assert isinstance(effect.gradient, RealRows)
+    return None, _embedding(context).update(effect.gradient, context.iteration)
+
+
+def _fetch(context: LoopContext, effect: effects.Fetch) -> Done:
+    assert isinstance(effect.ids, RealIds)
+    return _embedding(context).fetch(effect.ids, context.iteration)
+
+
+def _store(context: LoopContext, effect: effects.Store) -> Done:
+    assert isinstance(effect.rows, RealRows)
+    return None, _embedding(context).store(effect.rows, context.iteration)
+
+
+def _pull(context: LoopContext, _: effects.Pull) -> Done:
+    return _dense(context).pull(context.iteration)
+
+
+def _push(context: LoopContext, effect: effects.Push) -> Done:
+    assert isinstance(effect.gradient, RealDense | RealSparse)
+    return None, _dense(context).push(effect.gradient, context.iteration, add=effect.add)
+
+
+def _exchange(context: LoopContext, effect: effects.Exchange) -> Done:
+    assert isinstance(effect.parameters, RealDense)
+    return _dense(context).exchange(
+        effect.parameters, effect.alpha, context.iteration, new=effect.central == "new"
+    )
+
+
+def _all_reduce(context: LoopContext, effect: effects.AllReduce[Block]) -> Done:
+    assert isinstance(effect.value, RealDense | RealBlock | RealRows)
+    return context.collectives[effect.group].all_reduce(effect.value, effect.op)
+
+
+def _all_gather(context: LoopContext, effect: effects.AllGather) -> Done:
+    assert isinstance(effect.value, RealDense | RealBlock)
+    return context.collectives[effect.group].all_gather(effect.value)
+
+
+def _all_to_all(context: LoopContext, effect: effects.AllToAll) -> Done:
+    assert isinstance(effect.parts, RealParts)
+    return context.collectives[effect.group].all_to_all(effect.parts)
+
+
+def _next_round(context: LoopContext, effect: effects.NextRound) -> Done:
+    if effect.group is None:
+        return bool(effect.last), 0
+    return context.collectives[effect.group].agree(effect.last), 0
+
+
+def _put(context: LoopContext, effect: effects.Put) -> Done:
+    context.queues[effect.queue].put(effect.item)
+    return None, 0
+
+
+def _close(context: LoopContext, effect: effects.Close) -> Done:
+    context.queues[effect.queue].put(END)
+    return None, 0
+
+
+def _take(context: LoopContext, effect: effects.Take | effects.NextItem) -> Done:
+    return context.queues[effect.queue].take(), 0
+
+
+def _barrier(context: LoopContext, effect: effects.Barrier) -> Done:
+    return context.barriers[effect.barrier].wait(), 0
+
+
+def _now(context: LoopContext, _: effects.Now) -> Done:
+    return context.clock(), 0
+
+
+PERFORM: dict[type, Callable[..., Done]] = {
+    effects.NextBatch: _next_batch,
+    effects.NextItem: _take,
+    effects.NextRound: _next_round,
+    effects.Compute: _compute,
+    effects.Lookup: _lookup,
+    effects.Update: _update,
+    effects.Fetch: _fetch,
+    effects.Store: _store,
+    effects.Pull: _pull,
+    effects.Push: _push,
+    effects.Exchange: _exchange,
+    effects.AllReduce: _all_reduce,
+    effects.AllGather: _all_gather,
+    effects.AllToAll: _all_to_all,
+    effects.Put: _put,
+    effects.Take: _take,
+    effects.Close: _close,
+    effects.Barrier: _barrier,
+    effects.Now: _now,
+}
+"""Of every effect but `Synced`, which the driver answers."""
+
+
+def run_loop(context: LoopContext, program: Program) -> None:
+    """Drive a program to its end.
+
+    Raises as `Driver.next` does. Errors of effects are thrown into the program first.
+    """
+    driver = context.drive(program)
+    while (effect := driver.next()) is not None:
+        try:
+            answer, sent = PERFORM[type(effect)](context, effect)
+        except Exception as error:  # the program may handle it
+            driver.failed(error)
+        else:
+            driver.answered(answer, sent)
+    for barrier in context.topology.barriers:
+        if context.definition.name in barrier.loops:
+            context.barriers[barrier.name].leave()

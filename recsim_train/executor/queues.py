@@ -1,0 +1,110 @@
+"""What the loops of one process hand each other, and where they wait for each other.
+
+Every wait ends when the process has failed: nobody would come any more.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from recsim_train.strategy.values import Batch
+
+T = TypeVar("T")
+_LOOK = 0.2
+"""Seconds between two looks at whether the process has failed."""
+
+Stopped = Callable[[], bool]
+
+
+class LocalQueue:
+    """A bounded queue between loops; any number of them at both ends."""
+
+    def __init__(self, capacity: int, stopped: Stopped) -> None:
+        self._queue: queue.Queue[object] = queue.Queue(capacity)
+        self._stopped = stopped
+
+    def put(self, item: object) -> None:
+        """Wait for room. Raises TimeoutError where another loop has failed."""
+        _until(lambda: self._queue.put(item, timeout=_LOOK), self._stopped)
+
+    def take(self) -> object:
+        """Wait for the oldest item. Raises TimeoutError where another loop has failed."""
+        return _until(lambda: self._queue.get(timeout=_LOOK), self._stopped)
+
+    @property
+    def empty(self) -> bool:
+        """Whether a `take` would wait."""
+        return self._queue.empty()
+
+
+def _until(action: Callable[[], T], stopped: Stopped) -> T:
+    while True:
+        try:
+            return action()
+        except (queue.Full, queue.Empty):
+            if stopped():
+                raise TimeoutError("another loop of this process failed") from None
+
+
+class LocalBarrier:
+    """Holds loops until all members that have not left are there; cyclic."""
+
+    def __init__(self, members: int, stopped: Stopped) -> None:
+        self._members = members
+        self._stopped = stopped
+        self._changed = threading.Condition()
+        self._here = 0
+        self._passed = 0
+        self._present = 0
+
+    def wait(self) -> int:
+        """Until all are there; how many they are. Raises TimeoutError where a loop has failed."""
+        with self._changed:
+            passing = self._passed
+            self._here += 1
+            self._let_go()
+            while self._passed == passing:
+                if self._stopped():
+                    raise TimeoutError("another loop of this process failed")
+                self._changed.wait(_LOOK)
+            return self._present
+
+    def leave(self) -> None:
+        """One member will not come any more."""
+        with self._changed:
+            self._members -= 1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._here and self._here == self._members:
+            self._here, self._present = 0, self._members
+            self._passed += 1
+            self._changed.notify_all()
+
+
+class QueueFeed:
+    """Batches from a bounded queue that a reader thread fills; None ends it, errors are raised."""
+
+    def __init__(self, capacity: int, stopped: Stopped) -> None:
+        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(capacity)
+        self._stopped = stopped
+
+    def put(self, item: Batch | BaseException | None) -> bool:
+        """Wait for room; False when the run is over."""
+        while not self._stopped():
+            try:
+                self._queue.put(item, timeout=_LOOK)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def next(self) -> Batch | None:
+        """The next batch. Raises what the reader raised."""
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item

@@ -1,0 +1,206 @@
+"""Operations in the simulator: sizes in, sizes out, and what their cost depends on.
+
+Every entry of `GHOSTS` takes the trainer, the loop and the operation's arguments, and returns the
+answer, a value without content, and the keywords of `Pricing.operation`. Nothing is looked at.
+
+How many entries pass a threshold depends on the values once it is no longer fresh. Stated
+assumption: as many as when it was taken, k of each tensor. That holds where the sizes have settled;
+before, while the residual (or the difference) still fills, more pass (see docs/strategies.md).
+Masks keep exactly k of each row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from recsim_train.data.mixcache import CacheTooSmall
+from recsim_train.sim.cache import CacheRuntime
+from recsim_train.sim.compression import GhostMasked, GhostSparse, sparse_bytes
+from recsim_train.sim.ghosts import (
+    Ghost,
+    GhostBlock,
+    GhostDense,
+    GhostIds,
+    GhostParts,
+    GhostRows,
+)
+from recsim_train.sim.loop import LoopState
+from recsim_train.sim.net import NetRuntime
+from recsim_train.sim.trainer import Trainer
+from recsim_train.strategy.blame import StrategyError
+from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.workload import compression, shape
+from recsim_train.workload.compression import DIFFERENCES, GRADIENTS, INDEX_BYTES, Tally
+
+# ---------------------------------------------------------------- on batches and the replica
+
+
+def _deduplicate(_: Trainer, __: LoopState, ids: GhostIds) -> Ghost:
+    unique = GhostIds(ids.position, ids.batch, ids.ids, ids.unique, distinct=True)
+    return unique, {"ids": ids.ids}
+
+
+def _forward_backward(at: Trainer, _: LoopState, __: Batch, rows: GhostRows) -> Ghost:
+    counts = {
+        "pooling": at.plan.embedding.service.pooling if at.plan.embedding else "server",
+        "ids": rows.ids.ids,
+        "unique": rows.ids.unique,
+    }
+    return Gradients(_whole(at), rows.as_gradient()), counts
+
+
+def _whole(at: Trainer) -> GhostDense:
+    elements = shape.dense_parameters(at.world.model)
+    return GhostDense(elements, elements * shape.value_bytes(at.world.model))
+
+
+def _streaming(at: Trainer, _: LoopState, *__: object) -> Ghost:
+    """A pass over the replica that leaves nothing."""
+    return None, {"elements": shape.dense_parameters(at.world.model)}
+
+
+def _vector(at: Trainer, _: LoopState, *__: object) -> Ghost:
+    """A pass over the replica that leaves a vector of its size."""
+    whole = _whole(at)
+    return whole, {"elements": whole.elements}
+
+
+def _block_step(_: Trainer, __: LoopState, mean: GhostDense, ___: float, ____: float) -> Ghost:
+    return GhostDense(mean.elements, mean.size, mean.start), {"elements": mean.elements}
+
+
+# ---------------------------------------------------------------- compression
+
+
+def _threshold(at: Trainer, loop: LoopState, _: GhostDense, share: float) -> Ghost:
+    layout = compression.layout(at.world.model)
+    large = shape.dense_parameters(at.world.model) - layout.small_elements
+    loop.share = share
+    return None, {"elements": large, "tables": len(layout.large)}
+
+
+def _sparsify(tallied: str) -> Callable[..., Ghost]:
+    def ghost(at: Trainer, loop: LoopState, _: GhostDense) -> Ghost:
+        model = at.world.model
+        layout, whole = compression.layout(model), _whole(at)
+        size = sparse_bytes(model, loop.share, 0, whole.elements)
+        kept = layout.kept(loop.share) + layout.small_elements
+        loop.tallies.setdefault(tallied, Tally()).add(whole.elements, kept, whole.size, size)
+        counts = {"elements": whole.elements, "kept": kept, "tables": len(layout.large)}
+        return GhostSparse(size, loop.share), counts
+
+    return ghost
+
+
+def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghost:
+    model, sizes = at.world.model, (parts.size,) if isinstance(parts, GhostSparse) else parts.sizes
+    value, small = shape.value_bytes(model), compression.layout(model).small_elements
+    entries = sum(
+        (size - small * value) // (value + INDEX_BYTES) * count
+        for size, count in Counter(sizes).items()
+    )
+    whole = _whole(at)
+    kept = entries + small * len(sizes)
+    return whole, {"elements": whole.elements, "kept": kept, "shards": len(sizes)}
+
+
+def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
+    value = shape.value_bytes(at.world.model)
+    width = block.width or block.size // value
+    rows = block.size // (value * width)
+    kept = rows * compression.kept(width, share)
+    size = kept * (value + compression.position_bytes(width))
+    return GhostMasked(size, rows, width, kept), {"elements": rows * width, "kept": kept}
+
+
+def _masked(at: Trainer, masked: GhostMasked, *, whole: bool) -> Ghost:
+    value, values = shape.value_bytes(at.world.model), masked.rows * masked.width
+    answer: GhostBlock = GhostBlock(values * value, masked.width)
+    if not whole:
+        answer = GhostMasked(masked.kept * value, masked.rows, masked.width, masked.kept)
+    return answer, {"elements": values, "kept": masked.kept}
+
+
+def _unmask(at: Trainer, _: LoopState, masked: GhostMasked) -> Ghost:
+    return _masked(at, masked, whole=True)
+
+
+def _pick(at: Trainer, _: LoopState, __: GhostBlock, masked: GhostMasked) -> Ghost:
+    return _masked(at, masked, whole=False)
+
+
+def _unpick(at: Trainer, _: LoopState, __: GhostBlock, masked: GhostMasked) -> Ghost:
+    return _masked(at, masked, whole=True)
+
+
+# ---------------------------------------------------------------- a cut net, a cache of rows
+
+
+def _cut(ghost: Callable[..., Ghost]) -> Callable[..., Ghost]:
+    """An operation on this host's part of the net."""
+
+    def of(at: Trainer, _: LoopState, *arguments: object) -> Ghost:
+        if at.net is None:
+            raise TypeError("the strategy's topology asks for no net")
+        return ghost(at.net, *arguments)
+
+    return of
+
+
+def _cached(ghost: Callable[..., Ghost]) -> Callable[..., Ghost]:
+    """An operation on this trainer's cache."""
+
+    def of(at: Trainer, loop: LoopState, *arguments: object) -> Ghost:
+        if at.cache is None:
+            raise TypeError("the strategy's topology asks for no cache")
+        try:
+            answer, counts = ghost(at.cache, at.index, *arguments)
+        except CacheTooSmall as error:
+            raise StrategyError(f"{loop.process.name} failed: {error}") from None
+        return answer, {"pooling": "worker", **counts}
+
+    return of
+
+
+GHOSTS: dict[str, Callable[..., Ghost]] = {
+    "deduplicate": _deduplicate,
+    "forward_backward": _forward_backward,
+    "apply": _streaming,
+    "load": _streaming,
+    "snapshot": _vector,
+    "subtract": _streaming,
+    "towards": _vector,
+    "interpolate": _streaming,
+    "block_step": _block_step,
+    "accumulate": _streaming,
+    "drain": _vector,
+    "threshold": _threshold,
+    "sparsify": _sparsify(GRADIENTS),
+    "threshold_difference": _threshold,
+    "sparsify_difference": _sparsify(DIFFERENCES),
+    "densify": _densify,
+    "mask": _mask,
+    "unmask": _unmask,
+    "pick": _pick,
+    "unpick": _unpick,
+    "net_open": _cut(NetRuntime.open),
+    "net_forward": _cut(NetRuntime.forward),
+    "net_receive": _cut(NetRuntime.receive),
+    "net_backward": _cut(NetRuntime.backward),
+    "net_return": _cut(NetRuntime.take_back),
+    "net_gradients": _cut(NetRuntime.gradients),
+    "net_apply": _cut(NetRuntime.apply),
+    "net_whole": _cut(NetRuntime.whole),
+    "net_answered": _cut(NetRuntime.answered),
+    "net_towards": _cut(NetRuntime.answered),
+    "net_move": _cut(NetRuntime.move),
+    "row_numbers": _cached(CacheRuntime.row_numbers),
+    "virtual_ids": _cached(CacheRuntime.virtual_ids),
+    "probe": _cached(CacheRuntime.probe),
+    "fill": _cached(CacheRuntime.fill),
+    "cached_rows": _cached(CacheRuntime.cached_rows),
+    "update_cached": _cached(CacheRuntime.update_cached),
+    "flush": _cached(CacheRuntime.flush),
+}
+"""By the operation's name."""

@@ -1,0 +1,31 @@
+"""What the loops of one trainer can reach: services, groups, queues, its part of the net."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.cache import CacheRuntime
+from recsim_train.sim.collectives import GroupRuntime
+from recsim_train.sim.kernel import Handover, Meeting
+from recsim_train.sim.net import NetRuntime
+from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
+from recsim_train.sim.world import World
+
+
+@dataclass(slots=True)
+class Trainer:
+    """One simulated trainer."""
+
+    index: int
+    world: World
+    plan: Plan
+    iterations: int
+    """Of each of its loops that consumes batches."""
+    embedding: EmbeddingRuntime | None
+    dense: DenseRuntime | None
+    cache: CacheRuntime | None
+    net: NetRuntime | None
+    groups: dict[str, GroupRuntime] = field(default_factory=dict)
+    queues: dict[str, Handover] = field(default_factory=dict)
+    barriers: dict[str, Meeting] = field(default_factory=dict)
