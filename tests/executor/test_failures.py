@@ -186,7 +186,7 @@ def test_a_failed_effect_is_thrown_into_the_program() -> None:
     async def program() -> None:
         try:
             await Pull("dense")
-        except KeyError as error:
+        except AssertionError as error:
             caught.append(error)
         await Compute(SNAPSHOT)
 
