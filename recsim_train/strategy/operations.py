@@ -42,6 +42,9 @@ class Operation(Generic[P, T_co]):
         self.name = declared.__name__.lower()
         self.summary = inspect.getdoc(declared) or ""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _declared, (self.name,)  # another process has its own declaration
+
     @cached_property
     def takes(self) -> tuple[object, ...]:
         """The types of its arguments."""
@@ -61,6 +64,10 @@ class Operation(Generic[P, T_co]):
 
 OPERATIONS: dict[str, Operation[..., object]] = {}
 """All of them by name."""
+
+
+def _declared(name: str) -> Operation[..., object]:
+    return OPERATIONS[name]
 
 
 def operation(declared: Callable[P, T_co]) -> Operation[P, T_co]:
