@@ -151,7 +151,7 @@ def profile(loaded: Loaded, name: str | None) -> Cluster:
 
 def calibrate_to(target: Path) -> None:
     """Measure this machine and write its profile."""
-    from recsim_train.calibrate.profile import calibrate_machine
+    from recsim_train.calibration.profile import calibrate_machine
     from recsim_train.config.dump import dump_cluster
 
     writable(target.parent)

@@ -23,7 +23,7 @@ ALLOWED = {
     "sim": {"config", *MIDDLE},
     "executor": {"config", *MIDDLE},
     "report": {"config", *MIDDLE},
-    "calibrate": {"config", "executor", *MIDDLE},
+    "calibration": {"config", "executor", *MIDDLE},
 }
 ONLY_IN = {
     "simpy": {"sim/kernel.py"},
@@ -43,7 +43,7 @@ NEVER_IN = {
         "report",
         "cli",
     },
-    "simpy": {"executor", "strategy", "calibrate"},
+    "simpy": {"executor", "strategy", "calibration"},
     "pydantic": {"strategy"},
 }
 
