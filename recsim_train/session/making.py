@@ -71,44 +71,14 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
             yield job, record
 
 
-class Maker:
-    """Makes one run after the other, and remembers what the next ones may share."""
+class Simulator:
+    """Simulates one run after the other, and remembers what the next ones may share."""
 
-    def __init__(self, keep: Keep | None, caller: Caller = NOBODY) -> None:
-        """``keep``: None where runs leave no directory."""
-        self._keep = keep
-        self._caller = caller
+    def __init__(self) -> None:
         self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
-        self._records: dict[str, RunRecord] = {}
-
-    def record(self, job: Job) -> RunRecord | None:
-        """A job's run, made unless it is there; None where another rank of torchrun writes it.
-
-        Raises RunFailed, and UserError for what only shows when it is made.
-        """
-        assert self._keep is not None
-        found = self._records.get(job.identity)
-        if found is None and self._keep.resume:
-            found = find_complete(self._keep.out, job.plan, job.world, job.cluster)
-        if found is None and job.world == "real" and job.loaded.sweep is not None:
-            self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
-        if found is None:
-            found = self._measured(job) if job.world == "real" else self._predicted(job)
-        if found is not None:
-            self._records[job.identity] = found
-        return found
-
-    def _predicted(self, job: Job) -> RunRecord | None:
-        assert job.cluster is not None
-        with self._caller.progress(f"simulating {job.plan.strategy.kind}") as progress:
-            outcome = self.simulate(job.plan, job.cluster, progress)
-        if job.step is None or not job.step.where:
-            self._say_doubts(outcome)
-        assert self._keep is not None
-        return self._keep.write(job.plan, "simulated", job.cluster, outcome)
 
     def simulate(self, plan: Plan, cluster: Cluster, progress: Progress | None = None) -> Outcome:
-        """Predict one run."""
+        """Predict one run; see `recsim_train.sim.run`."""
         from recsim_train.sim.run import simulate
 
         return simulate(plan, cluster, progress=progress, counts=self._counts_for(plan, cluster))
@@ -123,6 +93,42 @@ class Maker:
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
         return known
+
+
+class Maker:
+    """Makes one run after the other; equal ones are one."""
+
+    def __init__(self, keep: Keep, caller: Caller) -> None:
+        self._keep = keep
+        self._caller = caller
+        self._simulator = Simulator()
+        self._records: dict[str, RunRecord] = {}
+
+    def record(self, job: Job) -> RunRecord | None:
+        """A job's run, made unless it is there; None where another rank of torchrun writes it.
+
+        Raises RunFailed, and UserError for what only shows when it is made.
+        """
+        found = self._records.get(job.identity)
+        if found is None and self._keep.resume:
+            found = find_complete(self._keep.out, job.plan, job.world, job.cluster)
+        if found is None and job.world == "real" and job.loaded.sweep is not None:
+            self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
+        if found is None:
+            found = self._measured(job) if job.world == "real" else self._predicted(job)
+        if found is not None:
+            self._records[job.identity] = found
+        return found
+
+    def _predicted(self, job: Job) -> RunRecord:
+        assert job.cluster is not None
+        # The runs of a claim are many: `records` has a line for each.
+        shown = self._caller if job.step is None else NOBODY
+        with shown.progress(f"simulating {job.plan.strategy.kind}") as progress:
+            outcome = self._simulator.simulate(job.plan, job.cluster, progress)
+        if job.step is None or not job.step.where:
+            self._say_doubts(outcome)
+        return self._keep.write(job.plan, "simulated", job.cluster, outcome)
 
     def _say_doubts(self, outcome: Outcome) -> None:
         """What a prediction wants to be known about itself, and what "what if" has cost."""
@@ -140,7 +146,6 @@ class Maker:
         from recsim_train.executor.launch import Interrupted, PartialRun, execute
         from recsim_train.executor.torchrun import execute_rank, under_torchrun
 
-        assert self._keep is not None
         if under_torchrun():
             outcome = execute_rank(job.plan)
             if outcome is None:
@@ -166,7 +171,6 @@ class Maker:
         self, job: Job, outcome: Outcome, status: Status = "complete", message: str = ""
     ) -> RunRecord:
         """Write a measurement; where that cannot be, somewhere else, because it was dear."""
-        assert self._keep is not None
 
         def write(keep: Keep) -> RunRecord:
             return keep.write(job.plan, "real", job.cluster, outcome, status, message)

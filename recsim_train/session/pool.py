@@ -19,7 +19,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.results.rundir import clear
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
-from recsim_train.session.making import Keep, Maker
+from recsim_train.session.making import Keep, Simulator
 from recsim_train.signals import die_with_parent
 
 
@@ -37,12 +37,12 @@ Finished = tuple[int, dict[str, Any]]
 """A task's number and its figures, see `recsim_train.results.sweep.row_of`."""
 
 
-def simulate_point(task: Task, maker: Maker, keep: Keep | None) -> Finished:
+def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
     """One point's figures; one that fails or does not fit says so in its row."""
     start = time.perf_counter()
     plan = build_plan(task.experiment, task.choice)
     try:
-        outcome = maker.simulate(plan, task.cluster)
+        outcome = simulator.simulate(plan, task.cluster)
         record = None if keep is None else keep.write(plan, "simulated", task.cluster, outcome)
     except (UserError, RunFailed) as error:
         status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
@@ -64,9 +64,9 @@ def simulate_points(
     processes. Raises RunFailed if one of them dies.
     """
     if jobs <= 1 or len(tasks) <= 1:
-        maker = Maker(keep)
+        simulator = Simulator()
         for task in tasks:
-            yield simulate_point(task, maker, keep)
+            yield simulate_point(task, simulator, keep)
         return
     # Compiled code is made and stored here, before several processes would do it side by side.
     warm(tasks[0])
@@ -104,7 +104,7 @@ def warm(task: Task) -> None:
     update = {"roles": roles, "training": training}
     try:
         plan = build_plan(task.experiment.model_copy(update=update), task.choice)
-        Maker(None).simulate(plan, task.cluster)
+        Simulator().simulate(plan, task.cluster)
     except (UserError, RunFailed):
         return  # one trainer may be too few for it; the first point loads the code then
 
@@ -119,7 +119,7 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_own: tuple[Maker, Keep | None] | None = None
+_own: tuple[Simulator, Keep | None] | None = None
 """Of a process of the pool."""
 
 
@@ -130,7 +130,7 @@ def _start(keep: Keep | None) -> None:
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Maker(keep), keep
+    _own = Simulator(), keep
 
 
 def _simulate(task: Task) -> Finished:
