@@ -49,7 +49,8 @@ def report(
     from recsim_train import session
     from recsim_train.report.terminal import print_report
 
-    result = session.compare(*runs, out=out)
+    result = session.compare(*runs, out=out).report
+    assert result is not None
     if json:
         common.print_json(result.document)
     else:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.report import anatomy, figures, text
@@ -25,9 +25,6 @@ from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import Source, write_trace
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST_DETAILED = 12
 """Comparisons with figures and a timeline of their own; tables hold all of them."""
 
@@ -37,17 +34,8 @@ class ReportResult:
     """What was found and where it was written."""
 
     findings: Findings
-    out: Path | None = None
-    """None: nothing was written."""
+    out: Path
     claims: tuple[Judged, ...] = ()
-    records: tuple[RunRecord, ...] = ()
-    """All runs, those of claims too."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each comparison, the figures of ``report --json``."""
-        import pandas as pd
-
-        return pd.DataFrame(self.findings.document()["comparisons"])
 
     @property
     def document(self) -> dict[str, Any]:
@@ -56,9 +44,9 @@ class ReportResult:
         return {**found, "claims": [c.document() for c in self.claims]} if self.claims else found
 
     @property
-    def page(self) -> Path | None:
-        """The HTML page, where one was written."""
-        return self.out and self.out / "report.html"
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.out / "report.html"
 
     def within(self, limit: float) -> bool:
         """Whether the median absolute error is at most ``limit`` (a share); False without one."""
@@ -76,23 +64,17 @@ class ReportResult:
         )
 
 
-def examine(run_dirs: Sequence[Path]) -> ReportResult:
-    """Compare runs and write nothing; see `write_report`."""
-    claims = judge_all(run_dirs)
-    records = load_runs(run_dirs)
-    findings = compare(without_claims(records, claims))
-    findings = replace(findings, left_out=tuple(left_out(run_dirs)))
-    return ReportResult(findings, None, tuple(claims), tuple(records))
-
-
 def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     """Compare runs and write summary.json, summary.md, report.html, figures/ and trace-*.json.
 
     ``run_dirs``: run directories, or folders that hold some. Raises UserError for bad input and
     RunFailed if the disk does not take the report.
     """
-    result = replace(examine(run_dirs), out=out)
-    findings, claims = result.findings, result.claims
+    claims = judge_all(run_dirs)
+    records = load_runs(run_dirs)
+    findings = compare(without_claims(records, claims))
+    findings = replace(findings, left_out=tuple(left_out(run_dirs)))
+    result = ReportResult(findings, out, tuple(claims))
     writable(out)
     pictures = draw(findings)
     try:
@@ -111,7 +93,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
             findings,
             pictures=pictures,
             traces=traces,
-            commands=how_to_reproduce(result.records),
+            commands=how_to_reproduce(records),
             claims=claims,
         )
         put(out / "report.html", html.encode("utf-8"))

@@ -15,17 +15,14 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recsim_train.session.caller import NOBODY, Caller, Progress
-from recsim_train.session.results import Profile, Run, Runs
+from recsim_train.session.results import Compared, Profile, Run, Runs
 from recsim_train.session.study import Study
-
-if TYPE_CHECKING:
-    from recsim_train.report.write import ReportResult
 
 __all__ = [
     "Caller",
+    "Compared",
     "Profile",
     "Progress",
     "Run",
@@ -168,7 +165,7 @@ def measure(
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 
-def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> ReportResult:
+def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Compared:
     """Pair predictions with measurements: how far they are apart, and why.
 
     ``runs``: what `predict` and `measure` gave back, run directories, or folders that hold some.
@@ -189,13 +186,20 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Re
     >>> found.to_frame()["label"].tolist()
     ['flat_ps']
     """
-    from recsim_train.report.write import examine, write_report
+    from recsim_train.report.claims import judge_all, without_claims
+    from recsim_train.report.compare import compare as pair
+    from recsim_train.report.load import load_runs
+    from recsim_train.report.write import write_report
 
     paths: list[Path] = []
     for item in runs:
         made = item.runs if isinstance(item, Runs) else (item,)
         paths += [one.record.path if isinstance(one, Run) else Path(one) for one in made]
-    return examine(paths) if out is None else write_report(paths, Path(out))
+    if out is not None:
+        report = write_report(paths, Path(out))
+        return Compared(report.findings, report.claims, report)
+    claims = judge_all(paths)
+    return Compared(pair(without_claims(load_runs(paths), claims)), tuple(claims))
 
 
 def calibrate(

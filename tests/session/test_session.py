@@ -136,6 +136,9 @@ def test_a_claim_is_runs_with_a_verdict(tmp_path: Path) -> None:
     assert frame["the NIC"].dropna().tolist() == ["slow", "slow"]
     assert runs[2].path == runs[0].path  # equal settings are one run
     assert [p.name for p in (tmp_path / "out").iterdir() if p.is_file()] == ["claim-more.json"]
+    found = recsim_train.compare(tmp_path / "out")
+    assert [claim.document() for claim in found.claims] == [runs.claim.document()]
+    assert not found.findings.unpaired  # a claim's runs are its own
 
 
 def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None:
@@ -151,10 +154,11 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
 
 def test_a_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     runs = recsim_train.predict(load("strategy=[flat_ps, allreduce]"), what_if=False)
-    assert recsim_train.compare(runs).page is None
+    assert recsim_train.compare(runs).report is None
     found = recsim_train.compare(runs[0], runs[1].path or "", out=tmp_path / "report")
-    assert found.page == tmp_path / "report" / "report.html"
-    assert found.page.exists()
+    assert found.report is not None
+    assert found.report.page == tmp_path / "report" / "report.html"
+    assert found.report.page.exists()
     assert found.findings.median_abs_error is None
     assert len(found.findings.unpaired) == 2
     assert found.to_frame().empty
