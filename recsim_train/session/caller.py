@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
@@ -21,12 +21,12 @@ def _unseen(_: str) -> Iterator[Progress]:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. The default hears nothing: everything worth knowing is in the results too."""
+    """Who asks. The default hears nothing."""
 
-    say: Callable[[str], object] = _unheard
+    say: Callable[[str], object] = field(default=_unheard, repr=False)
     """Called with each sentence, as soon as it is true: what a prediction leaves out, what is
     measured first, what an interrupt has left."""
-    progress: Callable[[str], AbstractContextManager[Progress]] = _unseen
+    progress: Callable[[str], AbstractContextManager[Progress]] = field(default=_unseen, repr=False)
     """Called with a title; gives a context in which a `Progress` is shown."""
     command: tuple[str, ...] = ()
     """The command line that asks, which run directories remember; empty: it was Python."""

@@ -74,8 +74,10 @@ def test_help_shows_a_newcomer_the_five_calls() -> None:
     text = pydoc.plain(pydoc.render_doc(recsim_train))
     assert sorted(recsim_train.__all__) == ["calibrate", "compare", "load", "measure", "predict"]
     for name in recsim_train.__all__:
-        assert f"    {name}(" in text
+        assert f"\n    {name}(" in text
         assert name in dir(recsim_train)
+    assert "<function" not in text
+    assert "__getattr__" not in text
     with pytest.raises(AttributeError, match="no attribute 'unknown'"):
         recsim_train.unknown  # noqa: B018
 
