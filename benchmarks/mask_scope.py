@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from recsim_train.cli import common
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.generator import Generator
 from recsim_train.executor import metrics
 from recsim_train.executor.model import initial_rows
 from recsim_train.executor.state import EPSILON
 from recsim_train.executor.worker import Replica, Worker
+from recsim_train.session import load
 
 EXPERIMENT = Path("experiments/quality.yaml")
 BATCH = 256
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    spec = common.load(EXPERIMENT, ["training.batch_size=256"], arguments.seed).experiment
+    spec = load(EXPERIMENT, overrides=["training.batch_size=256"], seed=arguments.seed).experiment
     study = Study(spec)
     tables, dim = len(spec.model.tables), spec.model.embedding_dim
     cases: list[tuple[str, Mask, bool]] = [

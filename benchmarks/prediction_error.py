@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from recsim_train.session import Run, load, measure, predict
 
 EXPERIMENT = "experiments/quickstart.yaml"
 ALONE = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
@@ -38,21 +37,9 @@ SETTINGS = {
 }
 
 
-def one(command: str, sets: list[str], folder: str, cluster: str) -> dict[str, Any]:
-    words = [sys.executable, "-m", "recsim_train", command, EXPERIMENT, "--json", "--out", folder]
-    words += ["--cluster", cluster]
-    for item in sets:
-        words += ["--set", item]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)["runs"][0]
-    return found
-
-
-def rounds(run: dict[str, Any]) -> float | None:
+def rounds(run: Run) -> float | None:
     """Per second of one background loop; None where there is none."""
-    found = (run.get("synchronisation") or {}).get("rounds_per_second")
+    found = (run.record.summary.get("synchronisation") or {}).get("rounds_per_second")
     return None if found is None else float(found)
 
 
@@ -87,28 +74,28 @@ def main() -> None:
     measured: dict[str, list[float]] = {name: [] for name in chosen}
     synced: dict[str, list[float | None]] = {name: [] for name in chosen}
     rows: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(arguments.repeats):
-            for name, sets in chosen.items():
-                run = one("run", sets, folder, arguments.cluster)
-                measured[name].append(float(run["examples_per_second"]))
-                synced[name].append(rounds(run))
-        for name, sets in chosen.items():
-            predicted = one("simulate", sets, folder, arguments.cluster)
-            eps = float(predicted["examples_per_second"])
-            middle = statistics.median(measured[name])
-            done = [value for value in synced[name] if value is not None]
-            expected, seen = rounds(predicted), statistics.median(done) if done else None
-            rows[name] = {
-                "predicted_eps": eps,
-                "measured_eps": middle,
-                "measured_range": [min(measured[name]), max(measured[name])],
-                "signed_error": eps / middle - 1,
-                "predicted_rounds": expected,
-                "measured_rounds": seen,
-                "rounds_error": expected / seen - 1 if expected and seen else None,
-                "bottleneck": predicted["bottleneck"],
-            }
+    studies = {n: load(EXPERIMENT, arguments.cluster, sets) for n, sets in chosen.items()}
+    for _ in range(arguments.repeats):
+        for name, study in studies.items():
+            (run,) = measure(study)
+            measured[name].append(run.examples_per_second or 0.0)
+            synced[name].append(rounds(run))
+    for name, study in studies.items():
+        (predicted,) = predict(study, what_if=False)
+        eps = predicted.examples_per_second or 0.0
+        middle = statistics.median(measured[name])
+        done = [value for value in synced[name] if value is not None]
+        expected, seen = rounds(predicted), statistics.median(done) if done else None
+        rows[name] = {
+            "predicted_eps": eps,
+            "measured_eps": middle,
+            "measured_range": [min(measured[name]), max(measured[name])],
+            "signed_error": eps / middle - 1,
+            "predicted_rounds": expected,
+            "measured_rounds": seen,
+            "rounds_error": expected / seen - 1 if expected and seen else None,
+            "bottleneck": predicted.bottleneck,
+        }
     print("| setting | predicted/s | measured/s (range) | signed error |")
     print("|---|---|---|---|")
     for name, row in rows.items():

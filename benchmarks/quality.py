@@ -14,15 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_train.cli import common
 from recsim_train.config.identity import comparison_key
-from recsim_train.executor.launch import execute
-from recsim_train.placement.build import build_plan
+from recsim_train.session import load, measure
 
 EXPERIMENT = Path("experiments/quality.yaml")
 RESULTS = Path("benchmarks/results")
@@ -150,25 +147,21 @@ CASES = (
 
 
 def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
-    loaded = common.load(EXPERIMENT, case.sets, seed)
-    common.ensure_data(loaded)
-    spec = loaded.experiment
-    plan = build_plan(spec, spec.strategies[0])
+    study = load(EXPERIMENT, overrides=case.sets, seed=seed)
+    spec = study.experiment
     key = f"{comparison_key(spec, spec.strategies[0])}/{seed}"
     if key in known:
         return {**known[key], "case": case.name}
-    with tempfile.TemporaryDirectory() as staging:
-        outcome = execute(plan, staging=Path(staging))
+    (run,) = measure(study)
+    found, facts = run.record.summary, run.record.summary["facts"]
     iterations = spec.training.warmup_steps + spec.training.steps
-    counted = outcome.facts.get("compression", {})
-    assert isinstance(counted, dict)
     return {
         "key": key,
         "case": case.name,
         "seed": seed,
-        "auc": outcome.auc,
-        "loss": outcome.loss,
-        "normalized_entropy": outcome.normalized_entropy,
+        "auc": found["auc"],
+        "loss": found["loss"],
+        "normalized_entropy": found["normalized_entropy"],
         "examples": iterations * spec.training.batch_size * spec.roles.trainers,
         "held_out": spec.data.eval_rows,
         "travels": {
@@ -176,9 +169,9 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
                 "values": round(tally["density"], 5),
                 "bytes": round(tally["sent_bytes"] / tally["dense_bytes"], 5),
             }
-            for what, tally in counted.items()
+            for what, tally in facts.get("compression", {}).items()
         },
-        "seconds": round(float(str(outcome.facts["wall_seconds"])), 1),
+        "seconds": round(facts["wall_seconds"], 1),
     }
 
 

@@ -75,15 +75,14 @@ def experiment(point: dict[str, Any]) -> dict[str, Any]:
 def measure(point: dict[str, Any]) -> dict[str, Any]:
     """Simulate one point in this process."""
     start = time.perf_counter()
-    from recsim_train.cli import common
+    from recsim_train.session import load
     from recsim_train.sim.run import simulate
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "experiment.yaml"
         path.write_text(yaml.safe_dump(experiment(point)), encoding="utf-8")
-        loaded = common.load(path, None, None)
-        (plan,) = common.plans(loaded)
-        outcome = simulate(plan, common.profile(loaded, None))
+        (job,) = load(path).jobs()
+        outcome = simulate(job.plan, job.cluster)
     speed = outcome.speed
     folding = outcome.facts.get("folding") or {}
     assert isinstance(folding, dict)

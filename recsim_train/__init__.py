@@ -1,3 +1,28 @@
-"""Predict, run and compare distributed training of recommendation models on CPU clusters."""
+"""Predict, run and compare distributed training of recommendation models on CPU clusters.
+
+Five calls: `load` an experiment, `predict` it on a cluster profile, `measure` the same definition
+with real processes, `compare` both, `calibrate` this machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recsim_train.session import calibrate, compare, load, measure, predict
 
 __version__ = "0.1.0"
+__all__ = ["calibrate", "compare", "load", "measure", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    """The five calls, read when they are asked for: importing this imports nothing heavy."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from recsim_train import session
+
+    return getattr(session, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__} - {"__dir__", "__getattr__"})

@@ -16,4 +16,6 @@ def calibrate(
     ] = Path("cluster_profiles/local.yaml"),
 ) -> None:
     """Measure this machine on micro-workloads and short runs of flat_ps; write a dated profile."""
-    common.calibrate_to(output)
+    from recsim_train import session
+
+    session.calibrate(output, caller=common.caller())

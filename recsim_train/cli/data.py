@@ -26,16 +26,18 @@ def generate(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write Criteo text (.gz compresses) with the generator that the experiment describes."""
+    from recsim_train import session
     from recsim_train.config.errors import UserError
+    from recsim_train.session import prepare
 
-    loaded = common.load(experiment, set_, None)
-    settings = loaded.experiment.data
+    spec = session.load(experiment, overrides=set_ or ()).experiment
+    settings = spec.data
     target = out or (Path(settings.path) if settings.path else None)
     if target is None:
         raise UserError("the experiment names no data.path: say where to write with --out FILE")
     if target.exists() and not force:
         raise UserError(f"{target} exists already; --force overwrites it")
-    common.generate(loaded.experiment, target, rows or settings.synthetic.rows)
+    prepare.generate(spec, target, rows or settings.synthetic.rows, common.caller())
 
 
 @app.command("profile")
@@ -50,11 +52,13 @@ def profile(
 
     For the strategy scalefreectr let training.batch_size be the batch of all trainers together.
     """
+    from recsim_train import session
     from recsim_train.data.profile import profile_stream
+    from recsim_train.session.prepare import ensure_data
 
-    loaded = common.load(experiment, set_, None)
-    common.ensure_data(loaded)
-    spec = loaded.experiment
+    study = session.load(experiment, overrides=set_ or ())
+    ensure_data(study.points[0], common.caller())
+    spec = study.experiment
     found = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)
     if json:
         common.print_json(found)

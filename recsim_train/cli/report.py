@@ -46,10 +46,11 @@ def report(
             raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
         _report_sweep(sweep, out, json)
         return
+    from recsim_train import session
     from recsim_train.report.terminal import print_report
-    from recsim_train.report.write import write_report
 
-    result = write_report(runs, out)
+    result = session.compare(*runs, out=out).report
+    assert result is not None
     if json:
         common.print_json(result.document)
     else:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from recsim_train.cli import claims, common
-from recsim_train.results.folder import writable
+import typer
+
+from recsim_train.cli import common, shown
 
 if TYPE_CHECKING:
-    from recsim_train.config.load import Loaded
+    from recsim_train.session import Study
 
-WHAT_IF_STEPS = 5
-"""Counted iterations of the short runs where the experiment does not say."""
+SUFFIXES = (".yaml", ".yml")
 
 
 def simulate(
@@ -32,70 +32,81 @@ def simulate(
     A folder: every experiment in it. A file with a claim: all of its variants, and a verdict.
     A sweep (in the file, or a list of values given to --set): one row for each point.
     """
-    settings = claims.Settings(cluster, set_ or (), seed, out, resume)
+    from recsim_train import session
+    from recsim_train.results.environment import cores
+
+    words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
+    keep: dict[str, Any] = {"out": out, "resume": resume, "caller": common.caller()}
     if experiment.is_dir():
-        claims.simulate_files(claims.files(experiment), settings, json, dry_run)
+        _files(_inside(experiment), words, keep, json=json, dry_run=dry_run)
         return
-    loaded = common.load(experiment, set_, seed)
-    if loaded.claim is not None:
-        claims.simulate_files([experiment], settings, json, dry_run)
+    study = session.load(experiment, **words)
+    if study.claim is not None:
+        _files([experiment], words, keep, json=json, dry_run=dry_run)
+    elif dry_run:
+        _dry_run(study, json)
+    else:
+        runs = session.predict(study, processes=jobs or cores(), **keep)
+        if runs.sweep is not None:
+            shown.show_sweep(runs.sweep, json)
+        else:
+            shown.show_runs(runs, json)
+
+
+def _dry_run(study: Study, json: bool) -> None:
+    """Check everything, and show what would be simulated."""
+    from recsim_train.session.prepare import ensure_data
+
+    caller = common.caller()
+    jobs = study.jobs(dry=True, what_if=True, caller=caller)
+    if study.swept:
+        shown.show_points(jobs, json)
         return
-    if loaded.sweep is not None:
-        from recsim_train.cli.sweep import simulate_sweep
-
-        simulate_sweep(
-            experiment,
-            cluster=cluster,
-            sets=set_,
-            seed=seed,
-            out=out,
-            jobs=jobs,
-            json=json,
-            dry_run=dry_run,
-            resume=resume,
-        )
-        return
-    loaded = _with_what_if(loaded)
-    plans = common.plans(loaded)
-    if dry_run:
-        common.ensure_data(loaded, only_if=False)
-        common.show_plans(plans, json, common.known_profile(loaded, cluster))
-        return
-    profile = common.profile(loaded, cluster)
-
-    from recsim_train.results.rundir import find_complete, write_run
-    from recsim_train.sim.fit import check_memory
-    from recsim_train.sim.run import simulate as predict
-
-    for plan in plans:
-        check_memory(plan, profile)
-    writable(out)
-    common.ensure_data(loaded, only_if=any(map(common.needs_ids, plans)))
-    records = []
-    for plan in plans:
-        record = find_complete(out, plan, "simulated", profile) if resume else None
-        if record is None:
-            with common.progress_bar(f"simulating {plan.strategy.kind}") as progress:
-                outcome = predict(plan, profile, progress=progress)
-            common.say_warnings(outcome)
-            common.say_cost(outcome)
-            record = write_run(
-                out,
-                plan=plan,
-                world="simulated",
-                outcome=outcome,
-                cluster=profile,
-                environment=common.simulated_environment(),
-                command=common.command_line(),
-            )
-        records.append(record)
-    common.show_records(records, json)
+    ensure_data(study.points[0], caller, make=False)
+    shown.show_plans(jobs, json)
 
 
-def _with_what_if(loaded: Loaded) -> Loaded:
-    """One experiment is asked what would change it, unless its settings say how much."""
-    simulation = loaded.experiment.simulation
-    if simulation.what_if_steps is not None:
-        return loaded
-    asked = simulation.model_copy(update={"what_if_steps": WHAT_IF_STEPS})
-    return replace(loaded, experiment=loaded.experiment.model_copy(update={"simulation": asked}))
+def _inside(folder: Path) -> list[Path]:
+    """The experiments of a folder, sorted. Raises UserError if there are none."""
+    from recsim_train.config.errors import UserError
+
+    found = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    if not found:
+        raise UserError(f"{folder}: no experiment (*.yaml) in this folder")
+    return found
+
+
+def _files(
+    paths: Sequence[Path],
+    words: dict[str, Any],
+    keep: dict[str, Any],
+    *,
+    json: bool,
+    dry_run: bool,
+) -> None:
+    """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
+    from recsim_train import session
+    from recsim_train.config.errors import RunFailed, UserError
+
+    made: list[session.Runs] = []
+    failed: list[Path] = []
+    for number, path in enumerate(paths, start=1):
+        common.say(f"{path} ({number} of {len(paths)})")
+        try:
+            study = session.load(path, **words)
+            if study.swept:
+                common.say("  left out: it is a sweep, which is simulated by itself")
+            elif not dry_run:
+                made.append(session.predict(study, what_if=False, **keep))
+            elif study.claim is None:
+                shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
+            else:
+                shown.show_variants(study)
+        except (UserError, RunFailed) as error:
+            common.say(f"error: {error}")
+            failed.append(path)
+    if not dry_run:
+        shown.show_files(made, json)
+    if failed:
+        common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
+        raise typer.Exit(common.FAILED)

@@ -76,6 +76,8 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
     each with the first point that has it."""
     source = read_source(path, sets)
     points = list(expand(source.dimensions))
+    if len(points) == 1:
+        return [_load_point(source, points[0], schemas)]
     loaded = []
     found: dict[Problem, tuple[Point, int]] = {}
     for point in points:

@@ -75,9 +75,13 @@ process; ``memory_share``: the fullest host's; ``cores``: of all hosts together.
 
 
 def row_of(
-    plan: Plan, cluster: Cluster, summary: Mapping[str, Any], status: str, message: str = ""
+    plan: Plan, cluster: Cluster | None, summary: Mapping[str, Any], status: str, message: str = ""
 ) -> dict[str, Any]:
-    """The figures of one point, by column; those of a point without a run are None."""
+    """The figures of one point, by column; those of a point without a run are None.
+
+    ``cluster``: None of a measurement that has no profile.
+    """
+    colocate = cluster is not None and cluster.colocate
     spec = plan.experiment
     facts, synchronisation = summary.get("facts", {}), summary.get("synchronisation") or {}
     ci95 = summary.get("ci95") or (None, None)
@@ -90,7 +94,7 @@ def row_of(
     row |= {
         "strategy": plan.strategy.kind,
         "options": plan.strategy.options,
-        "profile": cluster.name,
+        "profile": None if cluster is None else cluster.name,
         "status": status,
         "message": message or None,
         "eps_low": ci95[0],
@@ -106,12 +110,12 @@ def row_of(
         "embedding_servers": len(plan.of_role("embedding_server")),
         "dense_servers": len(plan.of_role("dense_server")),
         "readers": len(plan.of_role("reader")),
-        "cores": cores_of(facts.get("cores"), cluster.colocate),
+        "cores": cores_of(facts.get("cores"), colocate),
         "threads": plan.threads,
         "batch_size": spec.training.batch_size,
         "seed": spec.seed,
         "memory_bytes": max((use["bytes"] for use in memory.values()), default=None),
-        "memory_share": _memory_share(memory.values(), cluster.colocate),
+        "memory_share": _memory_share(memory.values(), colocate),
         "wall_seconds": None,
         "run_id": None,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MEASURED = frozenset(
     {
-        # `recsim_train.calibrate.kernel_probe.Bench.cases`: once for each batch size
+        # `recsim_train.calibration.kernel_probe.Bench.cases`: once for each batch size
         "forward_backward",
         "deduplicate",
         "lookup_pooled",
@@ -14,7 +14,7 @@ MEASURED = frozenset(
         "route_ids",
         "assemble_rows",
         "route_gradient",
-        # `recsim_train.calibrate.kernel_probe.Bench.dense_cases`
+        # `recsim_train.calibration.kernel_probe.Bench.dense_cases`
         "apply",
         "load",
         "snapshot",
@@ -28,4 +28,4 @@ MEASURED = frozenset(
         "dense_elastic",
     }
 )
-"""Operations among the micro-workloads of `recsim_train.calibrate.kernel_probe`."""
+"""Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.calibrate.child import Child
-from recsim_train.calibrate.profile import calibrate_machine
+from recsim_train.calibration.child import Child
+from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed
@@ -74,5 +74,5 @@ def test_a_part_that_takes_too_long_is_given_up() -> None:
 
 
 def test_calling_it_needs_no_torch() -> None:
-    script = "import sys; import recsim_train.calibrate.profile; sys.exit('torch' in sys.modules)"
+    script = "import sys; import recsim_train.calibration.profile; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.calibrate.fit import Observation, fit
+from recsim_train.calibration.fit import Observation, fit
 
 PRIORS = {"call": 1e-6, "flop": 2e-11, "byte": 5e-11, "row": 2e-8}
 

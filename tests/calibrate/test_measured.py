@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recsim_train.calibrate.grid import Setting
-from recsim_train.calibrate.kernel_probe import Bench
+from recsim_train.calibration.grid import Setting
+from recsim_train.calibration.kernel_probe import Bench
 from recsim_train.workload.measured import MEASURED
 from recsim_train.workload.operations import OPERATIONS
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recsim_train.calibrate import grid
-from recsim_train.calibrate.crowd import Crowd, best_rate
-from recsim_train.calibrate.fit import Estimate
-from recsim_train.calibrate.prices import (
+from recsim_train.calibration import grid
+from recsim_train.calibration.crowd import Crowd, best_rate
+from recsim_train.calibration.fit import Estimate
+from recsim_train.calibration.prices import (
     KERNEL_PRIORS,
     WIRE_PRIORS,
     Prices,

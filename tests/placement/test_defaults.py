@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.cli import common
+import recsim_train
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import Loaded, load_cluster
+from recsim_train.config.load import load_cluster
 from recsim_train.data.mixcache import slots_of
 from recsim_train.data.replay import Replay
-from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import write_run
@@ -33,15 +32,11 @@ simulation: {what_if_steps: 0, fold_above: 16}
 """
 
 
-def load(folder: Path, *sets: str) -> Loaded:
+def plan_of(folder: Path, *sets: str) -> Plan:
     path = folder / "t.yaml"
     path.write_text(EXPERIMENT, encoding="utf-8")
-    return common.load(path, list(sets), None)
-
-
-def plan_of(folder: Path, *sets: str) -> Plan:
-    loaded = load(folder, *sets)
-    return build_plan(loaded.experiment, loaded.experiment.strategies[0])
+    (plan,) = recsim_train.load(path, overrides=sets).plans
+    return plan
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.cli import common
+import recsim_train
 from recsim_train.config.experiment import (
     Experiment,
     Model,
@@ -205,8 +205,8 @@ def test_a_net_without_a_cut_is_a_note() -> None:
 def cut_plans(path: str, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every hierarchical plan of an experiment with groups of several hosts, if it is cut."""
     monkeypatch.chdir(ROOT)
-    loaded = common.load(Path(path), None, None)
-    nets = [p.net for p in common.plans(loaded) if p.strategy.kind == "hierarchical"]
+    plans = recsim_train.load(path).plans
+    nets = [p.net for p in plans if p.strategy.kind == "hierarchical"]
     return [bool(net.model_parallel) for net in nets if isinstance(net, TaggedNet)]
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recsim_train.cli import common
-from recsim_train.config.cluster import Cluster
-from recsim_train.placement.plan import Plan
+import recsim_train
+from recsim_train.session.job import Job
 from recsim_train.sim import run
 from recsim_train.sim.fit import check_memory
-from recsim_train.trace.record import Outcome
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
@@ -25,9 +24,10 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def check(plan: Plan, cluster: Cluster) -> None:
-    check_memory(plan, cluster)
-    outcome = run.simulate(plan, cluster)
+def check(job: Job) -> None:
+    assert job.cluster is not None
+    check_memory(job.plan, job.cluster)
+    outcome = run.simulate(job.plan, job.cluster)
     assert outcome.speed is not None
     rate = outcome.speed.examples_per_second
     assert rate is not None
@@ -36,32 +36,31 @@ def check(plan: Plan, cluster: Cluster) -> None:
     assert isinstance(bounds, dict)
     assert len(bounds) > 1
     for resource, bound in bounds.items():
-        assert rate <= bound * (1.0 + 1e-9), f"{plan.strategy}: {resource}"
+        assert rate <= bound * (1.0 + 1e-9), f"{job.plan.strategy}: {resource}"
     assert outcome.bound_eps == min(bounds.values())
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_no_prediction_beats_its_bounds(path: Path) -> None:
-    loaded = common.load_points(path, SHORT, None)[-1]
-    # A machine that was never measured would be measured here, for two minutes.
-    measured = "reference-2core" if loaded.experiment.cluster == "local" else None
-    cluster = common.profile(loaded, measured)
-    for plan in common.plans(loaded):
-        check(plan, cluster)
+    study = recsim_train.load(path, overrides=SHORT)
+    if study.experiment.cluster == "local":
+        # A machine that was never measured would be measured here, for two minutes.
+        study = replace(study, cluster="reference-2core")
+    last = [job for job in study.jobs() if job.loaded is study.points[-1]]
+    assert last
+    for job in last:
+        check(job)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
 def test_no_prediction_of_a_claim_beats_its_bounds(path: Path) -> None:
-    claim = common.load(path, SHORT, None).claim
-    assert claim is not None
-    for sets in claim.variants.values():
-        chosen = [*claim.common, *sets, *SHORT]
-        loaded = common.load(path, chosen, None)
-        cluster = common.profile(loaded, None)
-        for plan in common.plans(loaded):
-            check(plan, cluster)
+    study = recsim_train.load(path, overrides=SHORT)
+    assert study.claim is not None
+    for job in study.jobs():
+        if job.step is not None and not job.step.where:
+            check(job)
 
 
 BASE = """
@@ -113,18 +112,12 @@ INPUTS: list[tuple[str, list[str], str, int]] = [
 ]
 
 
-def predicted(folder: Path, sets: list[str]) -> Outcome:
+def predicted(folder: Path, sets: list[str]) -> float:
     path = folder / "base.yaml"
     path.write_text(BASE, encoding="utf-8")
-    loaded = common.load(path, sets, None)
-    (plan,) = common.plans(loaded)
-    return run.simulate(plan, common.profile(loaded, None))
-
-
-def rate_of(outcome: Outcome) -> float:
-    assert outcome.speed is not None
-    assert outcome.speed.examples_per_second is not None
-    return outcome.speed.examples_per_second
+    (found,) = recsim_train.predict(recsim_train.load(path, overrides=sets), out=folder)
+    assert found.examples_per_second is not None
+    return found.examples_per_second
 
 
 @pytest.fixture(scope="module")
@@ -133,14 +126,14 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     settings: dict[str, list[str]] = {"free": [], "served": SERVED, "cores": FEW_CORES}
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(ROOT)
-        return {name: rate_of(predicted(folder, sets)) for name, sets in settings.items()}
+        return {name: predicted(folder, sets) for name, sets in settings.items()}
 
 
 @pytest.mark.parametrize(("name", "sets", "change", "sign"), INPUTS, ids=str)
 def test_every_input_counts(
     name: str, sets: list[str], change: str, sign: int, rates: dict[str, float], tmp_path: Path
 ) -> None:
-    rate = rate_of(predicted(tmp_path, [*sets, change]))
+    rate = predicted(tmp_path, [*sets, change])
     if sign > 0:
         assert rate > 1.02 * rates[name]
     elif sign < 0:
@@ -155,4 +148,4 @@ def test_what_should_not_matter_does_not(rates: dict[str, float], tmp_path: Path
         "cluster.hosts.default.memory=512 GiB",
         "training.dense_lr=0.9",
     ]
-    assert rate_of(predicted(tmp_path, same)) == rates["free"]
+    assert predicted(tmp_path, same) == rates["free"]

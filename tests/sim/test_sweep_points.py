@@ -9,7 +9,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import counts_key
 from recsim_train.placement.plan import Plan
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT
-from recsim_train.sim.sweep import Points, Task, simulate_points
+from recsim_train.session.making import Simulator
+from recsim_train.session.pool import Task, simulate_point, simulate_points
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -20,8 +21,8 @@ def task(number: int, plan: Plan, cluster: Cluster) -> Task:
     return Task(number, plan.experiment, plan.strategy, cluster)
 
 
-def figures(points: Points, one: Task) -> dict[str, object]:
-    row = points.simulate(one)[1]
+def figures(simulator: Simulator, one: Task) -> dict[str, object]:
+    row = simulate_point(one, simulator, None)[1]
     return {key: value for key, value in row.items() if key != "wall_seconds"}
 
 
@@ -33,9 +34,9 @@ def test_remembered_counts_give_the_same_figures(plans: Plans, clusters: Cluster
         task(1, plan, clusters(nic="1 Gbit/s")),
         task(2, other, clusters()),
     ]
-    shared = Points()
+    shared = Simulator()
     together = [figures(shared, one) for one in tasks]
-    alone = [figures(Points(), one) for one in tasks]
+    alone = [figures(Simulator(), one) for one in tasks]
     assert together == alone
     assert together[0]["examples_per_second"] != together[1]["examples_per_second"]
 

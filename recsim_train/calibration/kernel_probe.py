@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recsim_train.calibrate.grid import Setting, training
-from recsim_train.calibrate.timing import time_in_turn
+from recsim_train.calibration.grid import Setting, training
+from recsim_train.calibration.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels, kernels_sync
 from recsim_train.executor.kernels import Routed

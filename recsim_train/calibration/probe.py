@@ -1,4 +1,4 @@
-"""A measuring process: ``python -m recsim_train.calibrate.probe PART PARENT``.
+"""A measuring process: ``python -m recsim_train.calibration.probe PART PARENT``.
 
 Reads its request as one JSON line, writes {"tick": true} now and then and {"result": ...} or
 {"error": ...} at the end. Threads and scheduling are those of the executor's processes.
@@ -24,7 +24,7 @@ def _tick() -> None:
 
 def kernels(request: Request) -> object:
     """Every kernel at every setting of the grid."""
-    from recsim_train.calibrate import grid, kernel_probe
+    from recsim_train.calibration import grid, kernel_probe
 
     settings = grid.QUICK if request["quick"] else grid.GRID
     return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
@@ -32,7 +32,7 @@ def kernels(request: Request) -> object:
 
 def wire(request: Request) -> object:
     """One end of a loopback connection."""
-    from recsim_train.calibrate import wire_probe
+    from recsim_train.calibration import wire_probe
 
     return wire_probe.measure(
         request["rank"],
@@ -44,21 +44,21 @@ def wire(request: Request) -> object:
 
 def busy(request: Request) -> object:
     """Steps of one thread, while nothing or while the other cores work too."""
-    from recsim_train.calibrate import load_probe
+    from recsim_train.calibration import load_probe
 
     return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
 
 
 def runtime(request: Request) -> object:
     """The runtime's own work for an effect and for a request."""
-    from recsim_train.calibrate import runtime_probe
+    from recsim_train.calibration import runtime_probe
 
     return runtime_probe.measure(quick=request["quick"])
 
 
 def readers(request: Request) -> object:
     """Rows parsed and rows made."""
-    from recsim_train.calibrate import reader_probe
+    from recsim_train.calibration import reader_probe
 
     return reader_probe.measure(request["folder"], quick=request["quick"])
 

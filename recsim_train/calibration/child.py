@@ -32,7 +32,7 @@ class Child:
     def __init__(self, part: str, request: Message, limit: float) -> None:
         """Start it.
 
-        ``part``: see `recsim_train.calibrate.probe`; ``limit``: seconds that it may take.
+        ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take.
         """
         self.part = part
         self._deadline = time.monotonic() + limit
@@ -41,7 +41,7 @@ class Child:
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "recsim_train.calibrate.probe", part, str(os.getpid())],
+            [sys.executable, "-m", "recsim_train.calibration.probe", part, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from recsim_train.calibrate.grid import MEBI, Setting
-from recsim_train.calibrate.kernel_probe import Bench
-from recsim_train.calibrate.timing import relative_spread
+from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.calibration.kernel_probe import Bench
+from recsim_train.calibration.timing import relative_spread
 from recsim_train.executor import kernels
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Worker

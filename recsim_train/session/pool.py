@@ -6,30 +6,21 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections import OrderedDict
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.data.counts import IdCounts, counts_for, counts_key
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.plan import Plan
-from recsim_train.results.environment import versions
-from recsim_train.results.rundir import clear, write_run
+from recsim_train.results.rundir import clear
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.session.making import Keep, Simulator
 from recsim_train.signals import die_with_parent
-from recsim_train.sim.folding import folding_of
-from recsim_train.sim.run import simulate
-
-_REMEMBERED = 8
-"""Points with equal ids per batch mostly follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,60 +33,26 @@ class Task:
     cluster: Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Where points leave a run directory, and the command that made it."""
-
-    folder: Path
-    command: tuple[str, ...]
-
-
 Finished = tuple[int, dict[str, Any]]
 """A task's number and its figures, see `recsim_train.results.sweep.row_of`."""
 
 
-class Points:
-    """Simulates points in this process, and remembers what the next ones may share."""
-
-    def __init__(self, keep: Keep | None = None) -> None:
-        self._keep = keep
-        self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
-
-    def simulate(self, task: Task) -> Finished:
-        """One point's figures; one that fails or does not fit says so in its row."""
-        start = time.perf_counter()
-        plan = build_plan(task.experiment, task.choice)
-        try:
-            outcome = simulate(plan, task.cluster, counts=self._counts_for(plan, task.cluster))
-            run_id = None
-            if self._keep is not None:
-                run_id = write_run(
-                    self._keep.folder,
-                    plan=plan,
-                    world="simulated",
-                    outcome=outcome,
-                    cluster=task.cluster,
-                    environment={"versions": versions()},
-                    command=list(self._keep.command),
-                ).run_id
-        except (UserError, RunFailed) as error:
-            status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
-            row = row_of(plan, task.cluster, {}, status, str(error))
-        else:
-            summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
-            row = row_of(plan, task.cluster, summary, COMPLETE)
-            row["run_id"] = run_id
-        row["wall_seconds"] = round(time.perf_counter() - start, 4)
-        return task.number, row
-
-    def _counts_for(self, plan: Plan, cluster: Cluster) -> IdCounts:
-        loops = folding_of(plan, cluster).loops(plan)
-        key = loops, counts_key(plan)
-        known = self._counts.pop(key, None)
-        self._counts[key] = known = counts_for(plan, loops) if known is None else known
-        if len(self._counts) > _REMEMBERED:
-            self._counts.popitem(last=False)
-        return known
+def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+    """One point's figures; one that fails or does not fit says so in its row."""
+    start = time.perf_counter()
+    plan = build_plan(task.experiment, task.choice)
+    try:
+        outcome = simulator.simulate(plan, task.cluster)
+        record = None if keep is None else keep.write(plan, "simulated", task.cluster, outcome)
+    except (UserError, RunFailed) as error:
+        status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
+        row = row_of(plan, task.cluster, {}, status, str(error))
+    else:
+        summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
+        row = row_of(plan, task.cluster, summary, COMPLETE)
+        row["run_id"] = None if record is None else record.run_id
+    row["wall_seconds"] = round(time.perf_counter() - start, 4)
+    return task.number, row
 
 
 def simulate_points(
@@ -107,9 +64,9 @@ def simulate_points(
     processes. Raises RunFailed if one of them dies.
     """
     if jobs <= 1 or len(tasks) <= 1:
-        points = Points(keep)
+        simulator = Simulator()
         for task in tasks:
-            yield points.simulate(task)
+            yield simulate_point(task, simulator, keep)
         return
     # Compiled code is made and stored here, before several processes would do it side by side.
     warm(tasks[0])
@@ -137,7 +94,7 @@ def simulate_points(
     finally:
         pool.shutdown(cancel_futures=True)
         if keep is not None:
-            clear(keep.folder)
+            clear(keep.out)
 
 
 def warm(task: Task) -> None:
@@ -147,7 +104,7 @@ def warm(task: Task) -> None:
     update = {"roles": roles, "training": training}
     try:
         plan = build_plan(task.experiment.model_copy(update=update), task.choice)
-        simulate(plan, task.cluster)
+        Simulator().simulate(plan, task.cluster)
     except (UserError, RunFailed):
         return  # one trainer may be too few for it; the first point loads the code then
 
@@ -162,20 +119,20 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_points: Points | None = None
+_own: tuple[Simulator, Keep | None] | None = None
 """Of a process of the pool."""
 
 
 def _start(keep: Keep | None) -> None:
     """In a new process of the pool."""
-    global _points  # noqa: PLW0603 - a pool's initializer has no other place for state
+    global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _points = Points(keep)
+    _own = Simulator(), keep
 
 
 def _simulate(task: Task) -> Finished:
-    assert _points is not None
-    return _points.simulate(task)
+    assert _own is not None
+    return simulate_point(task, *_own)

@@ -1,9 +1,9 @@
 """Calibration: this machine's profile from its own micro-workloads, in a minute or two.
 
 Measuring processes run one part after the other; what they report becomes prices
-(`recsim_train.calibrate.prices`). Nothing here is told of the experiments that the profile will
+(`recsim_train.calibration.prices`). Nothing here is told of the experiments that the profile will
 predict, and nothing is tuned on them. But some prices come from short runs of one strategy: that of
-the interpreter lock, and those of messages (`recsim_train.calibrate.crowd`).
+the interpreter lock, and those of messages (`recsim_train.calibration.crowd`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibrate import crowd, grid
-from recsim_train.calibrate.child import Child
-from recsim_train.calibrate.crowd import THREADS, Crowd
-from recsim_train.calibrate.prices import (
+from recsim_train.calibration import crowd, grid
+from recsim_train.calibration.child import Child
+from recsim_train.calibration.crowd import THREADS, Crowd
+from recsim_train.calibration.prices import (
     Prices,
     Wire,
     contention,

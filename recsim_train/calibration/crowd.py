@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recsim_train.calibrate import grid
-from recsim_train.calibrate.grid import MEBI, Setting
+from recsim_train.calibration import grid
+from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.experiment import Data, Experiment, Roles, StrategyChoice, Synthetic
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute

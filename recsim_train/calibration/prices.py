@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import Any
 
-from recsim_train.calibrate.crowd import THREADS, Crowd
-from recsim_train.calibrate.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
+from recsim_train.calibration.crowd import THREADS, Crowd
+from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.config.experiment import Model
 from recsim_train.workload.operations import reading, seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from recsim_train.calibrate.grid import READER_MODEL as MODEL
+from recsim_train.calibration.grid import READER_MODEL as MODEL
 from recsim_train.config.experiment import Data, Synthetic
 from recsim_train.data.stream import open_stream
 from recsim_train.data.synthetic import write_criteo

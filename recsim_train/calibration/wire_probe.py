@@ -12,7 +12,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from recsim_train.calibrate.runtime_probe import small_plan
+from recsim_train.calibration.runtime_probe import small_plan
 from recsim_train.executor.transport import Channel, Header, Kind, Links, Pending, Port, Service
 
 _TIMEOUT = timedelta(seconds=60)

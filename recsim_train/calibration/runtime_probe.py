@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from recsim_train.calibrate.grid import MEBI, Setting, training
+from recsim_train.calibration.grid import MEBI, Setting, training
 from recsim_train.config.experiment import (
     Experiment,
     Roles,

@@ -1,0 +1,134 @@
+"""What `simulate` and `run` print: one JSON document on standard output, or tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from recsim_train.cli import common
+
+if TYPE_CHECKING:
+    from recsim_train.results.rundir import RunRecord
+    from recsim_train.results.sweep import SweepRecord
+    from recsim_train.session import Runs, Study
+    from recsim_train.session.job import Job
+
+
+def show_plans(jobs: Sequence[Job], json: bool) -> None:
+    """What would be started, and whether it fits into the hosts; raises UserError if not."""
+    from recsim_train.config.errors import UserError
+    from recsim_train.placement.describe import describe, plan_document
+
+    fits = [job.fit() for job in jobs]
+    if json:
+        documents = [
+            plan_document(job.plan) | ({} if found is None else {"memory": found.document()})
+            for job, found in zip(jobs, fits, strict=True)
+        ]
+        common.print_json({"plans": documents})
+    for job, found in zip(jobs, fits, strict=True):
+        if not json:
+            print(describe(job.plan))
+        if found is not None and not json:
+            print(f"  memory: {found.phrase}")
+        for warning in () if found is None else found.warnings:
+            common.say(f"note: {warning}")
+    problems = [f.problem for f in fits if f is not None and f.problem]
+    if problems:
+        raise UserError("\n".join(problems))
+
+
+def show_variants(study: Study) -> None:
+    """The variants of a claim, unchanged and on their grid, and on what they would be simulated."""
+    for job in study.jobs(dry=True, caller=common.caller()):
+        assert job.step is not None
+        if job.step.change is None:
+            profile = "local" if job.cluster is None else job.cluster.name
+            common.say(f"  {job.title}: {len(job.plan.instances)} processes, {profile}")
+
+
+def show_points(jobs: Sequence[Job], json: bool) -> None:
+    """The points of a sweep, and which do not fit."""
+    from recsim_train.config.sweep import written
+    from recsim_train.report.terminal import title
+
+    fits = [job.fit() for job in jobs]
+    if json:
+        points = [
+            {
+                "values": job.settings,
+                "strategy": job.plan.strategy.kind,
+                "options": job.plan.strategy.options,
+                "processes": len(job.plan.instances),
+                "memory": None if found is None else found.document(),
+            }
+            for job, found in zip(jobs, fits, strict=True)
+        ]
+        common.print_json({"points": points})
+        return
+    print(f"{jobs[0].loaded.experiment.name}: {len(jobs)} points")
+    for number, (job, found) in enumerate(zip(jobs, fits, strict=True), start=1):
+        chosen = job.plan.strategy
+        name = title(chosen.kind, {"strategy_options": chosen.options})
+        values = ", ".join(f"{k}={written(v)}" for k, v in job.settings.items() if v is not None)
+        said = f": {found.phrase}" if found is not None and found.problem else ""
+        print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
+
+
+def show_sweep(record: SweepRecord, json: bool) -> None:
+    """A finished sweep: all points, or the best ones. Exit code 1 if one failed."""
+    from recsim_train.report.sweep_text import print_sweep
+    from recsim_train.results.sweep import FAILED
+
+    if json:
+        sweep = {
+            "name": record.header["name"],
+            "sweep_dir": record.path.as_posix(),
+            "axes": record.header["axes"],
+        }
+        common.print_json({"sweep": sweep, "points": record.rows})
+    else:
+        print_sweep(record)
+    failed = [row for row in record.rows if row["status"] == FAILED]
+    if failed:
+        common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0]['message']}")
+        raise typer.Exit(common.FAILED)
+
+
+def show_runs(runs: Runs, json: bool) -> None:
+    """Finished runs."""
+    document = _document([run.record for run in runs])
+    if json:
+        common.print_json(document)
+        return
+    from recsim_train.report.terminal import print_runs
+
+    print_runs(document)
+
+
+def show_files(made: Sequence[Runs], json: bool) -> None:
+    """The runs of all files, and the verdicts on their claims."""
+    claims = [runs.claim for runs in made if runs.claim is not None]
+    document = _document([run.record for runs in made if runs.claim is None for run in runs])
+    if json:
+        common.print_json({**document, "claims": [c.document() for c in claims]})
+        return
+    from recsim_train.report.claim_text import print_claims
+    from recsim_train.report.terminal import print_runs
+
+    if document["runs"]:
+        print_runs(document)
+    if claims:
+        print_claims(claims)
+
+
+def _document(records: Sequence[RunRecord]) -> dict[str, Any]:
+    from recsim_train.results.rundir import run_document
+
+    for record in records:
+        malformed = record.summary.get("facts", {}).get("malformed")
+        if malformed:
+            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
+    return {"runs": [run_document(record) for record in records]}

@@ -1,0 +1,239 @@
+"""The session: five calls that every command, notebook and benchmark stands on.
+
+`load` reads and checks an experiment, `predict` simulates it, `measure` runs it for real,
+`compare` puts both side by side, `calibrate` measures this machine. Nothing is printed: what is
+worth saying meanwhile goes to a `Caller`, everything else is in what they return. Bad input raises
+`recsim_train.config.errors.UserError` before anything starts; what goes wrong in the middle raises
+`recsim_train.config.errors.RunFailed`, and what was finished is kept.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from recsim_train.session.caller import NOBODY, Caller, Progress
+from recsim_train.session.results import Compared, Profile, Run, Runs
+from recsim_train.session.study import Study
+
+__all__ = [
+    "Caller",
+    "Compared",
+    "Profile",
+    "Progress",
+    "Run",
+    "Runs",
+    "Study",
+    "calibrate",
+    "compare",
+    "load",
+    "measure",
+    "predict",
+]
+
+
+def load(
+    experiment: str | Path,
+    cluster: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+) -> Study:
+    """Read an experiment file and check it.
+
+    ``cluster``: a cluster profile, by name or file, instead of the one that the experiment names.
+    ``overrides``: ``KEY=VALUE`` as ``--set`` takes them (`recsim-train show settings`); a list of
+    values makes a sweep, ``cluster.KEY=VALUE`` changes the profile. ``seed``: instead of the
+    file's. Raises UserError with everything that is wrong, each with its line.
+
+    >>> import recsim_train
+    >>> study = recsim_train.load(
+    ...     "experiments/quickstart.yaml",
+    ...     cluster="reference-2core",
+    ...     overrides=["model=tiny", "data.path=", "training.steps=20"],
+    ... )
+    >>> study.experiment.roles.trainers
+    2
+    >>> [instance.name for instance in study.plans[0].instances]
+    ['trainer[0]', 'trainer[1]', 'embedding_server[0]', 'embedding_server[1]', 'dense_server[0]']
+    """
+    from recsim_train.session import study
+
+    named = None if cluster is None else str(cluster)
+    return study.read(Path(experiment), named, overrides, seed)
+
+
+def predict(
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    processes: int = 1,
+    what_if: bool = True,
+    caller: Caller = NOBODY,
+) -> Runs:
+    """Simulate every run of a study: each strategy, point of a sweep, variant of a claim.
+
+    Equal inputs give equal figures. ``out``: where run directories go (a sweep leaves one table
+    there); None: a temporary folder that ends with this process. ``resume``: what lies there
+    complete is not made again. ``processes``: how many simulate the points of a sweep.
+    ``what_if``: ask a single experiment what would change it, by short runs more, unless
+    ``simulation.what_if_steps`` says how much. A ``cluster`` that is `local` and was never measured
+    is measured first, in two minutes.
+
+    Raises UserError where something does not fit into memory or is wrong with the data, RunFailed
+    where a simulated job fails; a sweep's points say so in their ``status`` instead.
+
+    >>> import recsim_train
+    >>> small = ["model=tiny", "data.path=", "training.steps=20", "roles.dense_servers=0"]
+    >>> study = recsim_train.load(
+    ...     "experiments/quickstart.yaml",
+    ...     cluster="paper-20core-25gbit",
+    ...     overrides=[*small, "strategy=[flat_ps, allreduce]", "roles.trainers=[2, 4]"],
+    ... )
+    >>> runs = recsim_train.predict(study)
+    >>> [(run.strategy, run.settings["roles.trainers"]) for run in runs]
+    [('flat_ps', 2), ('allreduce', 2), ('flat_ps', 4), ('allreduce', 4)]
+    >>> all(run.examples_per_second < run.bound for run in runs)
+    True
+    >>> runs.to_frame()["strategy"].tolist()
+    ['flat_ps', 'allreduce', 'flat_ps', 'allreduce']
+    """
+    from recsim_train.results.folder import writable
+    from recsim_train.session import making, prepare, sweeps
+    from recsim_train.session.claims import judged
+    from recsim_train.session.results import run_of, runs_of
+
+    keep = making.Keep(_folder(out), resume, caller.command)
+    jobs = study.jobs(what_if=what_if, caller=caller)
+    refused = prepare.too_large(jobs, some_may=study.swept, caller=caller)
+    writable(keep.out)
+    prepare.ensure_all_data([j for n, j in enumerate(jobs) if n not in refused], caller)
+    if study.swept:
+        return runs_of(sweeps.simulate_all(jobs, refused, keep, processes, caller))
+    runs = tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller))
+    if study.claim is None:
+        return Runs(runs)
+    return Runs(runs, claim=judged(study.points[0], jobs, runs, keep.out))
+
+
+def measure(
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    caller: Caller = NOBODY,
+) -> Runs:
+    """Train for real: every role a process of this machine, torch.distributed over gloo.
+
+    Strategies and points of a sweep follow each other; of a claim, the file's own settings are
+    measured. Under torchrun this process is one rank; all but rank 0 get no runs back. ``out``,
+    ``resume``: as in `predict`, but a measurement is never overwritten: a second one of the same
+    settings gets "-2" behind its name.
+
+    Raises UserError where the machine has too little memory or something is wrong with the data,
+    RunFailed where a role fails or dies; what was measured until then is kept in ``out``.
+
+    >>> import recsim_train
+    >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
+    >>> study = recsim_train.load(
+    ...     "experiments/quickstart.yaml",
+    ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
+    ... )
+    >>> (run,) = recsim_train.measure(study)
+    >>> run.examples_per_second > 0, 0 < run.auc < 1
+    (True, True)
+    """
+    from recsim_train.executor.torchrun import under_torchrun
+    from recsim_train.session import making, prepare
+    from recsim_train.session.results import run_of
+
+    jobs = study.jobs("real", caller=caller)
+    for sentence in dict.fromkeys(filter(None, (prepare.not_real(job.cluster) for job in jobs))):
+        caller.say(f"note: {sentence}")
+    plans = [job.plan for job in jobs]
+    if under_torchrun():
+        prepare.check_one_size(plans)
+        resume = False  # the ranks must agree, and one of them alone sees the folder
+    else:
+        prepare.check_this_machine(plans)
+        prepare.ensure_all_data(jobs, caller)
+    keep = making.Keep(_folder(out), resume, caller.command)
+    return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
+
+
+def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Compared:
+    """Pair predictions with measurements: how far they are apart, and why.
+
+    ``runs``: what `predict` and `measure` gave back, run directories, or folders that hold some.
+    ``out``: where a report is written: one HTML page, summary.json, summary.md, figures and
+    timelines; None: nowhere. Raises UserError for a path that is no run or damaged.
+
+    >>> import recsim_train
+    >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
+    >>> study = recsim_train.load(
+    ...     "experiments/quickstart.yaml",
+    ...     cluster="reference-2core",
+    ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
+    ... )
+    >>> found = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
+    >>> (pair,) = found.findings.comparisons
+    >>> pair.signed_error == pair.predicted_eps / pair.measured_eps - 1
+    True
+    >>> found.to_frame()["label"].tolist()
+    ['flat_ps']
+    """
+    from recsim_train.report.claims import judge_all, without_claims
+    from recsim_train.report.compare import compare as pair
+    from recsim_train.report.load import load_runs
+    from recsim_train.report.write import write_report
+
+    paths: list[Path] = []
+    for item in runs:
+        made = item.runs if isinstance(item, Runs) else (item,)
+        paths += [one.record.path if isinstance(one, Run) else Path(one) for one in made]
+    if out is not None:
+        report = write_report(paths, Path(out))
+        return Compared(report.findings, report.claims, report)
+    claims = judge_all(paths)
+    return Compared(pair(without_claims(load_runs(paths), claims)), tuple(claims))
+
+
+def calibrate(
+    path: str | Path = "cluster_profiles/local.yaml",
+    *,
+    quick: bool = False,
+    caller: Caller = NOBODY,
+) -> Profile:
+    """Measure this machine on micro-workloads and short runs of flat_ps; write its profile.
+
+    ``path``: the profile, which an experiment then names by its stem. ``quick``: a few seconds
+    instead of two minutes, and too rough to predict with. Raises UserError where the folder cannot
+    be written to, RunFailed where a measuring process fails.
+
+    >>> import recsim_train
+    >>> profile = recsim_train.calibrate("cluster_profiles/local.yaml")
+    >>> bool(profile.to_frame().loc["gemm_flop", "seconds"] < 1e-6)
+    True
+    >>> recsim_train.load("experiments/quickstart.yaml").experiment.cluster
+    'local'
+    """
+    from recsim_train.session.prepare import measure_machine
+
+    target = Path(path)
+    return Profile(measure_machine(target, caller, quick=quick), target)
+
+
+def _folder(out: str | Path | None) -> Path:
+    return _temporary() if out is None else Path(out)
+
+
+@functools.cache
+def _temporary() -> Path:
+    """A folder that is removed when this process ends."""
+    folder = tempfile.mkdtemp(prefix="recsim-train-runs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

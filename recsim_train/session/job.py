@@ -1,0 +1,73 @@
+"""One run to make: a strategy at one point, with its plan and the cluster it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.load import Loaded
+from recsim_train.placement.plan import Plan
+from recsim_train.results.rundir import World, identity
+
+if TYPE_CHECKING:
+    from recsim_train.sim.fit import Fit
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a run belongs in a claim: a variant as it is, with one input changed, or at a point."""
+
+    variant: str
+    overrides: tuple[str, ...]
+    change: tuple[str, str] | None = None
+    """(input, change) of a sensitivity."""
+    point: tuple[tuple[str, str], ...] = ()
+    """(input, value) of every axis of the grid."""
+
+    @property
+    def where(self) -> tuple[tuple[str, str], ...]:
+        """What is not as the variant says it."""
+        return (self.change,) if self.change is not None else self.point
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return ", ".join((self.variant, *(f"{name} {value}" for name, value in self.where)))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to make."""
+
+    world: World
+    loaded: Loaded
+    """The point that it belongs to."""
+    plan: Plan
+    cluster: Cluster | None
+    """None where there is no profile yet, or a measurement that needs none."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What tells it from the study's others beside the strategy: swept settings by name (None for
+    an option that the strategy does not have), or a claim's variant and what is changed in it."""
+    step: Step | None = None
+    """Of a claim."""
+    identity: str = field(init=False)
+    """Of everything that decides its outcome: equal jobs are one run."""
+
+    def __post_init__(self) -> None:
+        found = identity(self.plan, self.world, self.cluster)
+        object.__setattr__(self, "identity", found)
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return self.plan.strategy.kind if self.step is None else self.step.title
+
+    def fit(self) -> Fit | None:
+        """Whether it fits into the hosts' memory; None without a profile, and of a measurement."""
+        from recsim_train.sim.fit import fit
+
+        if self.cluster is None or self.world == "real":
+            return None
+        return fit(self.plan, self.cluster)

@@ -1,0 +1,183 @@
+"""Makes runs and keeps them: the one place that simulates, measures, resumes and writes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import RunFailed
+from recsim_train.data.counts import IdCounts, counts_for, counts_key
+from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import machine, versions
+from recsim_train.results.folder import writable
+from recsim_train.results.rundir import RunRecord, Status, World, find_complete, write_run
+from recsim_train.session.caller import NOBODY, Caller, Progress
+from recsim_train.session.job import Job
+from recsim_train.trace.record import Outcome
+
+_REMEMBERED = 8
+"""Runs with equal ids per batch mostly follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Where run directories go."""
+
+    out: Path
+    resume: bool = False
+    """Whether a complete run of the same settings that lies there is taken instead."""
+    command: tuple[str, ...] = ()
+    """What asked for them."""
+
+    def write(
+        self,
+        plan: Plan,
+        world: World,
+        cluster: Cluster | None,
+        outcome: Outcome,
+        status: Status = "complete",
+        message: str = "",
+    ) -> RunRecord:
+        """Write one run directory. Raises RunFailed where the disk does not take it."""
+        simulated = world == "simulated"  # equal inputs give equal files: no machine, no time
+        return write_run(
+            self.out,
+            plan=plan,
+            world=world,
+            outcome=outcome,
+            cluster=cluster,
+            environment={"versions": versions()} if simulated else machine(),
+            command=list(self.command),
+            status=status,
+            message=message,
+        )
+
+
+def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
+    """Every job with its run, one made after the other, without those another rank writes."""
+    maker = Maker(keep, caller)
+    for number, job in enumerate(jobs, start=1):
+        start = time.monotonic()
+        record = maker.record(job)
+        if job.step is not None:
+            took = time.monotonic() - start
+            caller.say(f"  {number} of {len(jobs)}: {job.title}: {took:.1f} s")
+        if record is not None:
+            yield job, record
+
+
+class Simulator:
+    """Simulates one run after the other, and remembers what the next ones may share."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
+
+    def simulate(self, plan: Plan, cluster: Cluster, progress: Progress | None = None) -> Outcome:
+        """Predict one run; see `recsim_train.sim.run`."""
+        from recsim_train.sim.run import simulate
+
+        return simulate(plan, cluster, progress=progress, counts=self._counts_for(plan, cluster))
+
+    def _counts_for(self, plan: Plan, cluster: Cluster) -> IdCounts:
+        from recsim_train.sim.folding import folding_of
+
+        loops = folding_of(plan, cluster).loops(plan)
+        key = loops, counts_key(plan)
+        known = self._counts.pop(key, None)
+        self._counts[key] = known = counts_for(plan, loops) if known is None else known
+        if len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+        return known
+
+
+class Maker:
+    """Makes one run after the other; equal ones are one."""
+
+    def __init__(self, keep: Keep, caller: Caller) -> None:
+        self._keep = keep
+        self._caller = caller
+        self._simulator = Simulator()
+        self._records: dict[str, RunRecord] = {}
+
+    def record(self, job: Job) -> RunRecord | None:
+        """A job's run, made unless it is there; None where another rank of torchrun writes it.
+
+        Raises RunFailed, and UserError for what only shows when it is made.
+        """
+        found = self._records.get(job.identity)
+        if found is None and self._keep.resume:
+            found = find_complete(self._keep.out, job.plan, job.world, job.cluster)
+        if found is None and job.world == "real" and job.loaded.sweep is not None:
+            self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
+        if found is None:
+            found = self._measured(job) if job.world == "real" else self._predicted(job)
+        if found is not None:
+            self._records[job.identity] = found
+        return found
+
+    def _predicted(self, job: Job) -> RunRecord:
+        assert job.cluster is not None
+        # The runs of a claim are many: `records` has a line for each.
+        shown = self._caller if job.step is None else NOBODY
+        with shown.progress(f"simulating {job.plan.strategy.kind}") as progress:
+            outcome = self._simulator.simulate(job.plan, job.cluster, progress)
+        if job.step is None or not job.step.where:
+            self._say_doubts(outcome)
+        return self._keep.write(job.plan, "simulated", job.cluster, outcome)
+
+    def _say_doubts(self, outcome: Outcome) -> None:
+        """What a prediction wants to be known about itself, and what "what if" has cost."""
+        warnings = outcome.facts.get("warnings")
+        for sentence in warnings if isinstance(warnings, list) else ():
+            self._caller.say(f"note: {sentence}")
+        asked = outcome.facts.get("what_if")
+        if isinstance(asked, dict):
+            self._caller.say(
+                f"what-if: {asked['runs']} short runs with {asked['cost']:.1f} times the events "
+                "of the prediction itself (simulation.what_if_steps=0 leaves them out)"
+            )
+
+    def _measured(self, job: Job) -> RunRecord | None:
+        from recsim_train.executor.launch import Interrupted, PartialRun, execute
+        from recsim_train.executor.torchrun import execute_rank, under_torchrun
+
+        if under_torchrun():
+            outcome = execute_rank(job.plan)
+            if outcome is None:
+                return None
+            writable(self._keep.out)
+            return self._kept(job, outcome)
+        writable(self._keep.out)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
+                self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
+            ):
+                outcome = execute(job.plan, staging=Path(staging), progress=progress)
+        except (PartialRun, Interrupted) as error:
+            if error.outcome is not None and error.outcome.steps > 0:
+                status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
+                record = self._kept(job, error.outcome, status, str(error))
+                self._caller.say(f"what was measured until then is kept in {record.path}")
+            raise
+        return self._kept(job, outcome)
+
+    def _kept(
+        self, job: Job, outcome: Outcome, status: Status = "complete", message: str = ""
+    ) -> RunRecord:
+        """Write a measurement; where that cannot be, somewhere else, because it was dear."""
+
+        def write(keep: Keep) -> RunRecord:
+            return keep.write(job.plan, "real", job.cluster, outcome, status, message)
+
+        try:
+            return write(self._keep)
+        except RunFailed as error:
+            spare = replace(self._keep, out=Path(tempfile.mkdtemp(prefix="recsim-train-kept-")))
+            saved = write(spare)
+            raise RunFailed(f"{error}; the measurement is kept in {saved.path}") from None

@@ -1,0 +1,195 @@
+"""What must be there before a run: the profile of a cluster, the data file, enough memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.dump import dump_cluster
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Experiment
+from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.results.folder import writable
+from recsim_train.results.rundir import World
+from recsim_train.session.caller import Caller
+from recsim_train.session.job import Job
+
+LOCAL = Path(PROFILES) / "local.yaml"
+"""Where the profile of this machine lies, under the current folder."""
+
+
+@dataclass(slots=True)
+class Profiles:
+    """The cluster profiles of a study's points, each read once."""
+
+    name: str | None
+    """Instead of what the experiments name."""
+    world: World
+    dry: bool
+    """Nothing is measured: where this machine's profile is missing, there is none."""
+    caller: Caller
+    known: dict[str, Cluster | None] = field(default_factory=dict)
+
+    def of(self, loaded: Loaded) -> Cluster | None:
+        """The profile of a point; a measurement does not need one. Raises UserError."""
+        wanted = self.name or loaded.experiment.cluster
+        key = f"{wanted} {loaded.profile_sets!r}"
+        if key not in self.known:
+            self.known[key] = self._found(wanted, loaded)
+        return self.known[key]
+
+    def _found(self, wanted: str, loaded: Loaded) -> Cluster | None:
+        if find_cluster(wanted, loaded.path) is None:
+            if self.world == "real" and self.name is None:
+                return None
+            if self.world == "simulated" and wanted == "local":
+                if self.dry:
+                    return None
+                self.caller.say(
+                    f"no profile of this machine at {LOCAL}: measuring it now, once, about two "
+                    "minutes"
+                )
+                measure_machine(LOCAL, self.caller)
+        return load_cluster(wanted, loaded.path, loaded.profile_sets)
+
+
+def measure_machine(target: Path, caller: Caller, *, quick: bool = False) -> Cluster:
+    """Measure this machine and write its profile."""
+    from recsim_train.calibration.profile import calibrate_machine
+
+    writable(target.parent)
+    with caller.progress("calibrating") as progress:
+        cluster = calibrate_machine(
+            name=target.stem, command=list(caller.command), progress=progress, quick=quick
+        )
+    text = dump_cluster(cluster, "Written by `recsim-train calibrate`; edit a copy, not this file.")
+    part = target.with_name(f".{target.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(target)
+    caller.say(f"wrote {target}")
+    return cluster
+
+
+def not_real(profile: Cluster | None) -> str | None:
+    """A sentence where a profile describes what a measurement does not have."""
+    if profile is None:
+        return None
+    described = {
+        "racks": profile.topology,
+        "hosts that differ": profile.mixed,
+        "stragglers": profile.stragglers,
+        "traffic of others": profile.background,
+        "failures": profile.failures,
+    }
+    if not (given := [name for name, value in described.items() if value]):
+        return None
+    return (
+        f"cluster profile {profile.name} describes {', '.join(given)}; only `simulate` takes "
+        "that into account: this measures the machines as they are"
+    )
+
+
+def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
+    """What does not fit into memory, as a sentence by the job's number.
+
+    Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
+    """
+    from recsim_train.sim.fit import check_memory
+
+    refused = {}
+    for number, job in enumerate(jobs):
+        assert job.cluster is not None
+        try:
+            check_memory(job.plan, job.cluster)
+        except UserError as error:
+            if not some_may:
+                raise
+            refused[number] = str(error)
+    if refused:
+        first = next(iter(refused.values()))
+        if len(refused) == len(jobs):
+            raise UserError(f"no point fits into memory; the first: {first}")
+        caller.say(
+            f"note: {len(refused)} of {len(jobs)} points do not fit into memory, which their rows "
+            f"say; the first: {first}"
+        )
+    return refused
+
+
+def check_this_machine(plans: Iterable[Plan]) -> None:
+    """Raise UserError for a plan whose tables cannot fit into this machine."""
+    import psutil
+
+    from recsim_train.sim.fit import check_machine
+
+    memory = psutil.virtual_memory().total
+    host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}
+    for plan in plans:
+        check_machine(plan, Host.model_validate(host))
+
+
+def check_one_size(plans: Sequence[Plan]) -> None:
+    """Raise UserError where the plans need different numbers of torchrun's ranks."""
+    if len(sizes := sorted({len(plan.instances) for plan in plans})) > 1:
+        raise UserError(
+            f"the strategies or points need different numbers of processes ({sizes[0]} to "
+            f"{sizes[-1]}): under torchrun, start each of them by itself with --set"
+        )
+
+
+def needs_ids(plan: Plan) -> bool:
+    """Whether sizes of this plan depend on the data, so that predicting needs the file."""
+    embedding = plan.embedding
+    if embedding is None:
+        return False
+    variable = any(table.variable for table in plan.experiment.model.tables)
+    return variable or bool(embedding.split_tables) or embedding.service.pooling == "worker"
+
+
+def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
+    """The data files of these jobs, each once: see `ensure_data`."""
+    needed: dict[object, bool] = {}
+    own: dict[object, Loaded] = {}
+    for job in jobs:
+        spec = job.loaded.experiment
+        key = spec.model, spec.data
+        own.setdefault(key, job.loaded)
+        needed[key] = needed.get(key, False) or job.world == "real" or needs_ids(job.plan)
+    for place, loaded in own.items():
+        if needed[place] or loaded.sweep is None:
+            ensure_data(loaded, caller, make=needed[place])
+
+
+def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
+    """Make the experiment's own data file if it asks for that, and check the file.
+
+    Raises UserError. A file that is to be made yet is neither made nor checked unless ``make``.
+    """
+    from recsim_train.data.stream import check_data
+
+    data = loaded.experiment.data
+    if data.path is None:
+        return
+    path = Path(data.path)
+    if data.generate and not path.exists():
+        if not make:
+            return
+        rows = data.synthetic.rows
+        caller.say(
+            f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator"
+        )
+        generate(loaded.experiment, path, rows, caller)
+    check_data(loaded.experiment.model, data)
+
+
+def generate(experiment: Experiment, target: Path, rows: int, caller: Caller) -> None:
+    """Write Criteo text with the generator."""
+    from recsim_train.data.synthetic import write_criteo
+
+    writable(target.parent)
+    with caller.progress(f"writing {target}") as progress:
+        write_criteo(target, experiment.model, experiment.data.synthetic, rows, progress=progress)

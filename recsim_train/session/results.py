@@ -1,0 +1,163 @@
+"""What predicting, measuring and calibrating give back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.results.rundir import RunRecord, World, read_run
+from recsim_train.results.sweep import RUNS, SweepRecord, row_of
+from recsim_train.session.job import Job
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from recsim_train.report.claims import Judged
+    from recsim_train.report.compare import Findings
+    from recsim_train.report.write import ReportResult
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One prediction or one measurement."""
+
+    world: World
+    strategy: str
+    settings: Mapping[str, Any]
+    """What tells it from the others: swept settings by name, or a claim's variant."""
+    status: str
+    """complete; of a sweep's points also "does not fit" (into memory) and failed."""
+    message: str | None
+    """Why it is not complete."""
+    examples_per_second: float | None
+    """None where there is no figure."""
+    interval: tuple[float, float] | None
+    """95 % of the same, as far as the run itself shows; None where it is too short for one."""
+    bound: float | None
+    """Examples per second that no prediction can exceed; None of a measurement."""
+    bottleneck: str | None
+    """What binds, in one phrase; None of a measurement."""
+    figures: Mapping[str, Any]
+    """All figures of one table row, see `recsim_train.results.sweep.COLUMNS`."""
+    path: Path | None
+    """Its run directory; None of a sweep's points, unless the sweep keeps runs."""
+
+    @property
+    def record(self) -> RunRecord:
+        """Everything that is known of it: summary, iterations, totals, spans.
+
+        Raises UserError if the run directory is gone, ValueError if there never was one.
+        """
+        if self.path is None:
+            raise ValueError("a sweep's point leaves a row only; sweep.keep_runs=true keeps more")
+        return read_run(self.path)
+
+    @property
+    def auc(self) -> float | None:
+        """Held-out area under the ROC curve, 0..1; None of a prediction."""
+        found: float | None = self.record.summary["auc"] if self.world == "real" else None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of a study, in order; a sequence of `Run`."""
+
+    runs: tuple[Run, ...]
+    sweep: SweepRecord | None = None
+    """The table that a sweep leaves."""
+    claim: Judged | None = None
+    """The verdict on the claim that the file makes."""
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, number: int) -> Run:
+        return self.runs[number]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each run: what tells it from the others, then `Run.figures`."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [{"world": run.world, **run.settings, **run.figures} for run in self.runs]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Predictions beside measurements."""
+
+    findings: Findings
+    """Its ``comparisons`` pair them; ``unpaired`` says which runs are alone, and why."""
+    claims: tuple[Judged, ...] = ()
+    """The claims whose runs were given, with their verdicts."""
+    report: ReportResult | None = None
+    """What was written, and where its ``page`` is; None: nothing was."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each comparison, the figures of ``report --json``."""
+        import pandas as pd
+
+        return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What this machine's calibration found, and where it was written."""
+
+    cluster: Cluster
+    path: Path
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each price: seconds per unit, and its relative uncertainty (95 %)."""
+        import pandas as pd
+
+        prices = {name: price for name, price in self.cluster.costs if hasattr(price, "value")}
+        return pd.DataFrame(
+            {
+                "seconds": {name: price.value for name, price in prices.items()},
+                "uncertainty": {name: price.uncertainty for name, price in prices.items()},
+            }
+        )
+
+
+def run_of(job: Job, record: RunRecord) -> Run:
+    """A run that left a directory."""
+    row = row_of(job.plan, job.cluster, record.summary, record.status, record.manifest["message"])
+    return _run(job.world, job.settings, {**row, "run_id": record.run_id}, record.path)
+
+
+def runs_of(sweep: SweepRecord) -> Runs:
+    """The points of a sweep."""
+    made = []
+    for row in sweep.rows:
+        path = sweep.path / RUNS / row["run_id"] if row["run_id"] else None
+        values = {key: row[key] for key in sweep.keys}
+        made.append(_run("simulated", values, row, path))
+    return Runs(tuple(made), sweep)
+
+
+def _run(
+    world: World, settings: Mapping[str, Any], row: Mapping[str, Any], path: Path | None
+) -> Run:
+    low, high = row["eps_low"], row["eps_high"]
+    return Run(
+        world=world,
+        strategy=row["strategy"],
+        settings=settings,
+        status=row["status"],
+        message=row["message"],
+        examples_per_second=row["examples_per_second"],
+        interval=None if low is None else (low, high),
+        bound=row["bound_eps"],
+        bottleneck=row["bottleneck"],
+        figures=row,
+        path=path,
+    )

@@ -1,0 +1,174 @@
+"""A study: an experiment file that was read and checked, and the runs that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.config.load import Loaded, load_experiment, load_points
+from recsim_train.config.sets import Assignment, option_names
+from recsim_train.config.sweep import Point
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.describe import describe
+from recsim_train.placement.plan import Plan
+from recsim_train.results.rundir import World
+from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.claims import steps
+from recsim_train.session.job import Job
+from recsim_train.session.prepare import Profiles
+from recsim_train.strategy.registry import schemas
+
+if TYPE_CHECKING:
+    from recsim_train.config.claim import Claim
+    from recsim_train.config.options import Schemas
+
+WHAT_IF_STEPS = 5
+"""Counted iterations of the short runs that ask "what if", where the experiment does not say."""
+_MOST_ERRORS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """An experiment that was read and checked; see `recsim_train.load`."""
+
+    path: Path
+    """The experiment file."""
+    points: tuple[Loaded, ...]
+    """One, unless it is a sweep."""
+    cluster: str | None = None
+    """The profile, by name or file, instead of the experiment's own."""
+    overrides: tuple[str, ...] = ()
+    """``key=value``, as ``--set`` takes them; the seed among them."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """The checked settings; of a sweep, those of its first point."""
+        return self.points[0].experiment
+
+    @property
+    def claim(self) -> Claim | None:
+        """The published claim that the file checks, if any."""
+        return self.points[0].claim
+
+    @property
+    def swept(self) -> bool:
+        """Whether it is a sweep."""
+        return self.points[0].sweep is not None
+
+    @property
+    def plans(self) -> list[Plan]:
+        """What would be started, one for each run: every process, shard, loop and group."""
+        return [job.plan for job in self.jobs(dry=True)]
+
+    def describe(self) -> str:
+        """The plans in words, as ``--dry-run`` prints them."""
+        return "\n".join(map(describe, self.plans))
+
+    def jobs(
+        self,
+        world: World = "simulated",
+        *,
+        dry: bool = False,
+        what_if: bool = False,
+        caller: Caller = NOBODY,
+    ) -> list[Job]:
+        """Every run that is asked for, each once, with its checked plan.
+
+        Of a claim, which is simulated only: all variants. ``dry``: nothing is measured for it.
+        ``what_if``: see `recsim_train.predict`. Raises UserError with all that is wrong.
+        """
+        profiles = Profiles(self.cluster, world, dry, caller)
+        if self.claim is not None and world == "simulated":
+            return self._claimed(profiles)
+        if self.swept and world == "real":
+            caller.say(f"a sweep: {len(self.points)} points are measured one after the other")
+        points = self.points
+        if what_if and not self.swept:
+            points = tuple(map(_with_what_if, points))
+        return _planned(points, profiles, caller)
+
+    def _claimed(self, profiles: Profiles) -> list[Job]:
+        jobs = []
+        for step in steps(self.points[0]):
+            try:
+                # What the caller changes comes last.
+                own = load_experiment(self.path, [*step.overrides, *self.overrides], schemas())
+                choices = own.experiment.strategies
+                if len(choices) != 1:
+                    raise UserError(
+                        f"it has {len(choices)} strategies, expected one (set strategy=...)"
+                    )
+                plan = build_plan(own.experiment, choices[0])
+                settings = {"variant": step.variant, **dict(step.where)}
+                jobs.append(Job("simulated", own, plan, profiles.of(own), settings, step))
+            except UserError as error:
+                raise UserError(f"{self.path}: variant {step.title!r}: {error}") from None
+        return jobs
+
+
+def read(path: Path, cluster: str | None, overrides: Sequence[str], seed: int | None) -> Study:
+    """See `recsim_train.load`."""
+    sets = [*overrides, *([f"seed={seed}"] if seed is not None else [])]
+    return Study(path, tuple(load_points(path, sets, schemas())), cluster, tuple(sets))
+
+
+def _planned(points: Iterable[Loaded], profiles: Profiles, caller: Caller) -> list[Job]:
+    """Every point and strategy with its checked plan, those that are the same only once."""
+    known = schemas()
+    jobs: dict[str, Job] = {}
+    errors: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    plans: list[tuple[Loaded, StrategyChoice, Plan]] = []
+
+    def wrong(error: UserError, items: Sequence[Assignment], point: Point) -> None:
+        where = f"{items[0].mark}: where {point}: " if items else ""
+        errors.setdefault(str(error), f"{where}{error}")
+
+    for loaded in points:
+        for choice in loaded.experiment.strategies:
+            try:
+                plans.append((loaded, choice, build_plan(loaded.experiment, choice)))
+            except UserError as error:
+                wrong(error, loaded.point.items, loaded.point)
+    profiles.dry |= bool(errors)  # no machine is measured for what is refused
+    for loaded, choice, plan in plans:
+        try:
+            cluster = profiles.of(loaded)
+        except UserError as error:  # it names its own places
+            wrong(error, [i for i in loaded.point.items if i.key == "cluster"], loaded.point)
+            continue
+        notes |= dict.fromkeys(plan.notes)
+        job = Job(profiles.world, loaded, plan, cluster, _settings(loaded, choice, known))
+        jobs.setdefault(job.identity, job)
+    if errors:
+        shown = list(errors.values())[:_MOST_ERRORS]
+        more = [f"and {len(errors) - _MOST_ERRORS} more"] if len(errors) > _MOST_ERRORS else []
+        raise UserError("\n".join([*shown, *more]))
+    for note in notes:
+        caller.say(f"note: {note}")
+    if (same := len(plans) - len(jobs)) > 0:
+        caller.say(f"note: {same} of {len(plans)} points equal another one: done once")
+    return list(jobs.values())
+
+
+def _settings(loaded: Loaded, choice: StrategyChoice, known: Schemas) -> dict[str, Any]:
+    options = {"kind": choice.kind, **choice.options}
+    own = {f"strategy.{name}" for name in option_names(options, known)}
+    return {
+        key: value if key in own or not key.startswith("strategy.") else None
+        for key, value in loaded.point.values.items()
+        if key != "strategy"
+    }
+
+
+def _with_what_if(loaded: Loaded) -> Loaded:
+    """One experiment is asked what would change it, unless its settings say how much."""
+    simulation = loaded.experiment.simulation
+    if simulation.what_if_steps is not None:
+        return loaded
+    asked = simulation.model_copy(update={"what_if_steps": WHAT_IF_STEPS})
+    return replace(loaded, experiment=loaded.experiment.model_copy(update={"simulation": asked}))

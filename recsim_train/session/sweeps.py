@@ -1,0 +1,113 @@
+"""The points of a sweep: one folder, one row for each point, kept as they are finished."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recsim_train import __version__
+from recsim_train.config.dump import plain
+from recsim_train.config.identity import resolved
+from recsim_train.results import sweep as results
+from recsim_train.results.commands import repeatable
+from recsim_train.results.folder import writable
+from recsim_train.session.caller import Caller
+from recsim_train.session.job import Job
+from recsim_train.session.making import Keep
+from recsim_train.session.pool import Finished, Task, simulate_points
+
+
+def simulate_all(
+    jobs: Sequence[Job],
+    refused: Mapping[int, str],
+    keep: Keep,
+    processes: int,
+    caller: Caller,
+) -> results.SweepRecord:
+    """Simulate all points but those that are ``refused``, whose rows say why.
+
+    What is finished is kept whatever happens; of a sweep of which nothing is, nothing stays.
+    """
+    folder = _folder(jobs, keep)
+    try:
+        for number, message in refused.items():
+            if number not in folder.rows:
+                folder.add(number, _row(jobs[number], message))
+        todo = [number for number in range(len(jobs)) if number not in folder.rows]
+        if len(todo) < len(jobs) - len(refused):
+            caller.say(f"{len(jobs) - len(todo)} of {len(jobs)} points are there already")
+        with contextlib.closing(_simulated(jobs, todo, processes, keep, folder.path)) as finished:
+            title = f"simulating {len(todo)} point{'' if len(todo) == 1 else 's'}"
+            with caller.progress(title) as progress:
+                for done, (number, row) in enumerate(finished, start=1):
+                    folder.add(number, row)
+                    progress(done, len(todo))
+    except BaseException as error:
+        if not folder.rows:
+            folder.abandon()
+            raise
+        record = folder.finish()
+        if isinstance(error, KeyboardInterrupt):
+            caller.say(f"{len(record.rows)} of {len(jobs)} points are kept in {record.path}")
+        raise
+    return folder.finish()
+
+
+def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
+    """A new sweep's folder, or one that is gone on with."""
+    axes: dict[str, list[Any]] = {}
+    for job in jobs:
+        for key, value in job.settings.items():
+            if value is not None and value not in axes.setdefault(key, []):
+                axes[key].append(value)
+    first = jobs[0].loaded
+    cluster = {} if jobs[0].cluster is None else plain(jobs[0].cluster, digits=None)
+    settings = results.flat_settings({**resolved(first.experiment), "cluster": cluster})
+    header = results.header_of(
+        first.experiment.name,
+        first.path.as_posix(),
+        axes,
+        [
+            {
+                "values": job.settings,
+                "strategy": job.plan.strategy.kind,
+                "options": job.plan.strategy.options,
+                "identity": job.identity,
+            }
+            for job in jobs
+        ],
+        {key: value for key, value in settings.items() if key not in axes},
+        __version__,
+        repeatable(keep.command),
+    )
+    base = results.base_path(keep.out, first.experiment.name)
+    found = results.find_started(base, header) if keep.resume else None
+    folder = results.SweepFolder(found.path if found else results.free_path(base), header)
+    if found is not None:
+        done = results.figures_of(found)
+        folder.rows = {n: row for n, row in done.items() if row["status"] != results.FAILED}
+    folder.start()
+    return folder
+
+
+def _row(job: Job, message: str) -> dict[str, Any]:
+    assert job.cluster is not None
+    return results.row_of(job.plan, job.cluster, {}, results.DOES_NOT_FIT, message)
+
+
+def _simulated(
+    jobs: Sequence[Job], todo: Sequence[int], processes: int, keep: Keep, path: Path
+) -> Generator[Finished, None, None]:
+    tasks = []
+    for number in todo:
+        job = jobs[number]
+        assert job.cluster is not None
+        tasks.append(Task(number, job.loaded.experiment, job.plan.strategy, job.cluster))
+    sweep = jobs[0].loaded.sweep
+    kept = None
+    if sweep is not None and sweep.keep_runs:
+        kept = Keep(path / results.RUNS, command=keep.command)
+        writable(kept.out)
+    yield from simulate_points(tasks, processes, kept)
