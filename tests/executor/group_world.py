@@ -249,7 +249,7 @@ class GroupWorld:
 
     def tables(self) -> list[torch.Tensor]:
         """Rows of every table."""
-        found = self.rows.state.rows.split([s.rows for s in self.rows.shard.slices])
-        order = [s.table for s in self.rows.shard.slices]
+        found = self.rows.state.rows.split([s.rows for s in self.rows.rules.shard.slices])
+        order = [s.table for s in self.rows.rules.shard.slices]
         assert sorted(order) == list(range(len(order)))
         return [found[order.index(t)] for t in range(len(order))]
