@@ -16,9 +16,9 @@ from recsim_train.calibration.grid import Setting, training
 from recsim_train.calibration.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels, kernels_sync
+from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.kernels import Routed
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.transport import join
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
@@ -171,9 +171,8 @@ class Bench:
             )
 
             def route(asked: RealIds = asked) -> object:
-                return [
-                    join(_sent(kernels.route_ids(asked, part, frozenset()))) for part in self.parts
-                ]
+                routed = [kernels.route_ids(asked, part, frozenset()) for part in self.parts]
+                return [as_bytes(*_sent(part)) for part in routed]
 
             def assemble(
                 asked: RealIds = asked,
@@ -192,8 +191,8 @@ class Bench:
             ) -> object:
                 pieces = kernels.route_gradient(whole, list(zip(self.parts, counts, strict=True)))
                 if pooling == "server":
-                    return [join([piece]) for piece in pieces]
-                return [join([r.values, piece]) for r, piece in zip(routed, pieces, strict=True)]
+                    return [as_bytes(piece) for piece in pieces]
+                return [as_bytes(r.values, piece) for r, piece in zip(routed, pieces, strict=True)]
 
             yield case("route_ids", route, pooling, ids=total, shards=_SHARDS)
             yield case("assemble_rows", assemble, pooling, ids=total, shards=_SHARDS)
@@ -237,7 +236,7 @@ class Bench:
 
 
 def _sent(routed: Routed) -> list[Tensor]:
-    """What travels of routed ids: `recsim_train.executor.services.EmbeddingServer.pack`."""
+    """What travels of routed ids: `recsim_train.executor.wire.LookupRequest`."""
     return [routed.values, *(x.to(torch.int32) for x in routed.lengths if x is not None)]
 
 

@@ -15,11 +15,12 @@ from recsim_train.config.experiment import (
     Roles,
     StrategyChoice,
 )
-from recsim_train.executor import kernels
+from recsim_train.executor import kernels, wire
+from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
-from recsim_train.executor.transport import Header, Kind, Port, size_of
+from recsim_train.executor.transport import Port, size_of
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -85,17 +86,16 @@ def _effects(plan: Plan, count: int) -> float:
 class _Script(Port):
     """A port that asks ``count`` times the same without any transport."""
 
-    def __init__(self, header: Header, payload: Tensor | None, count: int) -> None:
-        object.__setattr__(self, "_script", [header, payload, count])
+    def __init__(self, request: wire.Request, payload: Tensor, count: int) -> None:
+        object.__setattr__(self, "_script", [request, payload, count])
 
-    def next_request(self) -> Header:
-        script = self._script  # type: ignore[attr-defined]
-        script[2] -= 1
-        return script[0] if script[2] >= 0 else Header(Kind.STOP)
+    def next_request(self) -> tuple[bytes, int]:
+        request, payload, left = self._script  # type: ignore[attr-defined]
+        self._script[2] -= 1  # type: ignore[attr-defined]
+        return wire.encode(request if left else wire.StopRequest()), size_of(payload)
 
-    def payload(self, buffer: Tensor) -> Tensor:
-        sent = self._script[1]  # type: ignore[attr-defined]
-        return buffer if sent is None else sent
+    def payload(self, size: int) -> Tensor:
+        return self._script[1]  # type: ignore[attr-defined, no-any-return]
 
     def answer(self, tensor: Tensor) -> int:
         return size_of(tensor)
@@ -122,7 +122,7 @@ def _pushes(plan: Plan, count: int) -> float:
     assert plan.dense is not None
     server = DenseServer(plan, plan.dense.shards[0])
     gradient = torch.zeros_like(server.state.values)
-    port = _Script(Header(Kind.PUSH, 0, size_of(gradient)), gradient, count)
+    port = _Script(wire.PushRequest(0, add=False), as_bytes(gradient), count)
     kernel = _alone(lambda: kernels.dense_apply(server.state, gradient), count)
     return max(0.0, _serve(server, port) / count - kernel)
 
@@ -132,8 +132,8 @@ def _lookups(plan: Plan, count: int) -> float:
     server = EmbeddingServer(plan, plan.embedding.shards[0])
     tables = len(server.state.slices)
     ids = torch.randint(0, _SETTING.rows, (tables * _BATCH,))
-    header = Header(Kind.LOOKUP, 0, size_of(ids), _BATCH, counts=(_BATCH,) * tables)
-    packed = ids.view(torch.uint8)
-    routed = server.unpack(header, packed)
+    request = wire.LookupRequest(0, _BATCH, (_BATCH,) * tables)
+    packed = as_bytes(ids)
+    routed = request.unpack(server.rules, packed)
     kernel = _alone(lambda: server.lookup(routed), count)
-    return max(0.0, _serve(server, _Script(header, packed, count)) / count - kernel)
+    return max(0.0, _serve(server, _Script(request, packed, count)) / count - kernel)

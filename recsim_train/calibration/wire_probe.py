@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from recsim_train.calibration.runtime_probe import small_plan
-from recsim_train.executor.transport import Channel, Header, Kind, Links, Pending, Port, Service
+from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
+from recsim_train.executor.wire import header_bytes
 
 _TIMEOUT = timedelta(seconds=60)
 _SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -35,7 +36,9 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=_TIMEOUT
     )
     try:
-        links = Links(small_plan(), _TIMEOUT, dist.new_group(), dist.new_group())
+        plan = small_plan()
+        groups = dist.new_group(), dist.new_group()
+        links = Links(plan, _TIMEOUT, *groups, header_bytes(plan))
         collective = dist.new_group()
         share = 0.2 if quick else 1.0
         if crowded:
@@ -79,9 +82,9 @@ def _ask(channel: Channel, size: int, count: int, answer_bytes: int) -> None:
     payloads = _sources(size)
     for turn in range(count):
         pending = Pending(_TIMEOUT)
-        channel.expect(pending, torch.empty(answer_bytes, dtype=torch.uint8))
+        answer = torch.empty(answer_bytes, dtype=torch.uint8)
         payload = payloads[turn % len(payloads)] if size else None
-        channel.request(pending, Header(Kind.PUSH, 0, size), payload)
+        channel.request(pending, b"", payload, answer)
         pending.wait()
 
 
@@ -89,7 +92,7 @@ def _serve(port: Port, size: int, count: int, answer_bytes: int) -> None:
     answers = _sources(answer_bytes)
     for turn in range(count):
         port.next_request()
-        port.payload(torch.empty(size, dtype=torch.uint8))
+        port.payload(size)
         port.answer(answers[turn % len(answers)])
 
 

@@ -7,12 +7,25 @@ from torch import Tensor
 
 
 def as_bytes(*tensors: Tensor) -> Tensor:
-    """Several tensors' content, one after the other: uint8."""
+    """Several tensors' content, one after the other: uint8. Of one tensor no copy is made."""
     # Of one element or none, a contiguous tensor may have any stride; a view as bytes wants one.
-    flat = [t.contiguous().as_strided((t.numel(),), (1,)) for t in tensors]
-    return torch.cat([t.view(torch.uint8) for t in flat])
+    flat = [t.contiguous().as_strided((t.numel(),), (1,)).view(torch.uint8) for t in tensors]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
 
 
-def as_numbers(part: Tensor, kind: torch.dtype) -> Tensor:
-    """Bytes as numbers: a copy, because numbers must start at a multiple of their size."""
-    return part.clone(memory_format=torch.contiguous_format).view(kind)
+def split_bytes(payload: Tensor, *parts: tuple[int, torch.dtype]) -> list[Tensor]:
+    """The inverse of `as_bytes` for so many numbers of each type.
+
+    Raises ValueError where the payload has another size.
+    """
+    wanted = sum(count * kind.itemsize for count, kind in parts)
+    if payload.numel() != wanted:
+        raise ValueError(f"a payload of {payload.numel()} bytes where {wanted} are due")
+    numbers, start = [], 0
+    for count, kind in parts:
+        part = payload[start : start + count * kind.itemsize]
+        # A view must start at a multiple of the numbers' size.
+        aligned = part.storage_offset() % kind.itemsize == 0
+        numbers.append((part if aligned else part.clone()).view(kind))
+        start += part.numel()
+    return numbers

@@ -134,11 +134,16 @@ def update_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, gradient: Tensor
 ) -> None:
     """Apply gradients of pooled vectors [slices, batch, dim] to the bags' rows."""
-    flat = gradient.reshape(-1, state.rows.shape[1])
-    if starts is not None:
-        ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
-        flat = flat.repeat_interleave(ends - starts, dim=0)
-    update_rows(state, local, flat, distinct=False)
+    update_rows(state, local, gradient_rows(local, starts, gradient), distinct=False)
+
+
+def gradient_rows(local: Tensor, starts: Tensor | None, gradient: Tensor) -> Tensor:
+    """Of each id [ids, dim], from the gradient of what a lookup has answered."""
+    flat = gradient.reshape(-1, gradient.shape[-1])
+    if starts is None:
+        return flat
+    ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
+    return flat.repeat_interleave(ends - starts, dim=0)
 
 
 def update_rows(

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model
-from recsim_train.executor.bits import as_bytes, as_numbers
+from recsim_train.executor.bits import as_bytes, split_bytes
+from recsim_train.executor.model import dtype_of
 from recsim_train.executor.values import RealBlock
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.values import Masked
-from recsim_train.workload import shape
 from recsim_train.workload.compression import (
     Mask,
     MaskOver,
@@ -57,11 +57,12 @@ def _short(places: Tensor, width: int) -> Tensor:
 def unpack_mask(payload: Tensor, rows: int, width: int, kind: torch.dtype) -> RealMasked:
     """The inverse of `mask_rows` for bytes that have arrived."""
     size = position_bytes(width)
-    cut = payload.numel() // (kind.itemsize + size) * kind.itemsize
-    values = as_numbers(payload[:cut], kind).view(rows, -1)
-    places = as_numbers(payload[cut:], _PLACES[size]).to(torch.int64)
-    places = places + _SHIFT if size == 2 else places
-    return RealMasked(payload, values, places.view(rows, -1), width)
+    count = payload.numel() // (kind.itemsize + size)
+    values, short = split_bytes(payload, (count, kind), (count, _PLACES[size]))
+    places = short.to(torch.int64).view(rows, -1)
+    return RealMasked(
+        payload, values.view(rows, -1), places + _SHIFT if size == 2 else places, width
+    )
 
 
 def spread(values: Tensor, places: Tensor, width: int) -> Tensor:
@@ -98,12 +99,11 @@ class PooledMask:
     def __init__(self, model: Model, slices: int, share: float, over: MaskOver) -> None:
         self.slices, self.share, self.over = slices, share, over
         self.shape = Mask.of(slices, model.row_width, share, over)
-        self._value = shape.value_bytes(model)
-        self._kind = torch.float64 if self._value == 8 else torch.float32
+        self._kind = dtype_of(model)
 
     def bytes(self, batch: int) -> int:
         """Of an answer."""
-        return batch * self.shape.bytes(self._value)
+        return batch * self.shape.bytes(self._kind.itemsize)
 
     def lines(self, vectors: Tensor) -> Tensor:
         """[lines, width]."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, r
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.queues import LocalBarrier, LocalQueue, QueueFeed
+from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import (
     Client,
@@ -30,8 +32,9 @@ from recsim_train.executor.services import (
     hosted,
     serve_in_thread,
 )
-from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
 from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
+from recsim_train.executor.wire import header_bytes
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
 from recsim_train.placement.program import TaggedNet
@@ -57,7 +60,7 @@ class Role:
         up = dist.new_group(timeout=FOREVER)
         down = dist.new_group(timeout=self.timeout)
         self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
-        self.links = Links(plan, self.timeout, up, down)
+        self.links = Links(plan, self.timeout, up, down, header_bytes(plan))
         self.collectives: dict[str, Collective] = {}
         for group in plan.groups:
             ranks = [member.trainer for member in group.members]
@@ -137,40 +140,30 @@ class Role:
                 self.servings.append(serving)
                 self.threads.append(serve_in_thread(serving, self.fail))
 
-    def _channel(self, number: int, shard: EmbeddingShard | DenseShard) -> Channel | None:
-        service, index = _key(shard)
-        if (service, index) in self.servers:
-            return None
-        return Channel(self.links, number, service, index, self.plan.rank(shard.host))
+    def _ends(self, number: int, shards: Sequence[EmbeddingRules | DenseRules]) -> list[Any]:
+        """Where a client finds shards: the server in this process, or a channel to another's."""
+        ends: list[object] = []
+        for rules in shards:
+            key, rank = _key(rules.shard), self.plan.rank(rules.shard.host)
+            channel = Channel(self.links, number, *key, rank)
+            ends.append(self.servers.get(key) or Remote(rules, channel))
+        return ends
 
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:
         plan = self.plan
         if plan.embedding is None:
             return None
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
-        ends = []
-        for shard in plan.embedding.shards:
-            server = self.servers.get(_key(shard))
-            if own and server is None:
-                continue
-            if server is None:
-                # The rules of a remote shard without its rows.
-                server = EmbeddingServer(plan, shard, rules_only=True)
-            assert isinstance(server, EmbeddingServer)
-            ends.append(EmbeddingEnd(shard, server, self._channel(number, shard)))
-        split = plan.embedding.split_tables
-        return EmbeddingStub(ends, split, self.instance.index, self._pending, whole=not own)
+        shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
+        ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
+        return EmbeddingStub(ends, self.instance.index, self._pending, whole=not own)
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
-        ends = []
-        for shard in self.plan.dense.shards:
-            server = self.servers.get(_key(shard))
-            assert server is None or isinstance(server, DenseServer)
-            ends.append(DenseEnd(shard, server, self._channel(number, shard)))
-        order = central_order(self.plan)
-        return DenseStub(ends, like, self.plan.experiment.model, self._pending, order)
+        model = self.plan.experiment.model
+        ends = self._ends(number, [DenseRules(model, shard) for shard in self.plan.dense.shards])
+        return DenseStub(ends, like, self._pending, central_order(self.plan))
 
     def _context(
         self,
@@ -359,11 +352,12 @@ class Role:
         for (service, index), server in self.servers.items():
             if isinstance(server, EmbeddingServer):
                 slices = [
-                    (s.table, s.start, s.stop, s.step, s.first, s.last) for s in server.shard.slices
+                    (s.table, s.start, s.stop, s.step, s.first, s.last)
+                    for s in server.rules.shard.slices
                 ]
                 state[f"{service.name}/{index}"] = (slices, server.state.rows)
             else:
-                cut = (server.shard.start, server.shard.stop)
+                cut = (server.rules.shard.start, server.rules.shard.stop)
                 state[f"{service.name}/{index}"] = (cut, server.state.values)
         if self.instance.role == "trainer":
             final = self.replica if self.final is None else self.final

@@ -6,35 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels, kernels_sync
+from recsim_train.executor import kernels, kernels_sync, wire
 from recsim_train.executor.cache import fetch_rows, store_rows
 from recsim_train.executor.kernels import Routed
-from recsim_train.executor.masks import PooledMask, RealMasked
-from recsim_train.executor.sparse import read_sparse, sparse_add, sparse_apply
+from recsim_train.executor.masks import RealMasked
+from recsim_train.executor.rules import DenseRules, EmbeddingRules
+from recsim_train.executor.sparse import RealSparse, all_entries, sparse_add, sparse_apply
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.transport import Header, Kind, Port
+from recsim_train.executor.transport import Port
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.trace.record import Recorder, Span
-from recsim_train.workload.shape import ID_BYTES, LENGTH_BYTES
-
-EFFECTS = {
-    Kind.LOOKUP: "serve_lookup",
-    Kind.UPDATE: "serve_update",
-    Kind.PULL: "serve_pull",
-    Kind.PUSH: "serve_push",
-    Kind.EXCHANGE: "serve_exchange",
-    Kind.EXCHANGE_NEW: "serve_exchange",
-    Kind.PUSH_SPARSE: "serve_push",
-    Kind.FETCH: "serve_fetch",
-    Kind.STORE: "serve_store",
-}
-ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
-"""An acknowledgement has no content: it counts as a header, not as payload."""
 
 
 class Together:
@@ -76,28 +63,10 @@ class Together:
 class EmbeddingServer:
     """One embedding shard. Threads of different clients call it at once, without locks."""
 
-    def __init__(self, plan: Plan, shard: EmbeddingShard, *, rules_only: bool = False) -> None:
-        assert plan.embedding is not None
+    def __init__(self, plan: Plan, shard: EmbeddingShard) -> None:
         spec = plan.experiment
-        self.shard = shard
-        self.pooling = plan.embedding.service.pooling
-        # A client of a remote shard needs to know its rules, not to hold its rows.
-        held = () if rules_only else shard.slices
-        self.state = EmbeddingState(spec.model, spec.training, spec.seed, held)
-        self.width = shard.slices[0].width(spec.model.row_width)
-        """Numbers of each row that it holds."""
-        self.split = plan.embedding.split_tables
-        tables = spec.model.tables
-        self.sends_lengths = tuple(
-            self.pooling == "server" and (tables[s.table].variable or s.table in self.split)
-            for s in shard.slices
-        )
-        service = plan.embedding.service
-        self.mask = (
-            PooledMask(spec.model, len(shard.slices), service.keep, service.mask)
-            if service.keep is not None
-            else None
-        )
+        self.rules = EmbeddingRules(plan, shard)
+        self.state = EmbeddingState(spec.model, spec.training, spec.seed, shard.slices)
         groups = [Together(trainers, spec.execution.timeout) for trainers in plan.together]
         self.together = {t: group for group in groups for t in group.trainers}
         """By trainer, with whose gradients its own are applied; empty: each on arrival."""
@@ -105,53 +74,29 @@ class EmbeddingServer:
     def lookup(self, routed: Routed) -> tuple[Tensor, Tensor, Tensor | None]:
         """(answer, places of the ids in this shard, bag starts)."""
         local = self.state.local(routed.values, routed.counts)
-        if self.pooling == "worker":
+        if not self.rules.pooled:
             return kernels.lookup_rows(self.state, local), local, None
         starts = routed.starts()
         return kernels.lookup_pooled(self.state, local, starts, routed.batch), local, starts
 
     def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
-        if not self.together:
-            if self.pooling == "worker":
-                kernels.update_rows(self.state, local, gradient)
-            else:
-                kernels.update_pooled(self.state, local, starts, gradient)
-            return
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        if starts is not None:
-            ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
-            flat = flat.repeat_interleave(ends - starts, dim=0)
+        if self.together:
+            apply = partial(kernels.update_rows, self.state, distinct=False)
+            rows = kernels.gradient_rows(local, starts, gradient)
+            self.together[trainer].submit(trainer, local, rows, apply)
+        elif self.rules.pooled:
+            kernels.update_pooled(self.state, local, starts, gradient)
+        else:
+            kernels.update_rows(self.state, local, gradient)
 
-        def apply(places: Tensor, rows: Tensor) -> None:
-            kernels.update_rows(self.state, places, rows, distinct=False)
+    def fetch(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
+        """Rows with their optimizer's state."""
+        return fetch_rows(self.state, self.state.local(ids, counts))
 
-        self.together[trainer].submit(trainer, local, flat, apply)
-
-    def unpack(self, header: Header, payload: Tensor) -> Routed:
-        """Ids and lengths from a request's bytes."""
-        total = sum(header.counts)
-        values = payload[: total * ID_BYTES].view(torch.int64)
-        lengths: list[Tensor | None] = []
-        position = total * ID_BYTES
-        for sent in self.sends_lengths:
-            if not sent:
-                lengths.append(None)
-                continue
-            stop = position + header.batch * LENGTH_BYTES
-            # A copy, because a view of int32 must start at a multiple of its size.
-            lengths.append(payload[position:stop].clone().view(torch.int32))
-            position = stop
-        return Routed(values, header.counts, tuple(lengths), header.batch)
-
-    def pack(self, routed: Routed) -> list[Tensor]:
-        """The tensors that a lookup request carries."""
-        sent = [
-            length.to(torch.int32)
-            for length, wanted in zip(routed.lengths, self.sends_lengths, strict=True)
-            if wanted and length is not None
-        ]
-        return [routed.values, *sent]
+    def store(self, ids: Tensor, counts: Sequence[int], rows: Tensor) -> None:
+        """Overwrite them."""
+        store_rows(self.state, self.state.local(ids, counts), rows)
 
 
 class DenseServer:
@@ -165,7 +110,7 @@ class DenseServer:
 
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
-        self.shard, self.model = shard, spec.model
+        self.rules = DenseRules(spec.model, shard)
         order = central_order(plan)
         cut = (shard.start, shard.stop)
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
@@ -179,10 +124,12 @@ class DenseServer:
             else:
                 kernels.dense_apply(self.state, value)
 
-    def push_sparse(self, places: Tensor, values: Tensor, *, add: bool) -> None:
-        """The same with entries [entries] at ``places``, which count from the shard's start."""
+    def push_sparse(self, part: RealSparse, *, add: bool) -> None:
+        """The same with some entries."""
+        shard = self.rules.shard
+        entries = all_entries(self.rules.model, part, shard.start, shard.stop)
         with self._turn:
-            (sparse_add if add else sparse_apply)(self.state, places, values)
+            (sparse_add if add else sparse_apply)(self.state, *entries)
 
     def exchange(self, parameters: Tensor, alpha: float, start: int, *, new: bool) -> Tensor:
         """The elastic difference of a part of the copy from element ``start`` of the shard on."""
@@ -230,88 +177,71 @@ class Serving:
         """Serve until the client says stop."""
         while True:
             self.waiting = f"for the next request of {self.client.name}"
-            header = self.port.next_request()
-            if header.kind == Kind.STOP:
+            header, size = self.port.next_request()
+            request = wire.decode(header)
+            if isinstance(request, wire.StopRequest):
                 return
-            self.waiting = f"in {header.kind.name.lower()} of {self.client.name}"
+            self.waiting = f"in {request.effect} of {self.client.name}"
             begin = self.clock()
+            payload = self.port.payload(size)
             if isinstance(self.server, EmbeddingServer):
-                sent, name = self._embedding(self.server, header), "embedding"
+                answer, service = self._embedding(self.server, request, payload), "embedding"
             else:
-                sent, name = self._dense(self.server, header), "dense"
-            if header.iteration >= 0:
-                effect = EFFECTS[header.kind]
-                span = Span(
-                    self.instance,
-                    self.client.name,
-                    header.iteration,
-                    effect,
-                    name,
-                    begin,
-                    self.clock(),
-                    sent,
-                )
-                self.recorder.add(span)
+                answer, service = self._dense(self.server, request, payload), "dense"
+            sent = 0 if answer is None else self.port.answer(answer)
+            if answer is wire.ACKNOWLEDGED:
+                sent = 0
+            if request.iteration >= 0:
+                effect, times = f"serve_{request.effect}", (begin, self.clock())
+                where = (self.instance, self.client.name, request.iteration)
+                self.recorder.add(Span(*where, effect, service, *times, sent))
 
-    def _embedding(self, server: EmbeddingServer, header: Header) -> int:
-        state = server.state
-        buffer = torch.empty(header.payload_bytes, dtype=torch.uint8)
-        payload = self.port.payload(buffer)
-        if header.kind in (Kind.FETCH, Kind.STORE):
-            return self._rows(state, header, payload)
-        if header.kind == Kind.LOOKUP:
-            answer, local, starts = server.lookup(server.unpack(header, payload))
-            self._last = (local, starts)
-            if server.mask is not None:
-                self._masked = server.mask.mask(answer)
-                return self.port.answer(self._masked.tensor)
-            return self.port.answer(answer)
-        if server.pooling == "worker":
-            cut = sum(header.counts) * ID_BYTES
-            values = payload[:cut].view(torch.int64)
-            local, starts = state.local(values, header.counts), None
-            gradient = payload[cut:].view(state.rows.dtype).view(-1, state.rows.shape[1])
-        else:
-            assert self._last is not None
-            local, starts = self._last
-            gradient = payload.view(state.rows.dtype)
-            if server.mask is not None:
-                assert self._masked is not None
-                places = self._masked.places
-                gradient = server.mask.unpick(gradient.view(places.shape), places)
-            gradient = gradient.view(len(state.slices), header.batch, state.rows.shape[1])
-        server.update(self.client.trainer, local, starts, gradient)
-        if server.together:
-            self.port.answer(ACKNOWLEDGED)
-        return 0
+    def _embedding(
+        self, server: EmbeddingServer, request: wire.Request, payload: Tensor
+    ) -> Tensor | None:
+        rules = server.rules
+        match request:
+            case wire.LookupRequest():
+                answer, local, starts = server.lookup(request.unpack(rules, payload))
+                self._last = local, starts
+                if rules.mask is None:
+                    return answer
+                self._masked = rules.mask.mask(answer)
+                return self._masked.tensor
+            case wire.UpdateRequest():
+                ids, gradient = request.unpack(rules, payload)
+                assert self._last is not None
+                local, starts = self._last
+                if rules.mask is not None:
+                    assert self._masked is not None
+                    gradient = rules.mask.unpick(gradient, self._masked.places)
+                elif not rules.pooled:
+                    local = server.state.local(ids, request.counts)
+                server.update(self.client.trainer, local, starts, gradient)
+                return wire.ACKNOWLEDGED if rules.acknowledged else None
+            case wire.FetchRequest():
+                return server.fetch(request.unpack(payload), request.counts)
+            case wire.StoreRequest():
+                ids, rows = request.unpack(rules, payload)
+                server.store(ids, request.counts, rows)
+                return wire.ACKNOWLEDGED
+        raise ValueError(f"an embedding shard cannot answer {request}")
 
-    def _rows(self, state: EmbeddingState, header: Header, payload: Tensor) -> int:
-        """Rows with their optimizer's state: handed out, or overwritten."""
-        cut = sum(header.counts) * ID_BYTES
-        local = state.local(payload[:cut].view(torch.int64), header.counts)
-        if header.kind == Kind.FETCH:
-            return self.port.answer(fetch_rows(state, local))
-        values = payload[cut:].view(state.rows.dtype).view(len(local), -1)
-        store_rows(state, local, values)
-        self.port.answer(ACKNOWLEDGED)
-        return 0
-
-    def _dense(self, server: DenseServer, header: Header) -> int:
-        if header.kind == Kind.PULL:
-            return self.port.answer(kernels.dense_read(server.state))
-        if header.kind == Kind.PUSH_SPARSE:
-            payload = self.port.payload(torch.empty(header.payload_bytes, dtype=torch.uint8))
-            cut = (server.shard.start, server.shard.stop)
-            part = read_sparse(server.model, payload, header.batch, *cut)
-            server.push_sparse(*part, add=bool(header.alpha))
-            return 0
-        count = header.payload_bytes // server.state.values.element_size()
-        received = self.port.payload(server.state.values.new_empty(count))
-        if header.kind == Kind.PUSH:
-            server.push(received, add=bool(header.alpha))
-            return 0
-        new = header.kind == Kind.EXCHANGE_NEW
-        return self.port.answer(server.exchange(received, header.alpha, header.batch, new=new))
+    def _dense(self, server: DenseServer, request: wire.Request, payload: Tensor) -> Tensor | None:
+        rules = server.rules
+        match request:
+            case wire.PullRequest():
+                return kernels.dense_read(server.state)
+            case wire.PushRequest():
+                server.push(request.unpack(rules, payload), add=request.add)
+                return None
+            case wire.SparsePushRequest():
+                server.push_sparse(request.unpack(rules, payload), add=request.add)
+                return None
+            case wire.ExchangeRequest():
+                values = request.unpack(rules, payload)
+                return server.exchange(values, request.alpha, request.start, new=request.new)
+        raise ValueError(f"a dense shard cannot answer {request}")
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model
-from recsim_train.executor.bits import as_bytes, as_numbers
+from recsim_train.executor.bits import as_bytes, split_bytes
 from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealBlock, RealDense, RealParts
 from recsim_train.executor.worker import Residual, Worker
 from recsim_train.strategy.values import Sparse
-from recsim_train.workload import shape
 from recsim_train.workload.compression import (
     DIFFERENCES,
     GRADIENTS,
@@ -56,13 +55,14 @@ def pack_sparse(whole: Tensor, places: Tensor, values: Tensor) -> Tensor:
     return as_bytes(whole, values, places.to(torch.int32))
 
 
-def unpack_sparse(payload: Tensor, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """(whole, places, values) of ``count`` entries from bytes."""
-    cut = payload.numel() - count * INDEX_BYTES
-    numbers = as_numbers(payload[:cut], kind)
-    places = as_numbers(payload[cut:], torch.int32).to(torch.int64)
-    middle = numbers.numel() - count
-    return numbers[:middle], places, numbers[middle:]
+def unpack_sparse(payload: Tensor, whole: int, entries: int, kind: torch.dtype) -> RealSparse:
+    """The inverse, for so many values of whole tensors and so many entries.
+
+    Raises ValueError where the payload has another size.
+    """
+    sent = (whole, kind), (entries, kind), (entries, torch.int32)
+    fixed, values, places = split_bytes(payload, *sent)
+    return RealSparse(payload, fixed, places.to(torch.int64), values)
 
 
 def threshold(worker: Worker, value: RealDense, share: float) -> None:
@@ -135,42 +135,25 @@ def densify(worker: Worker, parts: RealParts | RealSparse) -> RealDense:
     each = like.element_size() + INDEX_BYTES
     for part in parts.tensors:
         count = (part.numel() - fixed.numel() * like.element_size()) // each
-        whole, places, values = unpack_sparse(part, count, like.dtype)
-        total.index_add_(0, places, values).index_add_(0, fixed, whole)
+        read = unpack_sparse(part, fixed.numel(), count, like.dtype)
+        total.index_add_(0, read.places, read.values).index_add_(0, fixed, read.whole)
     return RealDense(total.div_(len(parts.tensors)))
 
 
-@dataclass(frozen=True, slots=True)
-class SparsePart:
-    """What one dense shard gets of a sparse vector; places count from the shard's start."""
-
-    places: Tensor
-    values: Tensor
-    payload: Tensor
-    """As it travels."""
-    entries: int
-    """Entries with a place of their own in the payload."""
-
-
-def cut_sparse(model: Model, value: RealSparse, start: int, stop: int) -> SparsePart:
-    """The part of elements ``start`` to ``stop``: places are sorted, so entries are one run."""
+def cut_sparse(model: Model, value: RealSparse, start: int, stop: int) -> RealSparse:
+    """What a shard of elements ``start`` to ``stop`` gets, places counted from its start."""
+    # Places are sorted, so that a shard's are one run.
     low, high = torch.searchsorted(value.places, torch.tensor([start, stop])).tolist()
     places, values = value.places[low:high] - start, value.values[low:high]
-    fixed, before = whole_places(model, start, stop), whole_places(model, 0, start).numel()
-    whole = value.whole[before : before + fixed.numel()]
-    payload = pack_sparse(whole, places, values)
-    everything = torch.cat([fixed - start, places]), torch.cat([whole, values])
-    return SparsePart(*everything, payload, high - low)
+    before = whole_places(model, 0, start).numel()
+    whole = value.whole[before : before + whole_places(model, start, stop).numel()]
+    return RealSparse(pack_sparse(whole, places, values), whole, places, values)
 
 
-def read_sparse(
-    model: Model, payload: Tensor, entries: int, start: int, stop: int
-) -> tuple[Tensor, Tensor]:
-    """(places from the shard's start, values) of a shard's payload."""
-    kind = torch.float64 if shape.value_bytes(model) == 8 else torch.float32
-    whole, places, values = unpack_sparse(payload, entries, kind)
+def all_entries(model: Model, part: RealSparse, start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """(places, values) of all that `cut_sparse` has left, whole tensors first."""
     fixed = whole_places(model, start, stop) - start
-    return torch.cat([fixed, places]), torch.cat([whole, values])
+    return torch.cat([fixed, part.places]), torch.cat([part.whole, part.values])
 
 
 def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:

@@ -2,15 +2,14 @@
 
 Two groups of all ranks, one for each direction (both directions of a pair in one group run nearly
 half duplex). Tags tell loops, shards and message kinds apart, so that threads can share the groups.
-A request is a fixed header and, where it carries content, one payload; an answer is its payload
-alone, because the asker knows its size.
+A request is a header of one size and, where it carries content, one payload; an answer is its
+payload alone, because the asker knows its size. What headers and payloads say is told in wire.py.
 
 Payload bytes are counted from the tensors that are handed over, never from a formula.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
@@ -21,63 +20,12 @@ from torch import Tensor
 
 from recsim_train.placement.plan import Plan
 
-HEADER_FIELDS = 6
-
-
-class Kind(IntEnum):
-    """What a request asks."""
-
-    LOOKUP = 1
-    UPDATE = 2
-    PULL = 3
-    PUSH = 4
-    EXCHANGE = 5
-    STOP = 6
-    EXCHANGE_NEW = 7
-    PUSH_SPARSE = 8
-    FETCH = 9
-    STORE = 10
-
 
 class Service(IntEnum):
     """Which service a shard belongs to."""
 
     EMBEDDING = 0
     DENSE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The fixed part of a request."""
-
-    kind: Kind
-    iteration: int = -1
-    payload_bytes: int = 0
-    batch: int = 0
-    """Examples; of a sparse push, entries."""
-    alpha: float = 0.0
-    counts: tuple[int, ...] = ()
-    """Ids of each slice."""
-
-    def encode(self, slots: int) -> Tensor:
-        """int64 [HEADER_FIELDS + slots]."""
-        bits = struct.unpack("<q", struct.pack("<d", self.alpha))[0]
-        fixed = [self.kind, self.iteration, self.payload_bytes, self.batch, bits, len(self.counts)]
-        return torch.tensor([*fixed, *self.counts, *[0] * (slots - len(self.counts))])
-
-    @staticmethod
-    def decode(tensor: Tensor) -> Header:
-        """The inverse of `encode`."""
-        kind, iteration, payload, batch, bits, length, *counts = tensor.tolist()
-        alpha = struct.unpack("<d", struct.pack("<q", bits))[0]
-        return Header(Kind(kind), iteration, payload, batch, alpha, tuple(counts[:length]))
-
-
-def join(tensors: list[Tensor]) -> Tensor:
-    """One contiguous payload: a single tensor as it is, several as bytes."""
-    if len(tensors) == 1:
-        return tensors[0].contiguous()
-    return torch.cat([t.contiguous().view(-1).view(torch.uint8) for t in tensors])
 
 
 def size_of(tensor: Tensor) -> int:
@@ -93,22 +41,27 @@ class Links:
     timeout: timedelta
     up: dist.ProcessGroup
     down: dist.ProcessGroup
-    slots: int = field(init=False)
+    header_bytes: int
+    """Of the longest header that a request may have."""
     shards: int = field(init=False)
 
     def __post_init__(self) -> None:
         embedding = self.plan.embedding.shards if self.plan.embedding else ()
         dense = self.plan.dense.shards if self.plan.dense else ()
-        self.slots = max([len(shard.slices) for shard in embedding], default=0)
         self.shards = max(len(embedding), len(dense), 1)
 
     def tag(self, client: int, service: Service, shard: int) -> int:
-        """First of the three tags of one client's talk with one shard."""
+        """First of the two tags of one client's talk with one shard."""
         return ((client * len(Service) + service) * self.shards + shard) * 2
 
     def empty_header(self) -> Tensor:
-        """A buffer for a header."""
-        return torch.empty(HEADER_FIELDS + self.slots, dtype=torch.int64)
+        """A buffer for what every header is sent as: the payload's bytes, then its content."""
+        return torch.empty(1 + self.header_bytes // 8, dtype=torch.int64)
+
+    def header(self, payload_bytes: int, content: bytes) -> Tensor:
+        """int64, padded: all headers are of one size."""
+        padded = payload_bytes.to_bytes(8, "little") + content.ljust(self.header_bytes, b"\0")
+        return torch.frombuffer(bytearray(padded), dtype=torch.int64)
 
 
 class Pending:
@@ -143,22 +96,21 @@ class Channel:
     rank: int
     """Rank of the process that holds the shard."""
 
-    def request(self, pending: Pending, header: Header, payload: Tensor | None) -> None:
-        """Send a request; it is under way until ``pending`` has been waited for."""
+    def request(
+        self, pending: Pending, header: bytes, payload: Tensor | None, answer: Tensor | None
+    ) -> None:
+        """Send a request and receive into ``answer``, under way until ``pending`` is waited for."""
         tag = self.links.tag(self.client, self.service, self.shard)
-        head = header.encode(self.links.slots)
+        # The receive first: the answer may be quick.
+        if answer is not None and answer.numel():
+            pending.add(dist.irecv(answer, self.rank, group=self.links.down, tag=tag), answer)
+        size = 0 if payload is None else size_of(payload)
+        head = self.links.header(size, header)
         pending.add(dist.isend(head, self.rank, group=self.links.up, tag=tag), head)
-        if payload is not None and payload.numel():
-            pending.bytes += size_of(payload)
+        if payload is not None and size:
+            pending.bytes += size
             work = dist.isend(payload, self.rank, group=self.links.up, tag=tag + 1)
             pending.add(work, payload)
-
-    def expect(self, pending: Pending, answer: Tensor) -> None:
-        """Post the receive of an answer; post it before the request is sent."""
-        if answer.numel():
-            tag = self.links.tag(self.client, self.service, self.shard)
-            work = dist.irecv(answer, self.rank, group=self.links.down, tag=tag)
-            pending.add(work, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +124,17 @@ class Port:
     rank: int
     """Rank of the client's process."""
 
-    def next_request(self) -> Header:
-        """Wait for the next request's header, as long as the client lives."""
+    def next_request(self) -> tuple[bytes, int]:
+        """Wait, as long as the client lives, for the next request: header and bytes of payload."""
         head = self.links.empty_header()
         tag = self.links.tag(self.client, self.service, self.shard)
         dist.recv(head, self.rank, group=self.links.up, tag=tag)
-        return Header.decode(head)
+        return head[1:].numpy().tobytes(), int(head[0])
 
-    def payload(self, buffer: Tensor) -> Tensor:
-        """Receive the payload of the request at hand into ``buffer``."""
-        if buffer.numel():
+    def payload(self, size: int) -> Tensor:
+        """The payload of the request at hand: uint8 [size]."""
+        buffer = torch.empty(size, dtype=torch.uint8)
+        if size:
             tag = self.links.tag(self.client, self.service, self.shard)
             dist.recv(buffer, self.rank, group=self.links.up, tag=tag + 1)
         return buffer

@@ -19,7 +19,7 @@ from recsim_train.executor.net_kernels import net_whole
 from recsim_train.executor.perform import PERFORM
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import DenseServer, EmbeddingServer, central_order
-from recsim_train.executor.stubs import DenseEnd, DenseStub, EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import LoopId, Plan
@@ -123,12 +123,8 @@ class GroupWorld:
         plan, pending = self.plan, Nothing
         dense = None
         if plan.dense is not None:
-            ends = [
-                DenseEnd(s, c, None) for s, c in zip(plan.dense.shards, self.central, strict=True)
-            ]
             like = torch.empty(sum(s.elements for s in plan.dense.shards)).double()
-            dense = DenseStub(ends, like, plan.experiment.model, pending, central_order(plan))
-        end = EmbeddingEnd(self.rows.shard, self.rows, None)
+            dense = DenseStub(self.central, like, pending, central_order(plan))
         return LoopContext(
             instance=f"trainer[{trainer}]",
             label="loop",
@@ -136,7 +132,7 @@ class GroupWorld:
             topology=plan.topology,
             worker=worker,
             feed=None,
-            embedding=EmbeddingStub([end], frozenset(), trainer, pending),
+            embedding=EmbeddingStub([self.rows], trainer, pending),
             dense=dense,
             collectives={},
             clock=lambda: 0.0,
@@ -253,7 +249,7 @@ class GroupWorld:
 
     def tables(self) -> list[torch.Tensor]:
         """Rows of every table."""
-        found = self.rows.state.rows.split([s.rows for s in self.rows.shard.slices])
-        order = [s.table for s in self.rows.shard.slices]
+        found = self.rows.state.rows.split([s.rows for s in self.rows.rules.shard.slices])
+        order = [s.table for s in self.rows.rules.shard.slices]
         assert sorted(order) == list(range(len(order)))
         return [found[order.index(t)] for t in range(len(order))]

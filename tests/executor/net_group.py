@@ -36,7 +36,7 @@ from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import batch_scheduling
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.stubs import EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.stubs import EmbeddingStub
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -140,8 +140,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
     if plan.embedding.service.access == "own":
         shard = plan.embedding.shards[rank]
         server = EmbeddingServer(plan, shard)
-        split = plan.embedding.split_tables
-        stub = EmbeddingStub([EmbeddingEnd(shard, server, None)], split, rank, _no_messages)
+        stub = EmbeddingStub([server], rank, _no_messages)
         stub.whole = False
         shards = [(shard.slices, server.state.rows)]
     else:

@@ -64,7 +64,7 @@ def exchange(worker: Worker, central: DenseState, dct: DCT, alpha: float, number
                 answer = RealDense(central.values.clone())
             case effects.Push(gradient=RealSparse() as sent, add=True):
                 part = sparse.cut_sparse(MODEL, sent, 0, TOTAL)
-                sparse.sparse_add(central, part.places, part.values)
+                sparse.sparse_add(central, *sparse.all_entries(MODEL, part, 0, TOTAL))
 
 
 def states(workers: Sequence[Worker], central: DenseState) -> np.ndarray:

@@ -16,7 +16,7 @@ from recsim_train.executor.model import DenseNet
 from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.sparse import RealSparse
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.stubs import EmbeddingEnd, EmbeddingStub
+from recsim_train.executor.stubs import EmbeddingStub
 from recsim_train.executor.transport import Pending
 from recsim_train.executor.values import (
     RealBlock,
@@ -168,10 +168,12 @@ def test_shards_get_their_parts_and_apply_what_a_whole_push_would() -> None:
             bounds = list(zip(cuts, cuts[1:], strict=False))
             for shard, (a, b) in zip(shards, bounds, strict=True):
                 part = sparse.cut_sparse(MODEL, sent, a, b)
-                read = sparse.read_sparse(MODEL, part.payload, part.entries, a, b)
-                assert torch.equal(read[0], part.places)
-                assert torch.equal(read[1], part.values)
-                sparse.sparse_apply(shard, *read)
+                whole_values, entries = part.whole.numel(), part.places.numel()
+                read = sparse.unpack_sparse(part.tensor, whole_values, entries, torch.float64)
+                assert torch.equal(read.places, part.places)
+                assert torch.equal(read.values, part.values)
+                assert torch.equal(read.whole, part.whole)
+                sparse.sparse_apply(shard, *sparse.all_entries(MODEL, read, a, b))
             assert torch.equal(torch.cat([s.values for s in shards]), whole.values)
 
 
@@ -294,12 +296,12 @@ def test_tallies_count_the_tensors_that_were_made(
     plan = build_plan(spec, choice)
     assert plan.embedding is not None
     (shard,) = plan.embedding.shards
-    end = EmbeddingEnd(shard, EmbeddingServer(plan, shard), None)
+    server = EmbeddingServer(plan, shard)
     batch, ids, _ = masked_batch()
     monkeypatch.setattr(
         masks, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
     )
-    stub = EmbeddingStub([end], frozenset(), 0, lambda: Pending(timedelta(0)))
+    stub = EmbeddingStub([server], 0, lambda: Pending(timedelta(0)))
     rows, _ = stub.lookup(ids, 0)
     stub.update(RealRows(rows.tensor, ids), 0)
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)

@@ -18,12 +18,13 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor import kernels
+from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.kernels import Routed
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
 from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.state import EmbeddingState
-from recsim_train.executor.transport import Header, Kind, join
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
+from recsim_train.executor.wire import LookupRequest
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
@@ -133,9 +134,9 @@ def test_a_shard_in_another_process_learns_which_ids_are_one_bag() -> None:
     for shard in plan.embedding.shards:
         server = EmbeddingServer(plan, shard)
         routed = kernels.route_ids(ids, shard.slices, plan.embedding.split_tables)
-        payload = join(server.pack(routed)).view(-1).view(torch.uint8)
-        header = Header(Kind.LOOKUP, batch=BATCH, counts=routed.counts)
-        arrived = server.unpack(header, payload)
+        request = LookupRequest(0, BATCH, routed.counts)
+        payload = as_bytes(*request.parts(server.rules, routed))
+        arrived = request.unpack(server.rules, payload)
         for there, here in zip(server.lookup(arrived), server.lookup(routed), strict=True):
             assert there is not None
             assert here is not None

@@ -22,7 +22,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor import kernels, sparse
 from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.state import DenseOptimizer, DenseState, EmbeddingState
-from recsim_train.executor.stubs import DenseEnd, DenseStub
+from recsim_train.executor.stubs import DenseStub
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan
@@ -243,7 +243,7 @@ def stub_of(plan: Plan) -> tuple[DenseStub, DenseServer]:
         def wait(self) -> None: ...
 
     like: Any = Nothing
-    return DenseStub([DenseEnd(shard, server, None)], server.state.values, MODEL, like), server
+    return DenseStub([server], server.state.values, like), server
 
 
 @pytest.mark.parametrize("new", [False, True])

@@ -1,0 +1,202 @@
+"""Requests of loops to shards: for each kind the fields of its header and the parts of its payload.
+
+Both ends use these classes, with the rules of the shard that is asked. The transport moves the
+bytes and knows nothing of kinds. An answer is a payload alone: the asker knows its size.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from recsim_train.executor.bits import split_bytes
+from recsim_train.executor.kernels import Routed
+from recsim_train.executor.model import dtype_of
+from recsim_train.executor.rules import DenseRules, EmbeddingRules
+from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
+from recsim_train.placement.plan import Plan
+
+ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
+"""An acknowledgement has no content: it counts as a header, not as payload."""
+
+
+KINDS: list[type[Request]] = []
+"""A header says a place in it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Fields are the header's. The payload is its parts' bytes, one after the other; ``unpack``
+    raises ValueError where it has another size than header and rules say.
+
+    ``iteration``: -1 outside of training, where nothing is recorded. ``counts``: ids of each slice.
+    """
+
+    effect: ClassVar[str]
+    iteration: int
+
+    def __init_subclass__(cls, effect: str) -> None:
+        cls.effect = effect
+        KINDS.append(cls)
+
+
+@dataclass(frozen=True)
+class StopRequest(Request, effect="stop"):
+    """The client asks no more."""
+
+    iteration: int = -1
+
+
+@dataclass(frozen=True)
+class LookupRequest(Request, effect="lookup"):
+    """Asks vectors or rows. Payload: ids slice by slice; where the rules send them, the lengths of
+    bags, slice by slice."""
+
+    examples: int
+    counts: tuple[int, ...]
+
+    def parts(self, rules: EmbeddingRules, routed: Routed) -> list[Tensor]:
+        """Of the payload."""
+        lengths = zip(routed.lengths, rules.sends_lengths, strict=True)
+        sent = [x.to(torch.int32) for x, wanted in lengths if wanted and x is not None]
+        return [routed.values, *sent]
+
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Routed:
+        sent = [(self.examples, torch.int32)] * sum(rules.sends_lengths)
+        ids, *sizes = split_bytes(payload, (sum(self.counts), torch.int64), *sent)
+        lengths = tuple(sizes.pop(0) if wanted else None for wanted in rules.sends_lengths)
+        return Routed(ids, self.counts, lengths, self.examples)
+
+    def answer(self, rules: EmbeddingRules) -> Tensor:
+        """A buffer for it: bytes where a mask lets a share of the vectors pass."""
+        if rules.mask is not None:
+            return torch.empty(rules.mask.bytes(self.examples), dtype=torch.uint8)
+        shape = rules.gradient_shape(self.examples, sum(self.counts))
+        return torch.empty(shape, dtype=rules.kind)
+
+
+@dataclass(frozen=True)
+class UpdateRequest(Request, effect="update"):
+    """Brings the gradient of the last lookup's answer. Payload: the ids again, where rows travel
+    (else ``counts`` is empty); the gradient."""
+
+    examples: int
+    counts: tuple[int, ...]
+
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
+        """(ids, gradient as `EmbeddingRules.gradient_shape` says)."""
+        ids = sum(self.counts)
+        shape = torch.Size(rules.gradient_shape(self.examples, ids))
+        sent, gradient = split_bytes(payload, (ids, torch.int64), (shape.numel(), rules.kind))
+        return sent, gradient.view(shape)
+
+
+@dataclass(frozen=True)
+class FetchRequest(Request, effect="fetch"):
+    """Asks rows with their optimizer's state. Payload: ids."""
+
+    counts: tuple[int, ...]
+
+    def unpack(self, payload: Tensor) -> Tensor:
+        return split_bytes(payload, (sum(self.counts), torch.int64))[0]
+
+    def answer(self, rules: EmbeddingRules) -> Tensor:
+        """A buffer for it."""
+        return torch.empty((sum(self.counts), rules.stored), dtype=rules.kind)
+
+
+@dataclass(frozen=True)
+class StoreRequest(Request, effect="store"):
+    """Brings rows with their optimizer's state. Payload: ids, rows."""
+
+    counts: tuple[int, ...]
+
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
+        """(ids, rows [ids, numbers])."""
+        count = sum(self.counts)
+        sent = (count, torch.int64), (count * rules.stored, rules.kind)
+        ids, rows = split_bytes(payload, *sent)
+        return ids, rows.view(count, rules.stored)
+
+
+@dataclass(frozen=True)
+class PullRequest(Request, effect="pull"):
+    """Asks the shard's elements."""
+
+
+@dataclass(frozen=True)
+class PushRequest(Request, effect="push"):
+    """Brings a gradient of the shard's elements, or a difference to add. Payload: the values."""
+
+    add: bool
+
+    def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
+        return split_bytes(payload, (rules.shard.elements, dtype_of(rules.model)))[0]
+
+
+@dataclass(frozen=True)
+class SparsePushRequest(Request, effect="push"):
+    """The same of some elements. Payload: as `cut_sparse` makes it, with so many ``entries``."""
+
+    add: bool
+    entries: int
+
+    def unpack(self, rules: DenseRules, payload: Tensor) -> RealSparse:
+        whole = whole_places(rules.model, rules.shard.start, rules.shard.stop).numel()
+        return unpack_sparse(payload, whole, self.entries, dtype_of(rules.model))
+
+
+@dataclass(frozen=True)
+class ExchangeRequest(Request, effect="exchange"):
+    """Asks how far parameters are from the central ones, from the shard's element ``start`` on, and
+    moves these. Payload: the parameters."""
+
+    alpha: float
+    start: int
+    new: bool
+    """Whether the answer is made with the moved central values."""
+
+    def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
+        kind = dtype_of(rules.model)
+        return split_bytes(payload, (payload.numel() // kind.itemsize, kind))[0]
+
+
+_CODES = {"int": "q", "float": "d", "bool": "?7x", "tuple[int, ...]": "q"}
+"""Of each field's type 8 bytes: of several numbers, which are the last field, how many follow."""
+_FORMATS = {k: "<q" + "".join(_CODES[str(f.type)] for f in fields(k)) for k in KINDS}
+
+
+def header_bytes(plan: Plan) -> int:
+    """Room for the header of any request."""
+    shards = plan.embedding.shards if plan.embedding else ()
+    slots = max([len(shard.slices) for shard in shards], default=0)
+    return max(map(struct.calcsize, _FORMATS.values())) + 8 * slots
+
+
+def encode(request: Request) -> bytes:
+    """The header: kind and fields, 8 bytes for each number."""
+    kind = type(request)
+    layout, values = _FORMATS[kind], list(vars(request).values())
+    if isinstance(values[-1], tuple):
+        layout += f"{len(values[-1])}q"
+        values[-1:] = [len(values[-1]), *values[-1]]
+    return struct.pack(layout, KINDS.index(kind), *values)
+
+
+def decode(header: bytes) -> Request:
+    """The inverse; what follows is ignored. Raises ValueError where it is no request's header."""
+    try:
+        (number,) = struct.unpack_from("<Q", header)
+        kind = KINDS[number]
+        _, *values = struct.unpack_from(_FORMATS[kind], header)
+        if "counts" in kind.__dataclass_fields__:
+            start = struct.calcsize(_FORMATS[kind])
+            values[-1] = struct.unpack_from(f"<{values[-1]}q", header, start)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"{len(header)} bytes are no request's header: {error}") from None
+    request: Request = kind(*values)
+    return request
