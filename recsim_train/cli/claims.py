@@ -223,8 +223,10 @@ def perform(job: Job, settings: Settings, *, quiet: bool = False) -> RunRecord:
 
 def show(records: Sequence[RunRecord], judged: Sequence[object], json: bool) -> None:
     """One JSON document, or tables."""
-    from recsim_train.report.claim_text import print_claims
+    from recsim_train.report.claim_text import published
     from recsim_train.report.claims import Judged
+    from recsim_train.report.document import Document
+    from recsim_train.report.terminal import show as show_document
 
     claims = [c for c in judged if isinstance(c, Judged)]
     if json:
@@ -234,4 +236,4 @@ def show(records: Sequence[RunRecord], judged: Sequence[object], json: bool) -> 
     if records:
         common.show_records(records, False)
     if claims:
-        print_claims(claims)
+        show_document(Document(items=[published(claims)]))

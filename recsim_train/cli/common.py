@@ -332,6 +332,7 @@ def show_records(records: Sequence[RunRecord], json_wanted: bool) -> None:
     if json_wanted:
         print_json(found)
         return
-    from recsim_train.report.terminal import print_runs
+    from recsim_train.report.runs import finished
+    from recsim_train.report.terminal import show
 
-    print_runs(found)
+    show(finished(found))

@@ -39,33 +39,19 @@ def report(
     """
     limit = _percent(max_error) if max_error is not None else None
 
-    from recsim_train.report.sweep_page import find_sweep
+    from recsim_train.report.swept import SweepReport, find_sweep, write_sweep_report
+    from recsim_train.report.terminal import show
+    from recsim_train.report.write import ReportResult, write_report
 
-    if (sweep := find_sweep(runs)) is not None:
-        if limit is not None:
-            raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
-        _report_sweep(sweep, out, json)
-        return
-    from recsim_train.report.terminal import print_report
-    from recsim_train.report.write import write_report
-
-    result = write_report(runs, out)
-    if json:
-        common.print_json(result.document)
-    else:
-        print_report(result)
-    if limit is not None and not result.within(limit):
-        common.say(f"gate failed: {result.gate_sentence(limit)}")
-        raise typer.Exit(common.GATE_FAILED)
-
-
-def _report_sweep(path: Path, out: Path, json: bool) -> None:
-    from recsim_train.report.sweep_page import write_sweep_report
-    from recsim_train.report.sweep_text import print_sweep
-
-    made = write_sweep_report(path, out)
+    sweep = find_sweep(runs)
+    if sweep is not None and limit is not None:
+        raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
+    made: SweepReport | ReportResult
+    made = write_report(runs, out) if sweep is None else write_sweep_report(sweep, out)
     if json:
         common.print_json(made.document)
-        return
-    print_sweep(made.findings.record)
-    print(f"page: {made.page}")
+    else:
+        show(made.report)
+    if limit is not None and isinstance(made, ReportResult) and not made.within(limit):
+        common.say(f"gate failed: {made.gate_sentence(limit)}")
+        raise typer.Exit(common.GATE_FAILED)

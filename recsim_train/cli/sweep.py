@@ -269,7 +269,7 @@ def _simulated(
 def show_points(rows: Sequence[Row], json: bool) -> None:
     """What would be simulated."""
     from recsim_train.config.sweep import written
-    from recsim_train.report.terminal import title
+    from recsim_train.report.runs import title
     from recsim_train.sim.fit import fit
 
     if json:
@@ -296,7 +296,9 @@ def show_points(rows: Sequence[Row], json: bool) -> None:
 
 def show_sweep(record: SweepRecord, json: bool) -> None:
     """A finished sweep: one JSON document, or its best points and where it lies."""
-    from recsim_train.report.sweep_text import print_sweep
+    from recsim_train.report.sweep import SweepFindings
+    from recsim_train.report.swept import swept
+    from recsim_train.report.terminal import show
     from recsim_train.results.sweep import FAILED
 
     failed = [row for row in record.rows if row["status"] == FAILED]
@@ -312,7 +314,7 @@ def show_sweep(record: SweepRecord, json: bool) -> None:
             }
         )
     else:
-        print_sweep(record)
+        show(swept(SweepFindings(record)))
     if failed:
         common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0]['message']}")
         raise typer.Exit(common.FAILED)

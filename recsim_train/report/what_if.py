@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsim_train.report import text
+from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
     INK,
     MEASURED,
     PREDICTED,
-    Picture,
     finish,
     new_figure,
     rows_of,
