@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from recsim_train.report import alone, anatomy, cuts, limits, text, what_if
+from recsim_train.report import alone, anatomy, cuts, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import stated
@@ -25,7 +25,7 @@ from recsim_train.report.comparison_tables import (
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.doubts import doubts
 from recsim_train.report.glossary import glossary
-from recsim_train.report.runs import run_table
+from recsim_train.report.runs import limits, run_table
 from recsim_train.results.rundir import run_document
 
 _PAGE = Where.PAGE
@@ -199,7 +199,7 @@ class Compared:
             notes = [*stated(record), *cuts.cautions(record)]
             items = [
                 doc.Lines(_limits(summary, *cut), _PAGE, listed=False),
-                doc.Lines(stopped([*limits.sentences(summary), *cut]), told),
+                doc.Lines(stopped([*limits(summary), *cut]), told),
                 doc.Lines(notes, Where.WRITTEN, mark="note", listed=False),
                 *self._drawn(*figures, after=f"alone-{number}"),
             ]
@@ -274,4 +274,4 @@ def _limits(summary: Mapping[str, Any], *more: str) -> list[str]:
     found = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
     if bound and not anatomy.bounds(summary):
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
-    return stopped([*found, *limits.sentences(summary), *more])
+    return stopped([*found, *limits(summary), *more])

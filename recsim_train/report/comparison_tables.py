@@ -103,7 +103,8 @@ def _coloured(name: str, effect: str) -> Cell:
 def sent(c: Comparison) -> Item:
     """Payload bytes of each effect in both worlds."""
     if not c.payload:
-        return Lines(["Nothing was sent: every shard lives in the process that uses it."])
+        said = "Nothing was sent: every shard lives in the process that uses it."
+        return Lines([said], listed=False)
     exact = text.exact
     rows: list[Sequence[str | Cell]] = [
         (_coloured(text.effect(b.effect), b.effect), exact(b.predicted), exact(b.measured),

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recsim_train.report import compression, limits, text, what_if
+from recsim_train.report import anatomy, compression, text, what_if
 from recsim_train.report.document import Column, Document, Lines, Section, Table, stopped
 
 
 def finished(document: Mapping[str, Any]) -> Document:
     """``{"runs": [...]}``: a table, what limits each run, and where it lies."""
     runs = document["runs"]
-    said = [
-        Lines(stopped(limits.sentences(run)), lead=title(str(run["strategy"]), run)) for run in runs
-    ]
+    said = [Lines(stopped(limits(run)), lead=title(str(run["strategy"]), run)) for run in runs]
     places = Lines([str(run["run_dir"]) for run in runs], mark="note")
     return Document(items=[Section("", [run_table(runs), *said, places])])
+
+
+def limits(summary: Mapping[str, Any]) -> list[str]:
+    """Why a prediction is what it is and what would change it, without full stops."""
+    costs = anatomy.reliability(summary)
+    return [*anatomy.sentences(summary), *costs, *what_if.sentences(summary)]
 
 
 def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:

@@ -132,27 +132,25 @@ def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
 def draw(findings: Findings) -> dict[str, Picture]:
     """Every figure that the runs have something to show in, by name."""
     comparisons = findings.comparisons
-    alone = {
-        number: u.record
-        for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1)
-        if u.record.world == "simulated"
-    }
     drawn: list[Picture | None] = []
-    for number, record in alone.items():
-        drawn += anatomy.pictures(record.summary, f"alone-{number}", record.run_id)
-        drawn.append(what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id))
-    if not comparisons:
-        return {picture.name: picture for picture in drawn if picture is not None}
-    drawn += [
-        figures.throughput_figure(comparisons),
-        figures.breakdown_figure(comparisons),
-        figures.loss_figure(comparisons),
-    ]
+
+    def predicted(record: RunRecord, number: str, label: str) -> list[Picture | None]:
+        what_if = what_if_figure(record.summary, f"what-if-{number}", label)
+        return [*anatomy.pictures(record.summary, number, label), what_if]
+
+    for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1):
+        if u.record.world == "simulated":
+            drawn += predicted(u.record, f"alone-{number}", u.record.run_id)
+    if comparisons:
+        drawn += [
+            figures.throughput_figure(comparisons),
+            figures.breakdown_figure(comparisons),
+            figures.loss_figure(comparisons),
+        ]
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
-        drawn += anatomy.pictures(c.simulated.summary, str(number), c.label)
-        drawn.append(what_if_figure(c.simulated.summary, f"what-if-{number}", c.label))
+        drawn += predicted(c.simulated, str(number), c.label)
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}
 
