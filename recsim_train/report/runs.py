@@ -28,7 +28,7 @@ def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
     columns = {
         "strategy": [title(str(d["strategy"]), d) for d in documents],
         "world": [str(d["world"]) for d in documents],
-        "examples/s": [_rate(d) for d in documents],
+        "examples/s": [text.rated(d["examples_per_second"], d["ci95"]) for d in documents],
         "goodput": [_goodput(d) for d in documents],
         "from calibration": [what_if.calibration(d) for d in documents],
         "steps": [text.exact(d["steps"]) for d in documents],
@@ -62,14 +62,6 @@ def title(strategy: str, document: Mapping[str, Any]) -> str:
         for name, value in options.items()
     ]
     return f"{strategy} ({', '.join(shown)})" if shown else strategy
-
-
-def _rate(document: Mapping[str, Any]) -> str:
-    eps, ci95 = document["examples_per_second"], document["ci95"]
-    if eps is None:
-        return text.NONE
-    half = f" ± {text.percent((ci95[1] - ci95[0]) / 2 / eps)}" if ci95 and eps else ""
-    return text.rate(eps) + half
 
 
 def _goodput(document: Mapping[str, Any]) -> str:

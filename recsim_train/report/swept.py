@@ -170,20 +170,12 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
     return [
         name,
         findings.settings(row) or text.NONE,
-        throughput(row),
+        text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),
         binding(row),
     ]
-
-
-def throughput(row: Row) -> str:
-    """Examples per second with the interval."""
-    eps = row["examples_per_second"]
-    if row["eps_high"] is None:
-        return text.rate(eps)
-    return f"{text.rate(eps)} ± {text.percent((row['eps_high'] - row['eps_low']) / 2 / eps)}"
 
 
 def notes(findings: SweepFindings) -> Sequence[str]:
