@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from recsim_train.report.claim_text import claim_lines
+from recsim_train.report.claim_text import published
 from recsim_train.report.claims import MARKS, judge_all
+from recsim_train.report.markdown import render
 
 TARGET = Path(__file__).with_name("claims.md")
 
@@ -76,7 +77,7 @@ def build(runs: Path) -> str:
     if not claims:
         raise SystemExit(f"{runs}: no claims' runs here")
     marks = "\n".join(f"- {mark}: {meaning}" for mark, meaning in MARKS.items())
-    table = "\n".join(claim_lines(claims))
+    table = "\n".join(render([published(claims)])[:-1])
     return f"{HEAD}\nMarks:\n\n{marks}\n\n{table}\n{LAWS}"
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recsim_train.cli import common
+
+if TYPE_CHECKING:
+    from recsim_train.report.document import Document
 
 
 def _percent(text: str) -> float:
@@ -39,34 +42,27 @@ def report(
     """
     limit = _percent(max_error) if max_error is not None else None
 
-    from recsim_train.report.sweep_page import find_sweep
+    from recsim_train import session
+    from recsim_train.report.swept import find_sweep, write_sweep_report
 
     if (sweep := find_sweep(runs)) is not None:
         if limit is not None:
             raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
-        _report_sweep(sweep, out, json)
+        swept = write_sweep_report(sweep, out)
+        _print(swept.document, swept.report, json)
         return
-    from recsim_train import session
-    from recsim_train.report.terminal import print_report
-
-    result = session.compare(*runs, out=out).report
-    assert result is not None
-    if json:
-        common.print_json(result.document)
-    else:
-        print_report(result)
-    if limit is not None and not result.within(limit):
-        common.say(f"gate failed: {result.gate_sentence(limit)}")
+    made = session.compare(*runs, out=out).report
+    assert made is not None
+    _print(made.document, made.report, json)
+    if limit is not None and not made.within(limit):
+        common.say(f"gate failed: {made.gate_sentence(limit)}")
         raise typer.Exit(common.GATE_FAILED)
 
 
-def _report_sweep(path: Path, out: Path, json: bool) -> None:
-    from recsim_train.report.sweep_page import write_sweep_report
-    from recsim_train.report.sweep_text import print_sweep
+def _print(document: dict[str, Any], report: Document, json: bool) -> None:
+    from recsim_train.report.terminal import show
 
-    made = write_sweep_report(path, out)
     if json:
-        common.print_json(made.document)
-        return
-    print_sweep(made.findings.record)
-    print(f"page: {made.page}")
+        common.print_json(document)
+    else:
+        show(report)

@@ -52,7 +52,7 @@ def show_variants(study: Study) -> None:
 def show_points(jobs: Sequence[Job], json: bool) -> None:
     """The points of a sweep, and which do not fit."""
     from recsim_train.config.sweep import written
-    from recsim_train.report.terminal import title
+    from recsim_train.report.runs import title
 
     fits = [job.fit() for job in jobs]
     if json:
@@ -79,7 +79,9 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
 
 def show_sweep(record: SweepRecord, json: bool) -> None:
     """A finished sweep: all points, or the best ones. Exit code 1 if one failed."""
-    from recsim_train.report.sweep_text import print_sweep
+    from recsim_train.report.sweep import SweepFindings
+    from recsim_train.report.swept import swept
+    from recsim_train.report.terminal import show
     from recsim_train.results.sweep import FAILED
 
     if json:
@@ -90,7 +92,7 @@ def show_sweep(record: SweepRecord, json: bool) -> None:
         }
         common.print_json({"sweep": sweep, "points": record.rows})
     else:
-        print_sweep(record)
+        show(swept(SweepFindings(record)))
     failed = [row for row in record.rows if row["status"] == FAILED]
     if failed:
         common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0]['message']}")
@@ -103,9 +105,10 @@ def show_runs(runs: Runs, json: bool) -> None:
     if json:
         common.print_json(document)
         return
-    from recsim_train.report.terminal import print_runs
+    from recsim_train.report.runs import finished
+    from recsim_train.report.terminal import show
 
-    print_runs(document)
+    show(finished(document))
 
 
 def show_files(made: Sequence[Runs], json: bool) -> None:
@@ -115,13 +118,15 @@ def show_files(made: Sequence[Runs], json: bool) -> None:
     if json:
         common.print_json({**document, "claims": [c.document() for c in claims]})
         return
-    from recsim_train.report.claim_text import print_claims
-    from recsim_train.report.terminal import print_runs
+    from recsim_train.report.claim_text import published
+    from recsim_train.report.document import Document
+    from recsim_train.report.runs import finished
+    from recsim_train.report.terminal import show
 
     if document["runs"]:
-        print_runs(document)
+        show(finished(document))
     if claims:
-        print_claims(claims)
+        show(Document(items=[published(claims)]))
 
 
 def _document(records: Sequence[RunRecord]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsim_train.report import text
-from recsim_train.report.drawing import GRID, INK, PREDICTED, Picture, finish, new_figure, rows_of
+from recsim_train.report.document import Picture
+from recsim_train.report.drawing import GRID, INK, LINES, PREDICTED, finish, new_figure, rows_of
 from recsim_train.report.drawing import style as figure_style
 
 PARTS = {
@@ -16,7 +17,6 @@ PARTS = {
     "waiting": ("#8C8C8C", "waiting: until others are there, or have made what is needed"),
 }
 HIDDEN = "#CC79A7"
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
 _DASHES = ("-", "--", "-.", ":")
 _WORTH_A_LINE = 0.03
 """Busy share that a class must reach at some time."""
@@ -138,7 +138,7 @@ def over_time_figure(summary: Mapping[str, Any], name: str, label: str) -> Pictu
                 [100 * share for share in curves[title]],
                 edges,
                 baseline=None,
-                color=_LINES[k % len(_LINES)],
+                color=LINES[k % len(LINES)],
                 linestyle=_DASHES[k % len(_DASHES)],
                 linewidth=1.5,
                 label=title,

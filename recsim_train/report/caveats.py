@@ -10,6 +10,7 @@ from typing import Any
 from recsim_train.report import text
 from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
+from recsim_train.report.naming import dotted
 from recsim_train.results.rundir import RunRecord
 
 BUSY_SHARE = 0.25
@@ -102,17 +103,11 @@ def _same_cores(calibrated: str, environment: dict[str, Any]) -> bool:
 
 def settings_of(record: RunRecord) -> dict[str, float]:
     """Every numeric setting of a run, by its dotted name."""
-    found: dict[str, float] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else str(key), inner)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[prefix] = float(value)
-
-    walk("", record.manifest["configuration"])
-    return found
+    return {
+        name: float(value)
+        for name, value in dotted(record.manifest["configuration"])
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _range(simulated: RunRecord) -> Iterator[str]:

@@ -1,18 +1,16 @@
-"""Claims in words and tables: terminal and Markdown."""
+"""Claims in words and tables."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from recsim_train.report import text
 from recsim_train.report.claims import MARKS, Checked, Judged, Varied
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from recsim_train.report.document import Cell, Finding, Lines, Section, Table, Where
 
 HEAD = ("claim", "mark", "expected", "predicted", "verdict")
+_VERDICTS: dict[str, str] = {"reproduced": "good", "partly": "off", "not reproduced": "fault"}
 
 
 def amount(checked: Checked, value: float | None) -> str:
@@ -161,66 +159,36 @@ def _sentence(words: str) -> str:
     return " ".join(words.split()).rstrip(".") + "."
 
 
-def headline(judged: Judged) -> str:
-    """The claim and its verdict in one line."""
-    return f"{_sentence(judged.claim.statement)[:-1]}: {conclusion(judged)}"
-
-
-def print_claims(claims: Sequence[Judged], console: Console | None = None) -> None:
-    """A table of all claims and their checks, and under it what each leans on."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    out = console or Console(highlight=False)
-    if console is None and not out.is_terminal:
-        out = Console(highlight=False, width=160)
-    style = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in HEAD:
-        table.add_column(name, overflow="fold")
-    for judged in claims:
-        table.add_row(
-            f"[bold]{escape(_sentence(judged.claim.statement))}[/bold]",
-            judged.claim.mark,
-            "",
-            "",
-            f"[bold]{escape(conclusion(judged))}[/bold]",
-            style=style.get(judged.verdict),
-        )
-        for says, *cells in rows(judged):
-            table.add_row(escape(f"  {says}"), *map(escape, cells))
-    out.print(table)
-    for judged in claims:
-        out.print()
-        out.print(judged.made.name, style="bold", markup=False)
-        for sentence in sentences(judged):
-            for line in textwrap.wrap(sentence, 156):
-                out.print(f"  {line}", markup=False, soft_wrap=True)
-
-
-def claim_lines(claims: Sequence[Judged], level: str = "##") -> list[str]:
-    """Markdown: a summary table, and a section for each claim."""
-    lines = ["| claim | source | mark | verdict |", "|---|---|---|---|"]
+def published(claims: Sequence[Judged], title: str = "") -> Section:
+    """Claims beside predictions: an overview, and a part for each with what it leans on."""
+    heads = ("claim", "source", "mark", "verdict")
+    overview = [
+        (_sentence(c.claim.statement), c.claim.source, c.claim.mark, conclusion(c)) for c in claims
+    ]
+    table = Table.of(heads, overview, heads, where=Where.MARKDOWN)
+    parts = []
     for c in claims:
-        cells = (_sentence(c.claim.statement), c.claim.source, c.claim.mark, conclusion(c))
-        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
-    for c in claims:
-        lines += ["", f"{level} {plain(c.made.name)}", ""]
-        said, why = conclusion(c).split(":", 1)
-        lines += [
-            f"{plain(_sentence(c.claim.statement))} **{said.capitalize()}**:{plain(why)}.",
-            "",
+        verdict, why = conclusion(c).split(": ", 1)
+        items = [
+            Finding(_sentence(c.claim.statement), verdict.capitalize(), why),
+            _checks(rows(c), where=Where.WRITTEN),
+            Lines(sentences(c)),
         ]
-        lines += ["| " + " | ".join(HEAD) + " |", "|---|---|---:|---:|---|"]
-        for row in rows(c):
-            lines.append("| " + " | ".join(plain(cell) for cell in row) + " |")
-        lines += ["", *(f"- {plain(sentence)}" for sentence in sentences(c))]
-    return lines
+        parts.append(Section(c.made.name, items))
+    return Section(title, [table, _together(claims), *parts], name="claims")
 
 
-def plain(value: str) -> str:
-    """Text that Markdown takes as text: no markup, no new cell."""
-    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
-        value = value.replace(mark, f"\\{mark}")
-    return value.replace("\n", " ")
+def _together(claims: Sequence[Judged]) -> Table:
+    """All claims with their checks."""
+    marks: dict[int, str] = {}
+    found: list[Sequence[str | Cell]] = []
+    for c in claims:
+        marks[len(found)] = _VERDICTS.get(c.verdict, "")
+        statement = Cell(_sentence(c.claim.statement), "strong")
+        found.append((statement, c.claim.mark, "", "", Cell(conclusion(c), "strong")))
+        found += ((f"  {says}", *cells) for says, *cells in rows(c))
+    return _checks(found, where=Where.TERMINAL, marks=marks)
+
+
+def _checks(found: Iterable[Sequence[str | Cell]], **more: Any) -> Table:
+    return Table.of(HEAD, found, HEAD, **more)

@@ -83,6 +83,16 @@ class Comparison:
         return high < least or most < low
 
     @property
+    def predicted_bytes(self) -> float:
+        """Payload per counted step."""
+        return sum(b.predicted for b in self.payload)
+
+    @property
+    def measured_bytes(self) -> float:
+        """Payload per counted step."""
+        return sum(b.measured for b in self.payload)
+
+    @property
     def faults(self) -> list[EffectBytes]:
         """Effects whose payload disagrees and must not."""
         return [b for b in self.payload if b.fault]
@@ -139,8 +149,8 @@ class Comparison:
                 "measured_spread_of": self.spread_of,
                 "within_noise": self.within_noise,
                 "unexplained": self.unexplained,
-                "predicted_bytes": sum(b.predicted for b in self.payload),
-                "measured_bytes": sum(b.measured for b in self.payload),
+                "predicted_bytes": self.predicted_bytes,
+                "measured_bytes": self.measured_bytes,
                 "predicted_bytes_by_effect": {b.effect: b.predicted for b in self.payload},
                 "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
                 "bytes_agree": {b.effect: b.agree for b in self.payload},

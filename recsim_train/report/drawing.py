@@ -6,10 +6,10 @@ import io
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from recsim_train.report.document import Picture
 from recsim_train.results.summary import OTHER, folded
 
 if TYPE_CHECKING:
@@ -34,17 +34,9 @@ INK = "#20262e"
 """Text and axes; the page replaces it by its own text colour (see `svg_for_page`)."""
 GRID = "#9aa3ad"
 WIDTH = 8.6
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One finished figure."""
-
-    name: str
-    title: str
-    """What it shows, in words: the page's caption and the text for those who can not see it."""
-    svg: str
-    png: bytes
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""One for each line of a figure."""
 
 
 def colour(effect: str) -> str:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
+from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     COLOURS,
     GRID,
     INK,
+    LINES,
+    MARKERS,
     MEASURED,
     PREDICTED,
-    Picture,
     colour,
     finish,
     most_lines,
@@ -233,16 +235,14 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
     curves = [curve for curve in curves if curve[1]]
     if not curves:
         return None
-    markers = ("o", "s", "^", "D", "v", "P", "X", "*")
-    lines = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
     with style():
         figure, (axes,) = new_figure(3.4)
         for k, (label, x, y) in enumerate(curves):
             axes.plot(
                 x,
                 y,
-                color=lines[k % len(lines)],
-                marker=markers[k % len(markers)],
+                color=LINES[k % len(LINES)],
+                marker=MARKERS[k % len(MARKERS)],
                 markersize=3.5,
                 markevery=max(1, len(x) // 12),
                 linewidth=1.6,

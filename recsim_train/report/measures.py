@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -129,11 +130,11 @@ def figure(check: Check, runs: Runs) -> float | None:
 def slope(along: Sequence[float], values: Sequence[float]) -> float:
     """Least-squares slope of log(value) over log(along): 1 is linear, 0 is flat."""
     x, y = [math.log(v) for v in along], [math.log(v) for v in values]
-    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
-    spread = math.fsum((a - mean_x) ** 2 for a in x)
-    if spread == 0:
-        raise NoFigureError("the setting along which to compare does not differ")
-    return math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+    try:
+        return statistics.linear_regression(x, y).slope
+    except statistics.StatisticsError:
+        message = "the setting along which to compare does not differ"
+        raise NoFigureError(message) from None
 
 
 def crossing(along: Sequence[float], ratios: Sequence[float]) -> float | None:

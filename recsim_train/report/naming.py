@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recsim_train.results.rundir import RunRecord
@@ -68,20 +68,18 @@ def _facts(record: RunRecord) -> dict[str, Any]:
 
 def _flat(record: RunRecord) -> dict[str, Any]:
     """A run's resolved settings by dotted name, without the list of strategies."""
-    found: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else str(key), inner)
-        elif isinstance(value, list):
-            found[prefix] = json.dumps(value)
-        else:
-            found[prefix] = value
-
     configuration = record.manifest["configuration"]
-    walk("", {k: v for k, v in configuration.items() if k not in ("strategies", "strategy")})
-    return found
+    kept = {k: v for k, v in configuration.items() if k not in ("strategies", "strategy")}
+    return {k: json.dumps(v) if isinstance(v, list) else v for k, v in dotted(kept)}
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings within settings by their dotted names."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 from recsim_train.report.compare import Comparison
 from recsim_train.report.cuts import tagged
+from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     COLOURS,
     GRID,
     INK,
     SPARE,
-    Picture,
     finish,
     new_figure,
     style,

@@ -48,19 +48,3 @@ def _of(records: Sequence[RunRecord]) -> float | None:
 def _figure(summary: Mapping[str, Any]) -> float | None:
     value = (summary.get("synchronisation") or {}).get("rounds_per_second")
     return None if value is None else float(value)
-
-
-def table(rows: Sequence[tuple[str, Rounds | None]]) -> list[str]:
-    """Markdown of (label, rounds); empty where none has any."""
-    known = [(label, rounds) for label, rounds in rows if rounds is not None]
-    if not known:
-        return []
-    return [
-        "| strategy | sync rounds/s predicted | measured | signed error |",
-        "|---|---:|---:|---:|",
-        *(
-            f"| {label} | {r.predicted:,.1f} | {r.measured:,.1f} "
-            f"| {text.percent(r.signed_error, signed=True)} |"
-            for label, r in known
-        ),
-    ]

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.sweep import written
 from recsim_train.report import text
+from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
     INK,
+    LINES,
+    MARKERS,
     SPARE,
-    Picture,
     finish,
     new_figure,
     style,
@@ -22,8 +24,6 @@ from recsim_train.report.sweep import SCALING, Axis, Row, SweepFindings, best_ro
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C8C8C")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_MAPS = 6
 MOST_CELLS = 24
 """Columns or rows of a map that can still be read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 NONE = "–"
@@ -80,6 +80,20 @@ def percent(value: float | None, *, signed: bool = False) -> str:
 def small_percent(value: float) -> str:
     """A share of which no digit may be lost: 0.00042 -> "0.042 %"."""
     return f"{_digits(value * 100)} %"
+
+
+def half(value: float | None, interval: Sequence[float | None] | None) -> str:
+    """Half of an interval, as a share of its estimate: "± 1.5 %"."""
+    low, high = interval or (None, None)
+    if not value or low is None or high is None:
+        return NONE
+    return f"± {percent((high - low) / 2 / value)}"
+
+
+def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
+    """Examples per second with their interval: "21.3k ± 1.5 %"."""
+    around = half(eps, interval)
+    return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
 
 def number(value: float | None, places: int = 3) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsim_train.report import text
+from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
     INK,
     MEASURED,
     PREDICTED,
-    Picture,
     finish,
     new_figure,
     rows_of,
@@ -80,10 +80,7 @@ def signed(change: float) -> str:
 def calibration(summary: Mapping[str, Any]) -> str:
     """The relative half width of the interval that the prices' own errors make."""
     interval = (summary.get("facts") or {}).get("calibration_ci95")
-    eps = summary.get("examples_per_second")
-    if not interval or not eps:
-        return text.NONE
-    return f"± {text.percent((interval[1] - interval[0]) / 2 / eps)}"
+    return text.half(summary.get("examples_per_second"), interval)
 
 
 def what_if_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from recsim_train.report import anatomy, figures, text
 from recsim_train.report.alone import headlines
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison, Findings, compare
-from recsim_train.report.drawing import Picture
+from recsim_train.report.compared import Compared
+from recsim_train.report.document import Document, Lines, Picture, Where
 from recsim_train.report.html import page
 from recsim_train.report.load import left_out, load_runs
 from recsim_train.report.markdown import markdown
@@ -36,6 +37,8 @@ class ReportResult:
     findings: Findings
     out: Path
     claims: tuple[Judged, ...] = ()
+    report: Document = field(default_factory=Document)
+    """What was written, in words and tables."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -74,32 +77,46 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     records = load_runs(run_dirs)
     findings = compare(without_claims(records, claims))
     findings = replace(findings, left_out=tuple(left_out(run_dirs)))
-    result = ReportResult(findings, out, tuple(claims))
     writable(out)
     pictures = draw(findings)
+    try:
+        traces = {
+            number: _trace(out, number, c)
+            for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
+        }
+    except OSError as error:
+        raise unwritable(out, error) from None
+    made = Compared(findings, claims, pictures, traces, how_to_reproduce(records)).document()
+    result = ReportResult(findings, out, tuple(claims))
+    return replace(result, report=save(out, made, pictures, result.document))
+
+
+def save(
+    out: Path, report: Document, pictures: Mapping[str, Picture], document: Mapping[str, Any]
+) -> Document:
+    """Write summary.json, summary.md, report.html and figures/.
+
+    Returns the report with the place of its page at its end. Raises RunFailed if the disk does not
+    take them.
+    """
     try:
         (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
             put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
             put(out / "figures" / f"{picture.name}.png", picture.png)
-        traces = {
-            str(number): _trace(out, number, c)
-            for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
-        }
-        document = json.dumps(result.document, indent=2, allow_nan=False, ensure_ascii=False)
-        put(out / "summary.json", f"{document}\n".encode())
-        put(out / "summary.md", markdown(findings, pictures, claims).encode("utf-8"))
-        html = page(
-            findings,
-            pictures=pictures,
-            traces=traces,
-            commands=how_to_reproduce(records),
-            claims=claims,
-        )
-        put(out / "report.html", html.encode("utf-8"))
+        numbers = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        put(out / "summary.json", f"{numbers}\n".encode())
+        put(out / "summary.md", markdown(report).encode("utf-8"))
+        put(out / "report.html", page(report).encode("utf-8"))
     except OSError as error:
-        raise RunFailed(f"{out}: the report could not be written: {error.strerror}") from None
-    return result
+        raise unwritable(out, error) from None
+    place = Lines([str(out / "report.html")], Where.TERMINAL, lead="page")
+    return replace(report, items=[*report.items, place])
+
+
+def unwritable(out: Path, error: OSError) -> RunFailed:
+    """The disk does not take a report."""
+    return RunFailed(f"{out}: the report could not be written: {error.strerror}")
 
 
 def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
@@ -115,27 +132,25 @@ def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
 def draw(findings: Findings) -> dict[str, Picture]:
     """Every figure that the runs have something to show in, by name."""
     comparisons = findings.comparisons
-    alone = {
-        number: u.record
-        for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1)
-        if u.record.world == "simulated"
-    }
     drawn: list[Picture | None] = []
-    for number, record in alone.items():
-        drawn += anatomy.pictures(record.summary, f"alone-{number}", record.run_id)
-        drawn.append(what_if_figure(record.summary, f"what-if-alone-{number}", record.run_id))
-    if not comparisons:
-        return {picture.name: picture for picture in drawn if picture is not None}
-    drawn += [
-        figures.throughput_figure(comparisons),
-        figures.breakdown_figure(comparisons),
-        figures.loss_figure(comparisons),
-    ]
+
+    def predicted(record: RunRecord, number: str, label: str) -> list[Picture | None]:
+        what_if = what_if_figure(record.summary, f"what-if-{number}", label)
+        return [*anatomy.pictures(record.summary, number, label), what_if]
+
+    for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1):
+        if u.record.world == "simulated":
+            drawn += predicted(u.record, f"alone-{number}", u.record.run_id)
+    if comparisons:
+        drawn += [
+            figures.throughput_figure(comparisons),
+            figures.breakdown_figure(comparisons),
+            figures.loss_figure(comparisons),
+        ]
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
-        drawn += anatomy.pictures(c.simulated.summary, str(number), c.label)
-        drawn.append(what_if_figure(c.simulated.summary, f"what-if-{number}", c.label))
+        drawn += predicted(c.simulated, str(number), c.label)
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.claim import Check, Claim, Sensitivity
-from recsim_train.report.claim_text import claim_lines, conclusion, sentences
+from recsim_train.report.claim_text import conclusion, published, sentences
 from recsim_train.report.claims import (
     Judged,
     judge,
@@ -19,6 +19,7 @@ from recsim_train.report.claims import (
     verdict,
     without_claims,
 )
+from recsim_train.report.markdown import render
 from recsim_train.report.measures import (
     NoFigureError,
     bytes_per_example,
@@ -228,7 +229,7 @@ def test_a_claim_says_what_it_leans_on(tmp_path: Path, factory: ModuleType) -> N
     text = " ".join(sentences(found))
     for words in ("a reconstruction", "No input was fitted", "hinges on chance", "luck x2"):
         assert words in text
-    lines = "\n".join(claim_lines([found]))
+    lines = "\n".join(render([published([found])]))
     assert "**Not reproduced**: " in lines
     assert "is expected; AUC falls" in lines  # in the verdict's own line
     assert "not reproduced; AUC falls |" in lines

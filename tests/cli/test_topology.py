@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from recsim_train.report.terminal import print_runs
+from recsim_train.report.runs import finished
+from recsim_train.report.terminal import show
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = str(ROOT / "experiments" / "racks.yaml")
@@ -61,7 +62,7 @@ def test_the_example(tmp_path: Path) -> None:
         assert "rack[0].up" in run["utilisation"]
     assert runs["shadowsync"]["examples_per_second"] > runs["allreduce"]["examples_per_second"]
     shown = io.StringIO()
-    print_runs(document, Console(file=shown, width=250))
+    show(finished(document), Console(file=shown, width=250))
     assert "goodput" in shown.getvalue()
     # equal inputs, equal bytes
     again = answer("recovery.policy=restart_all_from_checkpoint", cwd=tmp_path, out="again")

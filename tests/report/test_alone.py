@@ -8,14 +8,15 @@ from typing import Any
 
 from rich.console import Console
 
-from recsim_train.report.terminal import print_report, print_runs
+from recsim_train.report.runs import finished
+from recsim_train.report.terminal import show
 from recsim_train.report.write import ReportResult, write_report
 from recsim_train.results.rundir import run_document
 
 
 def printed(result: ReportResult, width: int) -> str:
     shown = Console(file=io.StringIO(), width=width)
-    print_report(result, shown)
+    show(result.report, shown)
     text: str = shown.file.getvalue()  # type: ignore[attr-defined]
     return text
 
@@ -99,11 +100,11 @@ def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:
     runs = {"runs": [run_document(r) for r in (c.simulated, c.real)]}
     for width in (60, 80):
         shown = Console(file=io.StringIO(), width=width)
-        print_runs(runs, shown)
+        show(finished(runs), shown)
         narrow = shown.file.getvalue()  # type: ignore[attr-defined]
         for figure in ("0.7410", "0.8720", "0.5030"):
             assert figure in narrow.split()
         assert "\u2026" not in narrow
     wide = Console(file=io.StringIO(), width=300)
-    print_runs(runs, wide)
+    show(finished(runs), wide)
     assert wide.file.getvalue().count("strategy") == 1  # type: ignore[attr-defined]

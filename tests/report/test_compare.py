@@ -8,9 +8,10 @@ import pytest
 
 from recsim_train.config.errors import UserError
 from recsim_train.report.compare import compare
+from recsim_train.report.compared import Compared
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
-from recsim_train.report.terminal import run_columns
+from recsim_train.report.runs import run_table
 from recsim_train.report.write import ReportResult
 from recsim_train.results.rundir import run_document
 from recsim_train.workload.compression import Tally, documents
@@ -225,7 +226,7 @@ def test_a_stale_threshold_explains_a_factor_of_two(
     assert (push.predicted, push.measured, push.fault) == (16_000, sent, fault)
     assert push.allowance == "up to 2 times as much or as little"
     said = "; the data explain up to 2 times as much or as little" in markdown(
-        compare(load_runs([tmp_path])), ()
+        Compared(compare(load_runs([tmp_path]))).document()
     )
     assert said == fault
 
@@ -372,8 +373,8 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     assert only.document()["measured_compression"]["gradients"]["wire_compression"] == 25
     assert any("compression dct is a reconstruction" in w for w in only.warnings)
     findings = compare(load_runs([tmp_path]))
-    assert "50× in values" in markdown(findings, ())
-    columns = run_columns([run_document(r) for r in load_runs([tmp_path])])
+    assert "50× in values" in markdown(Compared(findings).document())
+    columns = run_table([run_document(r) for r in load_runs([tmp_path])]).columns
     assert "compression" in [column.name for column in columns]
 
 

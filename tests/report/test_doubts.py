@@ -13,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.report.compare import compare
 from recsim_train.report.doubts import doubts
 from recsim_train.report.load import load_runs
-from recsim_train.report.terminal import print_report
+from recsim_train.report.terminal import show
 from recsim_train.report.write import write_report
 
 
@@ -80,7 +80,7 @@ def test_a_run_without_its_manifest_is_left_out_visibly(tmp_path: Path, factory:
     said = f"{broken} is left out, as it has no manifest.json: it is no run."
     assert result.document["left_out"] == [said]
     shown = Console(file=io.StringIO(), width=100)
-    print_report(result, shown)
+    show(result.report, shown)
     assert f"caveat: {said}" in shown.file.getvalue()  # type: ignore[attr-defined]
     assert said in result.page.read_text(encoding="utf-8")
     short = (result.out / "summary.md").read_text(encoding="utf-8").replace(chr(92), "")

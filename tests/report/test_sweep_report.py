@@ -10,8 +10,8 @@ import pytest
 from recsim_train.config.errors import UserError
 from recsim_train.report.sweep import SweepFindings, binding
 from recsim_train.report.sweep_figures import draw
-from recsim_train.report.sweep_page import find_sweep, write_sweep_report
-from recsim_train.report.sweep_text import notes, print_sweep
+from recsim_train.report.swept import find_sweep, notes, swept, write_sweep_report
+from recsim_train.report.terminal import show
 from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
 from recsim_train.results.sweep import COLUMNS, SweepFolder, header_of, read_sweep
 
@@ -197,7 +197,7 @@ def test_terminal(tmp_path: Path) -> None:
     from rich.console import Console
 
     shown = Console(file=io.StringIO(), width=200)
-    print_sweep(scaling(tmp_path).record, shown)
+    show(swept(scaling(tmp_path)), shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "flat_ps is the fastest of 12 points" in printed
     assert printed.count("cores of trainer") >= 9
@@ -251,7 +251,7 @@ def everywhere(found: SweepFindings, out: Path) -> list[str]:
 
     made = write_sweep_report(found.record.path, out)
     shown = Console(file=io.StringIO(), width=400)
-    print_sweep(found.record, shown)
+    show(swept(found), shown)
     page = made.page.read_text(encoding="utf-8").replace("\u00a0", " ")
     short = (made.out / "summary.md").read_text(encoding="utf-8")
     return [shown.file.getvalue(), page, short.replace("\\", "")]  # type: ignore[attr-defined]

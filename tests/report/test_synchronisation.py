@@ -15,7 +15,8 @@ from recsim_train.placement.plan import Plan
 from recsim_train.report.compare import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.payload import ROUNDS
-from recsim_train.report.terminal import print_runs
+from recsim_train.report.runs import finished
+from recsim_train.report.terminal import show
 from recsim_train.report.write import write_report
 from recsim_train.results.rundir import run_document
 from recsim_train.sim.run import simulate
@@ -151,7 +152,7 @@ def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -
     assert document["predicted_synchronisation"]["sync_gap"]["mean"] > 0
     runs = {"runs": [run_document(r) for r in load_runs([tmp_path / "a"])]}
     out = io.StringIO()
-    print_runs(runs, Console(file=out, width=200))
+    show(finished(runs), Console(file=out, width=200))
     assert "sync gap" in out.getvalue()
     assert "per thread" in out.getvalue()
     factory.write(tmp_path / "b", factory.plan(), "simulated")

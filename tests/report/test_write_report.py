@@ -111,7 +111,7 @@ def test_the_page_says_what_was_found(runs: Path, tmp_path: Path) -> None:
 def test_disagreeing_bytes_are_loud_everywhere(tmp_path: Path, factory: Any) -> None:
     from rich.console import Console
 
-    from recsim_train.report.terminal import print_report
+    from recsim_train.report.terminal import show
 
     plan = factory.plan()
     factory.write(tmp_path, plan, "simulated")
@@ -123,7 +123,7 @@ def test_disagreeing_bytes_are_loud_everywhere(tmp_path: Path, factory: Any) -> 
     assert "flat_ps, push: 16,000 bytes per counted step predicted, 16,016 measured" in page
     assert "**Payload bytes disagree" in (result.out / "summary.md").read_text()
     shown = Console(file=io.StringIO(), width=120)
-    print_report(result, shown)
+    show(result.report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "payload bytes disagree: flat_ps, push: 16,000 per step predicted, 16,016" in printed
 
@@ -201,13 +201,14 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
     from recsim_train.report.load import load_runs
-    from recsim_train.report.terminal import print_report, print_runs
+    from recsim_train.report.runs import finished
+    from recsim_train.report.terminal import show
     from recsim_train.results.rundir import run_document
 
     documents = {"runs": [run_document(r) for r in load_runs([runs])]}
     shown = Console(file=io.StringIO(), width=200)
-    print_runs(documents, shown)
-    print_report(write_report([runs], tmp_path / "report"), shown)
+    show(finished(documents), shown)
+    show(write_report([runs], tmp_path / "report").report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "machine.cores (82 % busy)" in printed
     assert "0.7410" in printed
@@ -217,7 +218,7 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     # A column that no run fills is left out.
     simulated = {"runs": [d for d in documents["runs"] if d["world"] == "simulated"]}
     only = Console(file=io.StringIO(), width=200)
-    print_runs(simulated, only)
+    show(finished(simulated), only)
     assert "AUC" not in only.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,64 @@
+"""Where predictions and measurements come from, as cards: profiles and machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.report.compare import Findings
+from recsim_train.results.rundir import RunRecord
+
+Card = tuple[str, list[tuple[str, str]]]
+"""Title, and (term, meaning) pairs."""
+
+
+def environments(findings: Findings) -> list[Card]:
+    """One card per profile and per machine."""
+    cards: dict[str, Card] = {}
+    for c in findings.comparisons:
+        for record in (*c.all_simulated, *c.all_real):
+            card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
+            cards.setdefault(repr(card), card)
+    return list(cards.values())
+
+
+def _profile_card(record: RunRecord) -> Card:
+    cluster = record.manifest.get("cluster") or {}
+    calibration = cluster.get("calibration") or {}
+    host = (cluster.get("hosts") or {}).get("default") or {}
+    rows = {
+        "profile": cluster.get("name"),
+        "calibrated": calibration.get("date") or "no: prices are assumed",
+        "on": calibration.get("machine"),
+        "cores per host": host.get("cores"),
+        "memory per host": text.size(host.get("memory")) if host.get("memory") else None,
+        "network": f"{host['nic'] * 8 / 1e9:.3g} Gbit/s" if host.get("nic") else None,
+        "latency": text.seconds((cluster.get("network") or {}).get("latency")),
+        "load while calibrating": calibration.get("background_load"),
+        "calibrated with": _versions(calibration.get("versions")),
+        "simulated with": _versions(record.environment.get("versions")),
+    }
+    return "Prediction", [(k, str(v)) for k, v in rows.items() if v not in (None, "")]
+
+
+def _machine_card(record: RunRecord) -> Card:
+    e = record.environment
+    memory = e.get("memory_bytes")
+    load = (record.summary.get("facts") or {}).get("load_average_before", e.get("load"))
+    rows = {
+        "machine": e.get("machine"),
+        "host": e.get("host"),
+        "system": e.get("system"),
+        "memory": text.size(memory) if memory else None,
+        "date": e.get("date"),
+        "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
+        "revision": e.get("revision"),
+        "versions": _versions(e.get("versions")),
+    }
+    return "Measurement", [(k, str(v)) for k, v in rows.items() if v not in (None, "")]
+
+
+def _versions(versions: Any) -> str:
+    if not isinstance(versions, dict):
+        return ""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -1,0 +1,277 @@
+"""The report of predictions beside measurements, and of either alone, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from recsim_train.report import alone, anatomy, cuts, text, what_if
+from recsim_train.report import document as doc
+from recsim_train.report.cards import environments
+from recsim_train.report.caveats import stated
+from recsim_train.report.claim_text import published
+from recsim_train.report.claims import Judged
+from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.comparison_tables import (
+    background,
+    learning,
+    parts,
+    sent,
+    synchronisation,
+    throughputs,
+)
+from recsim_train.report.document import Where, stopped
+from recsim_train.report.doubts import doubts
+from recsim_train.report.glossary import glossary
+from recsim_train.report.runs import limits, run_table
+from recsim_train.results.rundir import run_document
+
+_PAGE = Where.PAGE
+_REPEATING = (
+    "In the folder that the experiment’s files are in. The commands write to a folder of their "
+    "own: no run of this report is used again or overwritten. Where one of them measures the "
+    "machine, its prices are those of today.",
+    "Every run directory’s manifest.json holds all settings as they were used, defaults included.",
+    "The same figures as numbers: summary.json, beside this page.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a report is composed of."""
+
+    findings: Findings
+    claims: Sequence[Judged] = ()
+    pictures: Mapping[str, doc.Picture] = field(default_factory=dict)
+    """By name; those of one comparison end in "-" and its number from 1."""
+    traces: Mapping[int, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    """File name and what it leaves out, by the same number."""
+    commands: Sequence[str] = ()
+    """How to make all of it anew."""
+
+    @property
+    def comparisons(self) -> Sequence[Comparison]:
+        """Predictions that a measurement stands beside."""
+        return self.findings.comparisons
+
+    def document(self) -> doc.Document:
+        """The report."""
+        both, claims = bool(self.comparisons), len(self.claims)
+        headlines = alone.headlines(self.findings)
+        checked = "Published claims beside predictions"
+        heading = "Predicted against measured" if both or not headlines else "Predictions"
+        title = checked
+        if claims and not both and not self.findings.unpaired:
+            heading, title = checked, ""
+        if claims and not headlines:
+            headlines = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
+        return doc.Document(
+            subject=_subject(self.findings, self.claims),
+            kind="predicted against measured" if both else "predictions",
+            heading=heading,
+            headlines=headlines or [alone.UNPAIRED],
+            tiles=self._tiles() if both else (),
+            items=[
+                self._alarm(Where.WRITTEN, "bytes per counted step"),
+                self._caution("Before you trust these figures", _PAGE),
+                *([published(self.claims, title)] if claims else ()),
+                *(self._comparing() if both else ()),
+                self._caution("Caveats", Where.SHORT),
+                *self._unpaired(),
+                *self._surroundings(),
+            ],
+        )
+
+    def _drawn(self, *names: str, after: object = "") -> list[doc.Picture]:
+        """The figures of these names, or of one part by what their names end in, that there are."""
+        ended = [f"{name}-{after}" if after else name for name in names]
+        return [self.pictures[name] for name in ended if name in self.pictures]
+
+    def _tiles(self) -> list[tuple[doc.Cell, str]]:
+        summary, many = self.findings.document()["summary"], len(self.comparisons)
+        rank = text.number(summary["rank_agreement"], 2)
+        agree = doc.Cell("agree", "good") if summary["bytes_agree"] else doc.Cell("differ", "fault")
+        return [
+            (doc.Cell(text.percent(summary["median_abs_error"])), "median absolute error"),
+            (doc.Cell(text.percent(summary["max_abs_error"])), "largest absolute error"),
+            *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
+            (
+                doc.Cell(f"{summary['unexplained']} of {many}"),
+                "errors beyond the intervals of both",
+            ),
+            (agree, "payload bytes per step"),
+        ]
+
+    def _alarm(self, where: Where, unit: str) -> doc.Lines:
+        said = [
+            f"{c.label}, {text.effect(b.effect)}: {text.exact(b.predicted)} {unit} predicted, "
+            f"{text.exact(b.measured)} measured{b.beyond}."
+            for c in self.comparisons
+            for b in c.faults
+        ]
+        title = (
+            "Payload bytes disagree. Both worlds must send the same bytes; until they do, do not "
+            "trust this prediction"
+        )
+        return doc.Lines(said, where, title, "payload bytes disagree", "fault")
+
+    def _caution(self, title: str, where: Where) -> doc.Lines:
+        many = len(self.comparisons)
+        said = []
+        for warning, labels in doubts(self.findings):
+            whose = f" ({'; '.join(labels)})" if where is _PAGE and len(labels) < many else ""
+            said.append(warning + whose)
+        return doc.Lines(said, where, title, "caveat", "off")
+
+    def _parts(
+        self, name: str, title: str, shown: Sequence[Sequence[doc.Item]], *first: doc.Item
+    ) -> doc.Section:
+        """A section of the page with a part for each comparison that has something to show."""
+        labels = [c.label if len(shown) > 1 else "" for c in self.comparisons]
+        made = [doc.Section(label, part) for label, part in zip(labels, shown, strict=True)]
+        return doc.Section(title, [*first, *made], _PAGE, name)
+
+    def _comparing(self) -> list[doc.Item]:
+        """All that compares both worlds."""
+        cs = self.comparisons
+        table = throughputs(cs)
+        short = [
+            table,
+            self._alarm(Where.TERMINAL, "per step"),
+            doc.Lines(_totals(self.findings), Where.MARKDOWN, listed=False),
+            *background(self.findings),
+            *(replace(p, where=Where.MARKDOWN) for p in self._drawn("throughput")),
+        ]
+        why = [[doc.Lines(c.why.sentences), parts(c.why)] if c.why else [] for c in cs]
+        figures = ("critical-path", "bounds", "utilisation", "over-time", "what-if")
+        bounding: list[list[doc.Item]] = [
+            [
+                doc.Lines(_limits(c.simulated.summary, *c.net, *c.compression), listed=False),
+                *self._drawn(*figures, after=number),
+            ]
+            for number, c in enumerate(cs, start=1)
+        ]
+        return [
+            doc.Section("", short, Where.SHORT),
+            *(doc.Section("", _short(c), Where.SHORT) for c in cs),
+            self._topic("throughput", "Predicted against measured", [], table,
+                        *self._drawn("throughput")),
+            self._topic("why", "Where the time goes, and why the prediction differs", why,
+                        *self._drawn("breakdown")),
+            self._topic("timeline", "Timeline", [self._timeline(n + 1) for n in range(len(cs))]),
+            self._topic("bytes", "Payload bytes per counted step", [[sent(c)] for c in cs]),
+            self._topic("synchronisation", "How far apart synchronisations are",
+                        [synchronisation(c) for c in cs]),
+            self._topic("limits", "What limits it", bounding),
+            self._topic("learning", "Did it learn?", [], learning(cs), *self._drawn("loss")),
+        ]  # fmt: skip
+
+    def _topic(
+        self, name: str, title: str, each: Sequence[Sequence[doc.Item]], *first: doc.Item
+    ) -> doc.Section:
+        """A section of the page, with a part for each comparison."""
+        labels = [c.label if len(each) > 1 else "" for c in self.comparisons]
+        return doc.Section(title, [*first, *map(doc.Section, labels, each)], _PAGE, name)
+
+    def _timeline(self, number: int) -> list[doc.Item]:
+        items: list[doc.Item] = [*self._drawn("net", "timeline", after=number)]
+        if number in self.traces:
+            file, left_out = self.traces[number]
+            notes = [f"{world.capitalize()}: {said}." for world, said in left_out.items()]
+            items.append(doc.Timeline(file, notes))
+        return items
+
+    def _unpaired(self) -> list[doc.Item]:
+        """Runs without a partner, with what their own world says of them."""
+        predictions = alone.predictions(self.findings)
+        rows, reasons, parts = [], [], []
+        figures = ("critical-path", "bounds", "over-time", "what-if")
+        for number, u in enumerate(self.findings.unpaired, start=1):
+            record, summary = u.record, u.record.summary
+            rows.append(
+                (record.run_id, record.world, text.rate(summary["examples_per_second"]), u.reason)
+            )
+            reasons.append(f"{record.run_id}: {u.reason}")
+            cut = cuts.sentences(record)
+            told = Where.MARKDOWN if self.comparisons else Where.SHORT
+            notes = [*stated(record), *cuts.cautions(record)]
+            items = [
+                doc.Lines(_limits(summary, *cut), _PAGE, listed=False),
+                doc.Lines(stopped([*limits(summary), *cut]), told),
+                doc.Lines(notes, Where.WRITTEN, mark="note", listed=False),
+                *self._drawn(*figures, after=f"alone-{number}"),
+            ]
+            parts.append(doc.Section(record.run_id, items))
+        heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
+        note = stopped([alone.UNPAIRED]) if predictions else []
+        items = [
+            doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
+            doc.Table.of(heads, rows, words, where=_PAGE),
+            doc.Lines(reasons, Where.TERMINAL, lead="unpaired"),
+            doc.Lines(reasons, Where.MARKDOWN),
+            *parts,
+        ]
+        runs = run_table([run_document(record) for record in predictions])
+        section = doc.Section("Runs without a partner", items, name="unpaired")
+        return [replace(runs, where=Where.TERMINAL), section]
+
+    def _surroundings(self) -> list[doc.Item]:
+        """The page's last sections: where, how, and the words."""
+        records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
+        effects = {effect for record in records for effect in record.summary["time_by_effect"]}
+        commands = doc.Lines(self.commands, mark="code")
+        note = doc.Lines(_REPEATING, mark="note", listed=False)
+        words = doc.Cards([("", list(glossary(effects).items()))])
+        return [
+            doc.Section(
+                "Environment", [doc.Cards(environments(self.findings))], _PAGE, "environment"
+            ),
+            doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
+            doc.Section("Words", [words], _PAGE, "glossary"),
+        ]
+
+
+def _subject(findings: Findings, claims: Sequence[Judged]) -> str:
+    """The experiments that are compared, and the claims that are checked."""
+    records = [c.simulated for c in findings.comparisons] + [u.record for u in findings.unpaired]
+    names = [str(r.manifest.get("experiment")) for r in records] + [c.made.name for c in claims]
+    return ", ".join(dict.fromkeys(names))
+
+
+def _totals(findings: Findings) -> list[str]:
+    return [
+        f"Median absolute error {text.percent(findings.median_abs_error)}, "
+        f"largest {text.percent(max(findings.absolute_errors))}, "
+        f"rank agreement {text.number(findings.rank_agreement, 2)}.",
+        f"Errors larger than the intervals of both explain: {findings.unexplained} of "
+        f"{len(findings.comparisons)}.",
+    ]
+
+
+def _short(c: Comparison) -> list[doc.Lines]:
+    """What there is to say of one comparison, for those who show no figures."""
+    summary, label = c.simulated.summary, c.label
+    said = {
+        "What if": what_if.sentences(summary), "Cuts": c.net, "Compression": c.compression,
+    }  # fmt: skip
+    looped = [c.rounds.sentence] if c.rounds else []
+    return [
+        doc.Lines(c.why.sentences if c.why else (), title=f"Why: {label}"),
+        doc.Lines(stopped(anatomy.sentences(summary)), Where.MARKDOWN, f"Bounds: {label}"),
+        doc.Lines(stopped(looped), Where.TERMINAL, lead=label),
+        *(
+            doc.Lines(stopped(s), title=f"{title}: {label}", lead=label)
+            for title, s in said.items()
+        ),
+    ]
+
+
+def _limits(summary: Mapping[str, Any], *more: str) -> list[str]:
+    """What binds a prediction, what nothing can beat, and what would change it."""
+    bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
+    found = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
+    if bound and not anatomy.bounds(summary):
+        found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
+    return stopped([*found, *limits(summary), *more])

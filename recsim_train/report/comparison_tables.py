@@ -1,0 +1,166 @@
+"""Tables of a report that compares both worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from recsim_train.report import text, what_if
+from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.document import Cell, Column, Item, Lines, Table, Where
+from recsim_train.report.drawing import colour
+from recsim_train.report.explain import Explanation, Part, name_of
+from recsim_train.report.payload import EffectBytes
+from recsim_train.results.statistics import median
+
+
+def throughputs(cs: Sequence[Comparison]) -> Table:
+    """Predicted beside measured, one comparison a row."""
+    exact = text.exact
+
+    def column(
+        name: str,
+        cell: Callable[[Comparison], str | Cell],
+        brief: str = "",
+        where: Where = Where.ALL,
+    ) -> Column:
+        return Column(name, [cell(c) for c in cs], brief=brief, where=where)
+
+    def spread(c: Comparison) -> str:
+        return text.NONE if c.measured_spread is None else f"± {text.percent(c.measured_spread)}"
+
+    def payload(c: Comparison) -> str | Cell:
+        return Cell("bytes differ", "fault") if c.faults else text.size(c.measured_bytes)
+
+    columns = [
+        Column("strategy", [c.label for c in cs], words=True),
+        column("predicted examples/s", lambda c: exact(round(c.predicted_eps)), "predicted/s"),
+        column("from calibration", lambda c: what_if.calibration(c.simulated.summary)),
+        column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
+        column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
+        column("spread", spread),
+        column("verdict", _verdict, where=Where.PAGE),
+        column("repeats", lambda c: str(len(c.all_real)), where=Where.PAGE),
+        column("predicted bytes/step", lambda c: exact(c.predicted_bytes), "bytes predicted",
+               Where.SHORT),
+        column("measured bytes/step", lambda c: exact(c.measured_bytes), "bytes measured",
+               Where.SHORT),
+        column("payload per step", payload, where=Where.PAGE),
+    ]  # fmt: skip
+    return Table(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
+
+
+def _verdict(c: Comparison) -> Cell:
+    if c.within_noise is None:
+        return Cell("spread unknown", "chip")
+    if not c.within_noise:
+        return Cell("beyond noise", "chip off")
+    once = " of one run" if len(c.all_real) == 1 else ""
+    return Cell(f"within noise{once}", "chip good")
+
+
+def background(findings: Findings) -> list[Item]:
+    """Rounds of background loops, where there are any."""
+    known = [(c.label, c.rounds) for c in findings.comparisons if c.rounds is not None]
+    if not known:
+        return []
+    percent = text.percent
+    rows = [
+        (label, f"{r.predicted:,.1f}", f"{r.measured:,.1f}", percent(r.signed_error, signed=True))
+        for label, r in known
+    ]
+    heads = ("strategy", "sync rounds/s predicted", "measured", "signed error")
+    errors = findings.rounds_errors
+    said = (
+        f"Synchronisation in the background: median absolute error of the rounds "
+        f"{text.percent(median(errors))}, largest {text.percent(max(errors))}."
+    )
+    markdown = Where.MARKDOWN
+    return [Table.of(heads, rows, where=markdown), Lines([said], markdown, listed=False)]
+
+
+def parts(why: Explanation) -> Table:
+    """Every part of the iteration in both worlds."""
+
+    def times(p: Part | Explanation, gap: float) -> list[str]:
+        sign = "+" if gap >= 0 else "−"
+        return [text.seconds(p.predicted), text.seconds(p.measured), sign + text.seconds(abs(gap))]
+
+    heads = ("part", "predicted", "measured", "measured − predicted", "share of the gap")
+    rows: list[Sequence[str | Cell]] = [
+        (_coloured(name_of(p.name), p.name.partition(" ")[0]), *times(p, p.difference),
+         text.percent(p.share))
+        for p in why.parts
+    ]  # fmt: skip
+    whole = ("whole iteration", *times(why, why.gap), "")
+    return Table.of(heads, rows, foot=whole, folded="Every part of the iteration")
+
+
+def _coloured(name: str, effect: str) -> Cell:
+    return Cell(name, swatch=colour(effect))
+
+
+def sent(c: Comparison) -> Item:
+    """Payload bytes of each effect in both worlds."""
+    if not c.payload:
+        said = "Nothing was sent: every shard lives in the process that uses it."
+        return Lines([said], listed=False)
+    exact = text.exact
+    rows: list[Sequence[str | Cell]] = [
+        (_coloured(text.effect(b.effect), b.effect), exact(b.predicted), exact(b.measured),
+         _agreement(b))
+        for b in c.payload
+    ]  # fmt: skip
+    return Table.of(
+        ("effect", "predicted", "measured", "verdict"),
+        rows,
+        ("verdict",),
+        marks={number: "fault" for number, b in enumerate(c.payload) if b.fault},
+        foot=("all", exact(c.predicted_bytes), exact(c.measured_bytes), ""),
+    )
+
+
+def _agreement(b: EffectBytes) -> Cell:
+    if b.agree:
+        return Cell("equal", "good")
+    apart = text.percent(b.difference, signed=True)
+    if b.fault:
+        return Cell(f"differ ({apart}){b.beyond}" if b.difference is not None else "differ")
+    return Cell(f"{apart} ({', '.join(filter(None, [b.excuse, b.allowance]))})")
+
+
+def synchronisation(c: Comparison) -> list[Item]:
+    """How far apart synchronisations are, where both worlds synchronise now and then."""
+    both: list[Mapping[str, Any]] = [
+        r.summary.get("synchronisation") or {} for r in (c.simulated, c.real)
+    ]
+    if not all(found.get("sync_gap") for found in both):
+        return []
+    rows = [
+        ("sync gap, iterations of a trainer", *(text.spread(f["sync_gap"]) for f in both)),
+        ("sync gap, mean per thread", *(text.number(f["sync_gap_per_thread"], 2) for f in both)),
+        ("staleness, iterations of others", *(text.spread(f["staleness"]) for f in both)),
+        ("example-level parallelism", *(text.exact(f["elp"]) for f in both)),
+    ]
+    if c.rounds:
+        error = text.percent(c.rounds.signed_error, signed=True)
+        name = f"sync rounds per second of a background loop (error {error})"
+        times = text.number(c.rounds.predicted, 1), text.number(c.rounds.measured, 1)
+        rows.insert(2, (name, *times))
+    return [Table.of(("figure", "predicted", "measured"), rows)]
+
+
+def learning(cs: Sequence[Comparison]) -> Table:
+    """Losses and held-out figures of the measurements."""
+    figures = {
+        "training loss, first tenth": "train_loss_first",
+        "training loss, last tenth": "train_loss_last",
+        "held-out loss": "loss",
+        "AUC": "auc",
+        "normalised entropy": "normalized_entropy",
+    }
+    rows = [
+        (c.label, *(text.number(c.real.summary.get(key), 4) for key in figures.values()))
+        for c in cs
+    ]
+    return Table.of(("strategy", *figures), rows)

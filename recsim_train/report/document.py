@@ -1,0 +1,200 @@
+"""What a report says, whatever it is about: composed once, and rendered for the terminal, as
+Markdown and as a page by code that knows of nothing but these classes. Nothing in it is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
+from typing import Any, TypeVar
+
+
+class Where(Flag):
+    """Who shows an item."""
+
+    TERMINAL = auto()
+    MARKDOWN = auto()
+    PAGE = auto()
+    SHORT = TERMINAL | MARKDOWN
+    WRITTEN = MARKDOWN | PAGE
+    ALL = SHORT | PAGE
+
+
+class Item:
+    """What a report is made of."""
+
+    __slots__ = ()
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Text with what a renderer may emphasise it by."""
+
+    text: str
+    mark: str = ""
+    """good, off (doubtful), fault, note (beside the matter) or strong; the page frames a chip."""
+    swatch: str = ""
+    """A colour that the figures use for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Item):
+    """One column of a table."""
+
+    name: str
+    cells: Sequence[str | Cell]
+    words: bool = False
+    """Text that may be folded, to the left; else figures, which never are, to the right."""
+    where: Where = Where.ALL
+    brief: str = ""
+    """Its name on the terminal, if it has a shorter one."""
+
+    @property
+    def marked(self) -> list[Cell]:
+        """The cells, all of one type."""
+        return [Cell(cell) if isinstance(cell, str) else cell for cell in self.cells]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Item):
+    """Columns side by side, the first of which names the rows."""
+
+    columns: Sequence[Column]
+    where: Where = Where.ALL
+    marks: Mapping[int, str] = field(default_factory=dict)
+    """Of rows, by their number from 0."""
+    foot: Sequence[str] = ()
+    """The page's last row: the whole."""
+    folded: str = ""
+    """A title: the page opens the table on demand."""
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[str],
+        rows: Iterable[Sequence[str | Cell]],
+        words: Sequence[str] = (),
+        **more: Any,
+    ) -> Table:
+        """From rows, with the names of the columns, and those of them that hold words."""
+        cells = list(zip(*rows, strict=True)) or [()] * len(heads)
+        named = zip(heads, cells, strict=True)
+        return cls([Column(head, column, head in words) for head, column in named], **more)
+
+    def shown(self, where: Where) -> Table:
+        """The table with the columns that are shown there."""
+        return replace(self, columns=visible(self.columns, where))
+
+    @property
+    def rows(self) -> Iterator[tuple[str, Sequence[Cell]]]:
+        """Rows with their marks."""
+        for number, cells in enumerate(zip(*(c.marked for c in self.columns), strict=True)):
+            yield self.marks.get(number, ""), cells
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Item):
+    """Sentences that belong together."""
+
+    sentences: Sequence[str]
+    where: Where = Where.ALL
+    title: str = ""
+    lead: str = ""
+    """What each of them begins with on the terminal, in place of the title above them."""
+    mark: str = ""
+    """As of cells; the page puts off and fault into a box. Or "code": lines to copy."""
+    listed: bool = True
+    """Else they are one paragraph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Item):
+    """A statement, in bold what came of it, and why."""
+
+    statement: str
+    verdict: str
+    why: str
+    where: Where = Where.WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class Picture(Item):
+    """One finished figure; Markdown links its file."""
+
+    name: str
+    title: str
+    """What it shows, in words: the page's caption and the text for those who cannot see it."""
+    svg: str
+    png: bytes
+    where: Where = Where.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline(Item):
+    """A file beside the page for ui.perfetto.dev, and what it leaves out."""
+
+    file: str
+    notes: Sequence[str]
+    where: Where = Where.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Cards(Item):
+    """(title, (term, meaning) pairs) side by side."""
+
+    cards: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+    where: Where = Where.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Item):
+    """Items under a title. The terminal leaves the titles of sections out and shows those of
+    sections within sections."""
+
+    title: str
+    items: Sequence[Item]
+    where: Where = Where.ALL
+    name: str = ""
+    """Its address on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report."""
+
+    subject: str = ""
+    kind: str = ""
+    """What is done with the subject: "predicted against measured"."""
+    heading: str = ""
+    """Of the Markdown file."""
+    headlines: Sequence[str] = ()
+    """The findings, without full stops."""
+    tiles: Sequence[tuple[Cell, str]] = ()
+    """(figure, what it is) in large type."""
+    items: Sequence[Item] = ()
+    footer: str = ""
+
+
+T = TypeVar("T", bound=Item)
+
+
+def visible(items: Iterable[T], where: Where) -> list[T]:
+    """Those of the items that are shown there and have something to show."""
+    return [item for item in items if where in item.where and _filled(item, where)]
+
+
+def _filled(item: Item, where: Where) -> bool:
+    match item:
+        case Section(items=items):
+            return bool(visible(items, where))
+        case Table(columns=columns):
+            return bool(columns and columns[0].cells)
+        case Lines(sentences=found) | Cards(cards=found):
+            return bool(found)
+    return True
+
+
+def stopped(sentences: Iterable[str]) -> list[str]:
+    """Sentences with their full stops."""
+    return [f"{sentence}." for sentence in sentences]

@@ -1,0 +1,202 @@
+"""The report of a sweep as a document, and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.errors import UserError
+from recsim_train.report import document as doc
+from recsim_train.report import text
+from recsim_train.report.document import Where, stopped
+from recsim_train.report.sweep import Row, SweepFindings, binding
+from recsim_train.report.sweep_figures import draw
+from recsim_train.report.write import save
+from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.folder import writable
+from recsim_train.results.rundir import is_run
+from recsim_train.results.sweep import SweepRecord, base_path, is_sweep, read_sweep
+
+MOST_ROWS = 24
+"""A longer table is no help on a terminal: then the best points stand for it."""
+MOST_LISTED = 2000
+"""Points that the page lists; the Parquet file has all."""
+HEADS = ("strategy", "settings", "examples/s", "bound", "payload/step", "memory", "bound by")
+_WORDS = ("strategy", "settings", "bound by")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What was found and where it was written."""
+
+    findings: SweepFindings
+    out: Path
+    report: doc.Document
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of ``report --json``."""
+        return self.findings.document()
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.out / "report.html"
+
+
+def find_sweep(paths: Sequence[Path]) -> Path | None:
+    """The sweep among the paths, or in the one folder that is named; None: there are only runs.
+
+    Raises UserError where a sweep is named beside something else.
+    """
+    named = [path for path in paths if is_sweep(path)]
+    if not named and len(paths) == 1 and paths[0].is_dir() and not is_run(paths[0]):
+        inside = [p for p in sorted(paths[0].iterdir()) if not p.name.startswith(".")]
+        if any(map(is_run, inside)):
+            return None  # the runs are compared; a sweep beside them has a report of its own
+        named = [p for p in inside if is_sweep(p)]
+        if len(named) > 1:
+            names = ", ".join(map(str, named))
+            raise UserError(f"{paths[0]} holds several sweeps, one a report: {names}")
+    elif named and len(paths) > 1:
+        raise UserError(f"{named[0]} is a sweep: it has a report of its own, name it alone")
+    return named[0] if named else None
+
+
+def write_sweep_report(path: Path, out: Path) -> SweepReport:
+    """Write summary.json, summary.md, report.html and figures/ of a sweep.
+
+    Raises UserError for bad input and RunFailed if the disk does not take the report.
+    """
+    findings = SweepFindings(read_sweep(path))
+    if not findings.record.rows:
+        raise UserError(f"{path}: no point of this sweep has a prediction")
+    writable(out)
+    pictures = draw(findings)
+    made = swept(findings, pictures, how_to_reproduce(findings.record))
+    return SweepReport(findings, out, save(out, made, pictures, findings.document()))
+
+
+def how_to_reproduce(record: SweepRecord) -> list[str]:
+    """The commands that make this sweep and its report anew."""
+    header = record.header
+    command = list(map(str, header["command"]))
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"])).name
+    return reproducing([(command, local_profile(command, profile))], result)
+
+
+def swept(
+    findings: SweepFindings,
+    pictures: Mapping[str, doc.Picture] | None = None,
+    commands: Sequence[str] = (),
+) -> doc.Document:
+    """The document of a sweep: all points of a small one on the terminal, the best ones of a large
+    one. ``commands``: how to make all of it anew."""
+    record, drawn = findings.record, pictures or {}
+    page, written = Where.PAGE, Where.WRITTEN
+    points = [(findings.strategy(row), row) for row in record.rows]
+    large = len(points) > MOST_ROWS
+    profiles = sorted({str(row["profile"]) for row in record.rows})
+
+    def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.Table:
+        rows = [_cells(findings, name, row) for name, row in points]
+        return doc.Table.of(HEADS, rows, _WORDS, where=where)
+
+    def figure(name: str) -> list[doc.Picture]:
+        return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
+
+    name = str(record.header["name"])
+    changes, strategies = stopped(findings.changes), len(findings.strategies)
+    explained = [
+        "Of points that tie within their intervals, the one with the fewest processes, then cores "
+        "and threads.",
+        "Predicted examples per second with their 95 % interval; the bound is what nothing can "
+        "beat on this profile; memory is the fullest host's.",
+        f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
+    ]
+    shown: list[doc.Item] = [
+        table(findings.best if large else points, Where.TERMINAL),
+        doc.Lines([str(record.path)], mark="note"),
+    ]
+    if large:
+        said = [f"the best point of each strategy, of {len(points)} points"]
+        shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
+    listed = table(points[:MOST_LISTED], page)
+    numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
+    more = f", {len(points) - MOST_LISTED} more in sweep.parquet"
+    every = doc.Table(
+        [numbers, *listed.columns],
+        folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
+    )
+    best = [
+        table(findings.best, written),
+        doc.Lines(explained, page, mark="note", listed=False),
+    ]
+    binds = [*figure("binding"), doc.Lines(changes)]
+    return doc.Document(
+        subject=name,
+        kind="a sweep of predictions",
+        heading=f"Sweep: {name}",
+        headlines=[findings.headline],
+        tiles=[
+            (doc.Cell(str(len(findings.done))), "points with a throughput"),
+            (doc.Cell(str(len(findings.without))), "points that do not fit or failed"),
+            (doc.Cell(str(strategies)), "strategy" if strategies == 1 else "strategies"),
+            (doc.Cell(str(len(findings.bindings))), "different things that bind"),
+        ],
+        items=[
+            doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
+            doc.Section("", shown, Where.TERMINAL),
+            doc.Section("Best point of each strategy", best, written, "best"),
+            doc.Section("Throughput", figure("scaling"), written, "scaling"),
+            doc.Section("Over two settings", figure("map"), written, "map"),
+            doc.Section("What binds where", binds, written, "binding"),
+            doc.Section("All points", [every], page, "points"),
+            doc.Section("How to repeat this", [doc.Lines(commands, mark="code")], page, "repeat"),
+        ],
+        footer=". Everything here is predicted; nothing was measured.",
+    )
+
+
+def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
+    """One row of the table, by `HEADS`."""
+    if not row["examples_per_second"]:
+        why = str(row["message"] or "").splitlines()
+        failed = [text.NONE, text.NONE, text.NONE, text.NONE]
+        return [name, findings.settings(row), *failed, f"{row['status']}: {(why or [''])[0]}"]
+    return [
+        name,
+        findings.settings(row) or text.NONE,
+        text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
+        text.rate(row["bound_eps"]),
+        text.size(row["bytes_per_step"]),
+        text.percent(row["memory_share"]),
+        binding(row),
+    ]
+
+
+def notes(findings: SweepFindings) -> Sequence[str]:
+    """What a reader must know of the sweep."""
+    record, said = findings.record, []
+    if not record.complete:
+        total = len(record.header["points"])
+        said.append(f"The sweep is unfinished: {len(record.rows)} of {total} points are there.")
+    if findings.without:
+        first = findings.without[0]
+        why = str(first["message"] or "").splitlines()
+        said.append(
+            f"{len(findings.without)} points have no figure; the first "
+            f"({first['status']}): {(why or [''])[0]}."
+        )
+    if len(findings.strategies) > 1:
+        said.append(
+            "Throughput only: what a strategy learns from an example differs, and only real runs "
+            "measure it."
+        )
+    if findings.best_of:
+        names = ", ".join(a.label for a in findings.best_of)
+        said.append(f"Lines and maps show the best value of {names} at each place.")
+    return said
