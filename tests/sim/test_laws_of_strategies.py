@@ -26,6 +26,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "easgd": ("flat_ps", {"mode": "easgd", "every": 3}),
     "rows": ("flat_ps", {"pooling": "worker"}),
     "allreduce": ("allreduce", {}),
+    "local": ("localsgd", {"every": 2, "switch": 1}),
     "s-easgd": ("shadowsync", {}),
     "s-ma": ("shadowsync", {"algorithm": "ma"}),
     "fr-bmuf": ("shadowsync", {"algorithm": "bmuf", "sync": "foreground"}),
@@ -94,7 +95,7 @@ def test_bytes_are_conserved_and_nothing_exceeds_its_capacity(
     assert sent > 0
     for resource, units in used.items():
         assert units <= resource.capacity * runtime.kernel.now * (1 + 1e-9)
-    assert all(loop.finished for loop in runtime.loops)
+    assert all(loop.driver.finished for loop in runtime.loops)
 
 
 def seconds(plan: Plan, cluster: Cluster) -> float:
