@@ -20,8 +20,8 @@ class Steady:
 
     Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
     have done ``simulation.minimum_iterations`` together, and never with a precision of 0 or where
-    the strategy's steps are not alike: then every step is run. Where trainers are folded approximately, the run stops there: a narrower
-    interval would say more than is known.
+    the strategy's steps are not alike: then every step is run. Where trainers are folded
+    approximately, the run stops there: a narrower interval would say more than is known.
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:

@@ -1,4 +1,4 @@
-"""Local SGD (arXiv 1808.07217): trainers step by themselves and average their weights now and then."""
+"""Local SGD (arXiv 1808.07217): steps on own replicas, whose weights are averaged now and then."""
 
 from __future__ import annotations
 

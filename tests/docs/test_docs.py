@@ -107,3 +107,19 @@ def test_strategies_on_a_page_are_found() -> None:
     assert strategies_in("`{kind: flat_ps, compression: {kind: dct}}` {kind: ma}") == [
         "{kind: flat_ps, compression: {kind: dct}}"
     ]
+
+
+OURS = [k for k, made in strategies().items() if made.__module__.startswith("recsim_train.")]
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_strategy_is_described_shown_and_compared(kind: str) -> None:
+    readme, text = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/strategies.md")
+    )
+    assert f"\n| `{kind}` | " in readme
+    assert re.search(rf"`(strategy: )?{kind}`", text)
+    shown = load_experiment(ROOT / "experiments" / "all_strategies.yaml", [], schemas())
+    assert kind in {choice.kind for choice in shown.experiment.strategies}
+    tests = (ROOT / "tests" / "conformance").glob("test_*.py")
+    assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in tests)

@@ -246,7 +246,7 @@ def test_local_sgd_by_the_rule(name: str, tmp_path: Path) -> None:
             own = [sum(own) / 3] * 3
         for w, gradient, stepper in zip(replicas, own, steppers, strict=True):
             stepper.step(w, gradient)
-        if step >= switch and (step + 1 - switch) % every == 0 or step == STEPS - 1:
+        if (step >= switch and (step + 1 - switch) % every == 0) or step == STEPS - 1:
             mean = sum(replicas) / 3
             for w in replicas:
                 w.copy_(mean)
