@@ -153,10 +153,10 @@ class Job:
             rounds=runtime.ledger.rounds,
             syncs=runtime.ledger.syncs,
             facts={
-                "events": runtime.kernel.events,
-                "activities": runtime.kernel.fluid.added,
-                "solves": runtime.kernel.fluid.solves,
-                "simulated_seconds": runtime.kernel.now,
+                "events": runtime.engine.events,
+                "activities": runtime.engine.fluid.added,
+                "solves": runtime.engine.fluid.solves,
+                "simulated_seconds": runtime.engine.now,
                 "header_bytes": runtime.machines.header_bytes,
                 "id_counts": self.counts.source,
             },
@@ -191,7 +191,7 @@ class Job:
             start,
             end,
             [last - first for first, last in zip(before, after, strict=True)],
-            [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
+            [r.mean_capacity(start, end) for r in runtime.engine.fluid.resources],
             iterations_within(self._all, start, end),
         )
         loops = loops_bound(runtime.training, self.folding, runtime.ledger.iterations, start, end)
@@ -201,11 +201,11 @@ class Job:
             outcome.totals,
             outcome.iterations,
             self.warmup,
-            runtime.kernel.now,
+            runtime.engine.now,
         )
         found = explain(
             self.plan,
-            runtime.kernel.fluid.resources,
+            runtime.engine.fluid.resources,
             window,
             outcome.totals,
             predicted=predicted,
@@ -220,6 +220,6 @@ class Job:
         outcome.facts["class_bounds"] = usage.by_class(found.bounds)
         outcome.facts["servers_needed"] = usage.servers_needed(self.plan, found.bounds)
         outcome.facts["over_time"] = usage.over_time(
-            runtime.kernel.fluid.resources, runtime.snapshots()
+            runtime.engine.fluid.resources, runtime.snapshots()
         )
         outcome.facts["critical_path"] = path

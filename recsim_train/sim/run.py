@@ -59,7 +59,7 @@ def simulate(
         if job.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / job.period) * job.period
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
-        outcome.facts |= answers.facts(predicted, job.runtime.kernel.events)
+        outcome.facts |= answers.facts(predicted, job.runtime.engine.events)
     return outcome
 
 

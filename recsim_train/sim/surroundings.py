@@ -45,7 +45,7 @@ def surroundings(
         random = cluster.failures is not None and cluster.failures.mtbf is not None
         if random and len(faults.failures) < _FEW:
             said.append(
-                f"hosts failed {len(faults.failures)} times in {runtime.kernel.now:.3g} s of "
+                f"hosts failed {len(faults.failures)} times in {runtime.engine.now:.3g} s of "
                 "simulated time, too few for a mean; raise training.steps"
             )
     if cluster.mixed or cluster.stragglers or cluster.failures:

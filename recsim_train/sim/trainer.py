@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.kernel import Handover, Meeting
+from recsim_train.sim.engine import Handover, Meeting
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.world import World

@@ -271,7 +271,7 @@ def _rest(at: Trainer, loop: LoopState, effect: effects.Rest) -> Steps:
     yield from _own(at, loop, effect)
     return None, 0
 ''',
-            "    return at.world.kernel.now, 0\n",
+            "    return at.world.engine.now, 0\n",
         ),
         Edit(
             "recsim_train/sim/perform.py",

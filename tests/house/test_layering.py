@@ -26,7 +26,7 @@ ALLOWED = {
     "calibrate": {"config", "executor", *MIDDLE},
 }
 ONLY_IN = {
-    "simpy": {"sim/kernel.py"},
+    "simpy": {"sim/engine.py"},
     "numba": {"sim/fluid/layout.py"},
     "yaml": {"config/"},
 }
