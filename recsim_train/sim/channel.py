@@ -1,4 +1,4 @@
-"""One client loop and one shard in another process: messages, and the thread that serves them."""
+"""A channel: one client loop's talk with one remote shard, and the thread there that serves it."""
 
 from __future__ import annotations
 

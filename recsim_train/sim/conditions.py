@@ -1,4 +1,4 @@
-"""What changes on hosts and links while a run goes on: episodes, bursts of traffic, standstills.
+"""Changes of hosts and links while a run goes on: episodes, bursts of traffic, standstills.
 
 All of it is a change of capacity or pace, exact to the instant. When something happens depends on
 the seed and on the host or link only.

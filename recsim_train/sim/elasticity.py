@@ -1,4 +1,4 @@
-"""How the throughput answers to each resource and price, and how unsure prices make it.
+"""Elasticities: how the throughput answers to each resource and price, and how unsure it is.
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""Simulated time: events, processes, queues and barriers. The only file that imports SimPy.
+"""The engine: simulated time, events, processes, queues, barriers. The only file with SimPy.
 
 Activities of `recsim_train.sim.fluid` are events here: they fire when their work is done. Changes
 of one instant are solved once, after everything else of that instant has happened.
@@ -222,7 +222,7 @@ class Queue:
             producer.succeed()
 
 
-class Handover:
+class LocalQueue:
     """A bounded queue between the loops of one process; any number of them at both ends."""
 
     def __init__(self, engine: Engine, capacity: int) -> None:
@@ -260,7 +260,7 @@ class Handover:
         return item
 
 
-class Meeting:
+class LocalBarrier:
     """Holds its members until all that have not left are there, and lets them go; cyclic."""
 
     def __init__(self, engine: Engine, members: int) -> None:

@@ -1,4 +1,4 @@
-"""Hosts fail and come back, and what the job does then: the experiment's recovery.
+"""Faults: hosts fail and come back, and what the job does then (the experiment's recovery).
 
 A host that is down has no cores and no NIC: what it was doing stands still and goes on when it is
 back. The times of failures depend on the seed and the host only.

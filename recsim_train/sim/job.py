@@ -11,8 +11,8 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
+from recsim_train.sim.bounds import Window, bounds_of, iterations_within, loops_bound
 from recsim_train.sim.critical import critical_path
-from recsim_train.sim.explain import Window, explain, iterations_within, loops_bound
 from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
@@ -180,7 +180,7 @@ class Job:
         unfold(outcome, self.folding)
         return outcome
 
-    def explain(self, outcome: Outcome) -> None:
+    def add_bounds(self, outcome: Outcome) -> None:
         """Add why the prediction is what it is."""
         runtime = self.runtime
         predicted = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -203,7 +203,7 @@ class Job:
             self.warmup,
             runtime.engine.now,
         )
-        found = explain(
+        found = bounds_of(
             self.plan,
             runtime.engine.fluid.resources,
             window,

@@ -19,7 +19,7 @@ from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.faults import Faults
 from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.hosts import Place, places_of, uplink_rate
+from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
 
@@ -112,15 +112,15 @@ class Machines:
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
         present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
-        places = places_of(plan, cluster, present)
-        self.racks = self._racks(places)
+        sites = sites_of(plan, cluster, present)
+        self.racks = self._racks(sites)
         shared = None
         if cluster.colocate:
-            shared = self._cores("machine", places[plan.instances[0]])
+            shared = self._cores("machine", sites[plan.instances[0]])
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
-        for instance, place in places.items():
-            process = self._process(instance, place, shared)
+        for instance, site in sites.items():
+            process = self._process(instance, site, shared)
             self.processes[instance] = process
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
@@ -133,40 +133,40 @@ class Machines:
         self.faults = self._surround(plan)
         """Failures and checkpoints."""
 
-    def _cores(self, name: str, place: Place) -> Resource:
-        cores, speed = place.host.cores, place.speed
+    def _cores(self, name: str, site: Site) -> Resource:
+        cores, speed = site.host.cores, site.speed
         busy = self.cluster.contention if cores > 1 else 1.0
         return self.engine.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
 
-    def _racks(self, places: Mapping[Instance, Place]) -> dict[int, Rack]:
+    def _racks(self, sites: Mapping[Instance, Site]) -> dict[int, Rack]:
         topology = self.cluster.topology
         if topology is None:
             return {}
         make = self.engine.fluid.resource
         left = 1.0 - constant_share(self._traffic("uplink"))
         found = {}
-        for rack in sorted({p.rack for p in places.values() if p.rack is not None}):
-            hosts = [p.host for p in places.values() if p.rack == rack]
+        for rack in sorted({p.rack for p in sites.values() if p.rack is not None}):
+            hosts = [p.host for p in sites.values() if p.rack == rack]
             rate = uplink_rate(topology, self.cluster, hosts) * self.cluster.network.efficiency
             up, down = (make(f"rack[{rack}].{way}", rate * left) for way in ("up", "down"))
             found[rack] = Rack(up, down)
         return found
 
-    def _process(self, instance: Instance, place: Place, shared: Resource | None) -> Process:
+    def _process(self, instance: Instance, site: Site, shared: Resource | None) -> Process:
         make = self.engine.fluid.resource
         name = instance.name
-        rate = place.host.nic * self.cluster.network.efficiency
+        rate = site.host.nic * self.cluster.network.efficiency
         rate *= 1.0 - constant_share(self._traffic("nic", instance))
         process = Process(
             name,
-            cores=self._cores(name, place) if shared is None else shared,
-            interpreter=make(f"{name}.interpreter", place.speed),
+            cores=self._cores(name, site) if shared is None else shared,
+            interpreter=make(f"{name}.interpreter", site.speed),
             send=make(f"{name}.nic.tx", rate),
             receive=make(f"{name}.nic.rx", rate),
-            rack=None if place.rack is None else self.racks[place.rack],
+            rack=None if site.rack is None else self.racks[site.rack],
         )
         if instance.role == "reader":
-            process.thread = make(f"{name}.thread", place.speed)
+            process.thread = make(f"{name}.thread", site.speed)
         return process
 
     def process_of(self, instance: Instance) -> Process:

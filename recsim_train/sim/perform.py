@@ -1,4 +1,4 @@
-"""What each effect does in the simulated world: who is asked, and what comes back.
+"""The answer to each effect in the simulated world: who is asked, and what comes back.
 
 Every function is a process that returns (answer, payload bytes that this side sends). What it costs
 is said in services.py, collectives.py and cache.py, and for operations in operations.py.

@@ -45,7 +45,7 @@ def simulate(
         outcome = job.run(progress)
         if folding.simulated < folding.trainers:
             _say_folding(job, outcome)
-        job.explain(outcome)
+        job.add_bounds(outcome)
     outcome.facts["memory"] = {use.name: use.document() for use in memory}
     outcome.facts["cores"] = {
         i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances

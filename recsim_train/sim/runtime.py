@@ -17,7 +17,7 @@ from recsim_train.sim.accounts import Account
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.engine import Engine, Handover, Meeting, Steps
+from recsim_train.sim.engine import Engine, LocalBarrier, LocalQueue, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Ledger
@@ -102,10 +102,10 @@ class Runtime:
             trainer = Trainer(
                 index, self.world, plan, self.iterations, self.embedding, self.dense, cache, net
             )
-            trainer.queues = {q.name: Handover(self.engine, q.capacity) for q in topology.queues}
+            trainer.queues = {q.name: LocalQueue(self.engine, q.capacity) for q in topology.queues}
             for barrier in topology.barriers:
                 members = sum(loop.loop in barrier.loops for loop in plan.loops(index))
-                trainer.barriers[barrier.name] = Meeting(self.engine, members)
+                trainer.barriers[barrier.name] = LocalBarrier(self.engine, members)
             made.append(trainer)
         for group in plan.groups:
             if group.members[0].trainer < folding.simulated:

@@ -1,4 +1,4 @@
-"""When to stop: once the 95 % interval of the throughput is narrow enough."""
+"""The rule that ends a simulation: the 95 % interval of the throughput is narrow enough."""
 
 from __future__ import annotations
 

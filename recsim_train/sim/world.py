@@ -1,4 +1,4 @@
-"""What every effect needs at hand: time, machines, prices, records."""
+"""The world that every effect needs at hand: time, machines, prices, records."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.hazards import Hiccups, Stragglers, Tail
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
-from recsim_train.sim.hosts import places_of
+from recsim_train.sim.hosts import sites_of
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.machines import Machines
 from recsim_train.trace.record import Outcome
@@ -114,7 +114,7 @@ def test_named_hosts_and_shares(plans: Plans, clusters: Clusters) -> None:
 
     def found(kind: str = "flat_ps", **changes: Any) -> dict[str, float]:
         roles = {"trainers": 8, "dense_servers": 1, "readers": 2} | changes.pop("roles", {})
-        places = places_of(plans(kind, roles=roles, **changes), cluster)
+        places = sites_of(plans(kind, roles=roles, **changes), cluster)
         return {i.name: p.slow for i, p in places.items() if p.slow > 1.0}
 
     base = found()
