@@ -17,6 +17,10 @@ from recsim_train.trace.record import Outcome
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
+_FIRST_STEPS = (
+    "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
+    "interval from calibration, are those of the first {steps} counted steps."
+)
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in the short runs that ask "what if"."""
 
@@ -58,6 +62,8 @@ def simulate(
             folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
         if job.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / job.period) * job.period
+        if not plan.topology.steady:
+            outcome.warn([_FIRST_STEPS.format(kind=plan.strategy.kind, steps=wanted)])
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
         outcome.facts |= answers.facts(predicted, job.runtime.engine.events)
     return outcome

@@ -113,6 +113,9 @@ def test_where_steps_change_on_the_way_all_of_them_are_run(
         {"every": 5, "switch": switch},
         training={"steps": 300, "warmup_steps": 10},
         roles={"trainers": 2, "embedding_servers": 1},
-        simulation={"precision": "5 %", "minimum_steps": 50},
+        simulation={"precision": "5 %", "minimum_steps": 50, "what_if_steps": 5},
     )
-    assert outcome_of(plan, clusters()).steps == steps
+    outcome = outcome_of(plan, clusters())
+    assert outcome.steps == steps
+    said = [w for w in outcome.facts.get("warnings", ()) if "those of the first 5 counted" in w]
+    assert len(said) == bool(switch)
