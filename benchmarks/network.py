@@ -7,8 +7,8 @@ servers at once. See `main` for the settings and benchmarks/results/network.md f
 network is simulated: a prediction has servers' threads, processors and locks besides. Flows are
 started in one of two ways:
 
-- as predictions start them (the default): each one is an activity of `recsim_train.sim.kernel`;
-- ``--folded``: all flows of a pull or push at once, through `Kernel.transfers` and
+- as predictions start them (the default): each one is an activity of `recsim_train.sim.engine`;
+- ``--folded``: all flows of a pull or push at once, through `Engine.transfers` and
   `recsim_train.sim.fans`, which make one activity of flows to equal servers. No prediction does it.
 
 Compiling (once, then cached) and imports are reported apart.
@@ -33,9 +33,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from recsim_train.sim.engine import Barrier, Countdown, Engine, Event, Steps
 from recsim_train.sim.fans import Ends
 from recsim_train.sim.fluid.solver import Kind, Resource
-from recsim_train.sim.kernel import Barrier, Countdown, Event, Kernel, Steps
 
 
 @dataclass(frozen=True)
@@ -80,48 +80,48 @@ class Star:
 
     def __init__(self, settings: Settings, *, folded: bool) -> None:
         self.settings = settings
-        self.kernel = kernel = Kernel()
-        self.barrier = Barrier(kernel, settings.trainers, lambda _: iter(()))
+        self.engine = engine = Engine()
+        self.barrier = Barrier(engine, settings.trainers, lambda _: iter(()))
         outgoing, incoming = (self._nics(f"server.{way}", settings.servers) for way in ("tx", "rx"))
         down, up = (self._nics(f"trainer.{way}", settings.trainers) for way in ("rx", "tx"))
         starting = self._folded if folded else self._singly
         pulls, pushes = starting(outgoing, down), starting(incoming, up)
         for trainer in range(settings.trainers):
-            core = kernel.fluid.kind([(kernel.fluid.resource(f"core{trainer}", 1.0), 1.0)])
-            kernel.process(self.train(trainer, pulls[trainer], core, pushes[trainer]))
+            core = engine.fluid.kind([(engine.fluid.resource(f"core{trainer}", 1.0), 1.0)])
+            engine.process(self.train(trainer, pulls[trainer], core, pushes[trainer]))
 
     def _nics(self, name: str, count: int) -> list[Link]:
-        make, rate = self.kernel.fluid.resource, self.settings.bandwidth
+        make, rate = self.engine.fluid.resource, self.settings.bandwidth
         return [(make(f"{name}{index}", rate), 1.0) for index in range(count)]
 
     def _singly(self, far: list[Link], near: list[Link]) -> list[Start]:
         """Each flow an activity of its own, as `recsim_train.sim.machines` starts transfers."""
-        kernel, sizes = self.kernel, self.settings.sizes()
+        engine, sizes = self.engine, self.settings.sizes()
 
         def start(kinds: list[Kind]) -> Event:
-            left = Countdown(kernel, len(kinds))
+            left = Countdown(engine, len(kinds))
             for kind, size in zip(kinds, sizes, strict=True):
-                kernel.activity(kind, size).callbacks.append(left.arrive)
+                engine.activity(kind, size).callbacks.append(left.arrive)
             return left.done
 
-        kinds = [[kernel.fluid.kind([server, mine]) for server in far] for mine in near]
+        kinds = [[engine.fluid.kind([server, mine]) for server in far] for mine in near]
         return [lambda kinds=mine: start(kinds) for mine in kinds]
 
     def _folded(self, far: list[Link], near: list[Link]) -> list[Start]:
         """Flows to equal servers are one activity: `recsim_train.sim.fans`."""
-        kernel, sizes = self.kernel, self.settings.sizes()
-        ends = Ends(kernel.fluid, [(server,) for server in far])
+        engine, sizes = self.engine, self.settings.sizes()
+        ends = Ends(engine.fluid, [(server,) for server in far])
         flows = [ends.flows((mine,), sizes) for mine in near]
-        return [lambda flows=mine: kernel.transfers(flows) for mine in flows]
+        return [lambda flows=mine: engine.transfers(flows) for mine in flows]
 
     def train(self, trainer: int, pull: Start, core: Kind, push: Start) -> Steps:
-        kernel, settings = self.kernel, self.settings
+        engine, settings = self.engine, self.settings
         latency = 2 * settings.latency
         for iteration in range(settings.iterations):
-            yield kernel.timeout(latency)
+            yield engine.timeout(latency)
             yield pull()
-            yield kernel.activity(core, settings.compute * settings.factor(trainer, iteration))
-            yield kernel.timeout(latency)
+            yield engine.activity(core, settings.compute * settings.factor(trainer, iteration))
+            yield engine.timeout(latency)
             yield push()
             if settings.barrier:
                 yield self.barrier.arrive(None)
@@ -131,19 +131,19 @@ def simulate(settings: Settings, *, folded: bool = False) -> dict[str, float]:
     """Build and run; the clocks cover both."""
     wall, cpu = time.perf_counter(), time.process_time()
     star = Star(settings, folded=folded)
-    star.kernel.run()
+    star.engine.run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     flows = 2 * settings.trainers * settings.servers * settings.iterations
     return {
-        "simulated_seconds": star.kernel.now,
+        "simulated_seconds": star.engine.now,
         "wall_seconds": wall,
         "cpu_seconds": cpu,
         "flows": flows,
-        "flows_started": star.kernel.fluid.added - settings.trainers * settings.iterations,
+        "flows_started": star.engine.fluid.added - settings.trainers * settings.iterations,
         "flows_per_second": flows / wall,
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "solves": star.kernel.fluid.solves,
-        "events": star.kernel.events,
+        "solves": star.engine.fluid.solves,
+        "events": star.engine.events,
     }
 
 

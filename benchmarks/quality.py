@@ -122,6 +122,7 @@ CASES = (
         group="control",
     ),
     strategy(*ALL_REDUCE),
+    strategy("localsgd, every 5", "kind: localsgd, every: 5"),
     strategy("des", "kind: des"),
     strategy("hierarchical, 2 hosts, not cut", "kind: hierarchical, hosts: 2"),
     strategy(*HIERARCHICAL),

@@ -37,6 +37,7 @@ STRATEGIES: dict[str, Any] = {
     "flat_ps rows": {"kind": "flat_ps", "pooling": "worker"},
     "allreduce": "allreduce",
     "dct": {"kind": "allreduce", "compression": {"kind": "dct", "refresh": 50}},
+    "localsgd": {"kind": "localsgd", "every": 5},
     "s-easgd": {"kind": "shadowsync", "algorithm": "easgd"},
     "s-ma": {"kind": "shadowsync", "algorithm": "ma"},
     "fr-easgd": {"kind": "shadowsync", "algorithm": "easgd", "sync": "foreground", "every": 5},

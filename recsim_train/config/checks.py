@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recsim_train.config.claim import Claim, claim_problems
-from recsim_train.config.cluster import Cluster, Costs, Host
+from recsim_train.config.cluster import UNKNOWN, Cluster, Costs, Host
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -114,7 +114,7 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
         findings.add(("network", "connection_cap"), "expected a data rate above 0")
     for name in Costs.model_fields:
         price = getattr(cluster.costs, name)
-        if price.basis in ("once", "limit") and price.uncertainty < 1.0:
+        if price.basis in UNKNOWN and price.uncertainty < 1.0:
             message = f"expected 100 %, because the price's basis is {price.basis!r}"
             findings.add(("costs", name, "uncertainty"), message)
     check_surroundings(cluster, findings)

@@ -39,7 +39,7 @@ class Network(Section):
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
 
 
-Basis = Literal["repeats", "fit", "once", "limit"]
+Basis = Literal["repeats", "fit", "once", "limit", "magnitude"]
 
 
 class Price(Section):
@@ -52,12 +52,25 @@ class Price(Section):
     basis: Basis | None = None
     """What the uncertainty rests on: "repeats" of the measurement, their spread; a "fit", how far
     the price moves when the observations are resampled; "once": it was measured once, so that
-    nothing is known of its spread; "limit": the value is a limit of what was searched. The last two
+    nothing is known of its spread; "limit": the value is a limit of what was searched;
+    "magnitude": it was not measured, because the profile is older than the price. The last three
     are 100 % uncertain. None: the profile does not say."""
 
 
+UNKNOWN: frozenset[Basis | None] = frozenset({"once", "limit", "magnitude"})
+"""Bases of prices of which only the magnitude is known."""
+
+
+def magnitude(seconds: float) -> Price:
+    """What a price that is new has in profiles that were made before it: see CONTRIBUTING.md."""
+    return Price.model_construct(value=seconds, uncertainty=1.0, basis="magnitude")
+
+
 class Costs(Section):
-    """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
+    """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product.
+
+    One that is added has a `magnitude` as its default, so that older profiles go on loading.
+    """
 
     call: Price
     """One tensor operator call, views and those within others included."""

@@ -1,4 +1,4 @@
-"""How many ids, and how many distinct ones, each batch sends to each embedding shard.
+"""Counts of ids, and of distinct ones, that each batch sends to each embedding shard.
 
 The simulator moves no ids, but some sizes depend on them: distinct ids where workers pool, ids per
 part of a split table, ids of variable bags. Those are counted in the very batches that a real run

@@ -1,4 +1,4 @@
-"""What is done to raw values before a model sees them: DLRM's log and its hashing to table size."""
+"""Features: raw values as a model sees them, by DLRM's log and its hashing to table size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often caches of several sizes would have a stream's rows, by the MixCache's own rule."""
+"""Hit rates of caches of several sizes over a stream's rows, by the MixCache's own rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which embedding row sits in which slot of a trainer's cache: the MixCache's rule, without rows.
+"""The MixCache's rule, without rows: which embedding row sits in which slot of a trainer's cache.
 
 Both worlds decide by this code: the executor keeps tensors beside it, the simulator replays it on
 the ids of the stream, so that hits, misses and evictions are the same ones.

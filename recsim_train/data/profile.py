@@ -1,4 +1,4 @@
-"""What the ids of a stream are like: distinct ids per batch, skew, reuse."""
+"""The profile of a stream's ids: distinct ids per batch, skew, reuse."""
 
 from __future__ import annotations
 

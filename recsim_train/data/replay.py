@@ -1,4 +1,4 @@
-"""Hits, misses and evictions of every trainer's cache, step by step, replayed on the stream's ids.
+"""A replay of every trainer's cache on the stream's ids: hits, misses, evictions, step by step.
 
 The simulator moves no rows; what its caches do follows from the ids of the batches and from the
 executor's own slot logic (`recsim_train.data.mixcache`), so its counts are the executor's.

@@ -1,1 +1,1 @@
-"""Which state and which loop lives where."""
+"""Placement: which state and which loop lives where."""

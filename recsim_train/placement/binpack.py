@@ -1,4 +1,4 @@
-"""Which embedding rows live on which shard: split what is too large, then pack the rest."""
+"""Bin packing of embedding rows onto shards: split what is too large, then pack the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an experiment and one of its strategies to a checked plan."""
+"""The builder of plans: from an experiment and one of its strategies to a checked plan."""
 
 from __future__ import annotations
 

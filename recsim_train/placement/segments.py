@@ -1,4 +1,4 @@
-"""What each operation on a cut net does at one host: for the simulator's prices and sizes."""
+"""Segments of a cut net: what each operation does at one host, for prices and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulates the points of a sweep, in a pool of processes or one after the other."""
+"""Simulation of a sweep's points, in a pool of processes or one after the other."""
 
 from __future__ import annotations
 

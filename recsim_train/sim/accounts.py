@@ -1,4 +1,4 @@
-"""Where the time of a training loop's effects goes: work, sharing, transfer, waiting.
+"""Accounts of where the time of a training loop's effects goes: work, sharing, transfer, waiting.
 
 Every effect of a loop is a chain: its own work, then what it waits for. Of requests that go out
 together the one that comes back last is the chain. An effect's seconds are

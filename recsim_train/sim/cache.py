@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from recsim_train.data.replay import Replay, Turnover
 from recsim_train.sim.channel import ANSWER, request_messages
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import (
     Ghost,
     GhostBlock,
@@ -18,7 +19,6 @@ from recsim_train.sim.ghosts import (
     GhostStored,
     GhostTable,
 )
-from recsim_train.sim.kernel import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import Seconds, plus
 from recsim_train.sim.services import EmbeddingRuntime

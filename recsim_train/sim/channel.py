@@ -1,4 +1,4 @@
-"""One client loop and one shard in another process: messages, and the thread that serves them."""
+"""A channel: one client loop's talk with one remote shard, and the thread there that serves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recsim_train.sim.accounts import Chain
-from recsim_train.sim.kernel import Barrier, Countdown, Mailbox, Steps
+from recsim_train.sim.engine import Barrier, Countdown, Mailbox, Steps
 from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds, plus
@@ -69,12 +69,12 @@ class Channel:
         self._message = pricing.units(message=1)
         self._client = client
         self._host = host
-        self._inbox = Mailbox(machines.kernel)
-        machines.kernel.process(self._serve())
+        self._inbox = Mailbox(machines.engine)
+        machines.engine.process(self._serve())
 
     def post(self, request: Request) -> None:
         """The header of a request has arrived."""
-        request.posted = self._machines.kernel.now
+        request.posted = self._machines.engine.now
         self._inbox.put(request)
 
     def _messages(self, count: int) -> Seconds:
@@ -83,15 +83,15 @@ class Channel:
 
     def _serve(self) -> Steps:
         machines, client, host = self._machines, self._client, self._host
-        kernel = machines.kernel
+        engine = machines.engine
         while True:
             request: Request = yield self._inbox.get()
-            start, on_its_way = kernel.now, machines.latency
+            start, on_its_way = engine.now, machines.latency
             arriving = machines.transfer(client, host, request.payload)
             moving = on_its_way + machines.alone
             yield arriving
             if request.delivered is not None:
-                spent = on_its_way + kernel.now - request.posted
+                spent = on_its_way + engine.now - request.posted
                 request.delivered.arrive(Chain(0.0, moving, 0.0, spent))
             receive = plus(self._messages(request_messages(request.payload)), self._request)
             send = self._messages(ANSWER) if request.answered is not None else _NOTHING
@@ -106,19 +106,19 @@ class Channel:
                 served = machines.compute(host, work, request.purpose, client=client)
                 working = machines.alone
                 yield served
-                met = kernel.now
+                met = engine.now
                 yield request.barrier.arrive(request.contribution)
-                waited = kernel.now - met
+                waited = engine.now - met
                 served = machines.compute(host, send, request.purpose, client=client)
                 working += machines.alone
                 yield served
             if request.answered is not None:
-                yield kernel.timeout(machines.latency)
+                yield engine.timeout(machines.latency)
                 size = request.answer or ACKNOWLEDGEMENT_BYTES
                 answering = machines.transfer(host, client, size, header=False)
                 moving += machines.latency + machines.alone
                 yield answering
-                spent = on_its_way + kernel.now - request.posted
+                spent = on_its_way + engine.now - request.posted
                 request.answered.arrive(Chain(working, moving, waited, spent))
-            request.series.add(request.iteration, start, kernel.now, request.answer)
+            request.series.add(request.iteration, start, engine.now, request.answer)
             request.finished(request.iteration)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
+from recsim_train.sim.engine import Barrier, Event, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
-from recsim_train.sim.kernel import Barrier, Event, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import plus
@@ -56,7 +56,7 @@ class GroupRuntime:
         self.size = len(plan.members)
         self._moving = 0.0
         """Seconds that the present meeting's messages take where nothing else runs."""
-        self._barrier = Barrier(world.kernel, len(self.simulated), self._meet)
+        self._barrier = Barrier(world.engine, len(self.simulated), self._meet)
 
     @property
     def arrived(self) -> str:
@@ -136,7 +136,7 @@ class GroupRuntime:
             yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
         answer: list[Any] = []
-        arrived = world.kernel.now
+        arrived = world.engine.now
         yield self._barrier.arrive((effect, move, item, answer))
         result, met, moving = answer
         loop.account.now[WAITING] += met - arrived
@@ -150,7 +150,7 @@ class GroupRuntime:
                 f"group {self.name!r}: members meet in different effects: "
                 + ", ".join(sorted(effects))
             )
-        met = self.world.kernel.now
+        met = self.world.engine.now
         result = yield from brought[0][1]([item for _, _, item, _ in brought])
         for _, _, _, answer in brought:
             answer.extend((result, met, self._moving))
@@ -158,7 +158,7 @@ class GroupRuntime:
     def _move(self, steps: int, start: Callable[[Machines], Event]) -> Steps:
         """Some steps' latency, then all bytes."""
         machines, latency = self.world.machines, steps * self._step()
-        yield self.world.kernel.timeout(latency)
+        yield self.world.engine.timeout(latency)
         moved = start(machines)
         self._moving = latency + machines.alone
         yield moved

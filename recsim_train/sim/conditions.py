@@ -1,4 +1,4 @@
-"""What changes on hosts and links while a run goes on: episodes, bursts of traffic, standstills.
+"""Changes of hosts and links while a run goes on: episodes, bursts of traffic, standstills.
 
 All of it is a change of capacity or pace, exact to the instant. When something happens depends on
 the seed and on the host or link only.
@@ -12,9 +12,9 @@ from math import fsum, prod
 
 from recsim_train.config.hazards import Episodes
 from recsim_train.config.topology import Traffic
+from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.solver import Fluid, Resource
 from recsim_train.sim.jitter import stream
-from recsim_train.sim.kernel import Kernel
 
 
 class HostCondition:
@@ -100,14 +100,14 @@ def constant_share(traffic: Iterable[Traffic]) -> float:
 
 
 def start_episodes(
-    kernel: Kernel, seed: int, name: str, host: HostCondition, episodes: Sequence[Episodes]
+    engine: Engine, seed: int, name: str, host: HostCondition, episodes: Sequence[Episodes]
 ) -> None:
     """Let a host be slow for a while, again and again."""
     for n, entry in enumerate(episodes):
         if entry.role in (None, name.partition("[")[0]):
             generator = stream(seed, name, f"episodes/{n}")
             _alternate(
-                kernel,
+                engine,
                 pause=partial(generator.exponential, entry.every),
                 length=partial(float, entry.duration),
                 begin=partial(host.slow, entry.factor),
@@ -116,7 +116,7 @@ def start_episodes(
 
 
 def start_bursts(
-    kernel: Kernel, seed: int, name: str, link: LinkCondition, traffic: Sequence[Traffic]
+    engine: Engine, seed: int, name: str, link: LinkCondition, traffic: Sequence[Traffic]
 ) -> None:
     """Let traffic of others come and go on a link.
 
@@ -130,7 +130,7 @@ def start_bursts(
         generator = stream(seed, name, f"traffic/{n}")
         share = entry.share / left
         _alternate(
-            kernel,
+            engine,
             pause=partial(generator.exponential, entry.pause),
             length=partial(generator.exponential, entry.burst),
             begin=partial(link.take, share),
@@ -139,7 +139,7 @@ def start_bursts(
 
 
 def _alternate(
-    kernel: Kernel,
+    engine: Engine,
     pause: Callable[[], float],
     length: Callable[[], float],
     begin: Callable[[], None],
@@ -149,10 +149,10 @@ def _alternate(
 
     def on() -> None:
         begin()
-        kernel.meanwhile(length(), off)
+        engine.meanwhile(length(), off)
 
     def off() -> None:
         end()
-        kernel.meanwhile(pause(), on)
+        engine.meanwhile(pause(), on)
 
-    kernel.meanwhile(pause(), on)
+    engine.meanwhile(pause(), on)

@@ -1,4 +1,4 @@
-"""Where the time of one iteration goes, effect by effect, and what hides beside it."""
+"""The critical path of one iteration, effect by effect, and what hides beside it."""
 
 from __future__ import annotations
 

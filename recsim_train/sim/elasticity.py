@@ -1,4 +1,4 @@
-"""How the throughput answers to each resource and price, and how unsure prices make it.
+"""Elasticities: how the throughput answers to each resource and price, and how unsure it is.
 
 Theory of operation
 -------------------
@@ -118,7 +118,7 @@ class _Short:
         chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
         seconds = sum(i.end - i.start for i in chosen) / len(chosen)
         self.runs += 1
-        self.events += runtime.kernel.events
+        self.events += runtime.engine.events
         return log(len(self.plan.training) * self.plan.experiment.training.batch_size / seconds)
 
 

@@ -1,4 +1,4 @@
-"""Hosts fail and come back, and what the job does then: the experiment's recovery.
+"""Faults: hosts fail and come back, and what the job does then (the experiment's recovery).
 
 A host that is down has no cores and no NIC: what it was doing stands still and goes on when it is
 back. The times of failures depend on the seed and the host only.
@@ -17,8 +17,8 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.topology import host_of_name
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.conditions import HostCondition
+from recsim_train.sim.engine import Engine
 from recsim_train.sim.jitter import stream
-from recsim_train.sim.kernel import Kernel
 from recsim_train.trace.record import Iteration
 
 _MOST = 10_000
@@ -46,17 +46,17 @@ class Faults:
     """Failures and checkpoints of one run.
 
     Work is *at risk* from the last checkpoint on, or since all were last put back to one. Raises
-    HostFailed, out of the kernel, where the policy is to abort.
+    HostFailed, out of the engine, where the policy is to abort.
     """
 
     def __init__(
         self,
-        kernel: Kernel,
+        engine: Engine,
         plan: Plan,
         cluster: Cluster,
         hosts: dict[Instance, HostCondition],
     ) -> None:
-        self._kernel = kernel
+        self._engine = engine
         self._hosts = hosts
         self._recovery = plan.experiment.recovery
         self._failures = cluster.failures
@@ -77,7 +77,7 @@ class Faults:
                 role, index = host_of_name(failure.host)
                 for instance in hosts:
                     if (instance.role, instance.index) == (role, index):
-                        kernel.meanwhile(failure.at, partial(self._fail, instance))
+                        engine.meanwhile(failure.at, partial(self._fail, instance))
             if self._failures.mtbf is not None:
                 for instance in hosts:
                     if self._failures.role in (None, instance.role):
@@ -102,11 +102,11 @@ class Faults:
             self._fail(instance)
             self._next(instance, own, restart)
 
-        self._kernel.meanwhile(down + own.exponential(mtbf), happen)
+        self._engine.meanwhile(down + own.exponential(mtbf), happen)
 
     def _fail(self, instance: Instance) -> None:
         assert self._failures is not None
-        now, restart = self._kernel.now, self._failures.restart
+        now, restart = self._engine.now, self._failures.restart
         self.failures.append(Failure(instance.name, now, now + restart))
         if len(self.failures) > _MOST:
             raise RunFailed(
@@ -120,13 +120,13 @@ class Faults:
         if policy == "continue_without":
             host = self._hosts[instance]
             host.hold()
-            self._kernel.meanwhile(restart, host.release)
+            self._engine.meanwhile(restart, host.release)
             return
         self.lost.append((self._at_risk, now))
         self._at_risk = now
         self._round += 1
         self._hold_all()
-        self._kernel.meanwhile(restart, partial(self._go_on, self._round))
+        self._engine.meanwhile(restart, partial(self._go_on, self._round))
 
     def _go_on(self, number: int) -> None:
         """The host is back, with the state of the last checkpoint everywhere."""
@@ -136,7 +136,7 @@ class Faults:
 
     def _hold_all(self) -> None:
         if self._holds == 0:
-            self._held_since = self._kernel.now
+            self._held_since = self._engine.now
         self._holds += 1
         for host in self._hosts.values():
             host.hold()
@@ -146,20 +146,20 @@ class Faults:
         for host in self._hosts.values():
             host.release()
         if self._holds == 0:
-            self.standstills.append((self._held_since, self._kernel.now))
+            self.standstills.append((self._held_since, self._engine.now))
 
     # ------------------------------------------------------------------ checkpoints
 
     def _plan_checkpoint(self) -> None:
         every = self._recovery.checkpoint_every
         if every is not None:
-            self._kernel.meanwhile(every, partial(self._begin_checkpoint, self._round))
+            self._engine.meanwhile(every, partial(self._begin_checkpoint, self._round))
 
     def _begin_checkpoint(self, number: int) -> None:
         if number == self._round:
             self._hold_all()
-            end = partial(self._end_checkpoint, number, self._kernel.now)
-            self._kernel.meanwhile(self._recovery.checkpoint_write, end)
+            end = partial(self._end_checkpoint, number, self._engine.now)
+            self._engine.meanwhile(self._recovery.checkpoint_write, end)
 
     def _end_checkpoint(self, number: int, begun: float) -> None:
         self._release_all()

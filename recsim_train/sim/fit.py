@@ -1,4 +1,4 @@
-"""Does it fit: what every process needs, against the memory of its host."""
+"""The check of memory: what every process needs, against what its host has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import SERVERS, Plan, Role
-from recsim_train.sim.hosts import places_of
+from recsim_train.sim.hosts import sites_of
 from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
 from recsim_train.sim.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
 
@@ -93,7 +93,7 @@ def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """
     if cluster.colocate:
         return check_machine(plan, cluster.hosts["default"])
-    places_of(plan, cluster)
+    sites_of(plan, cluster)
     uses = memory_uses(plan, cluster)
     for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
         if use.needed > use.available:

@@ -1,4 +1,4 @@
-"""Many trainers that do the same: some are simulated, and each of them stands for several.
+"""Folding: of many trainers that do the same some are simulated, each of which stands for several.
 
 A simulated trainer's transfers and what servers do for it are that many activities at once; its own
 host's work is its own. All members of a collective share its bytes as before, with the real size of

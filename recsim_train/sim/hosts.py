@@ -1,4 +1,4 @@
-"""Which host each instance has: its type, its rack, and whether it is a slow one."""
+"""Sites: the host of each instance, its type, its rack, and whether it is a slow one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recsim_train.sim.jitter import stream
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Site:
     """The host of one instance."""
 
     host: Host
@@ -29,9 +29,9 @@ class Place:
         return self.host.speed / self.slow
 
 
-def places_of(
+def sites_of(
     plan: Plan, cluster: Cluster, instances: Sequence[Instance] | None = None
-) -> dict[Instance, Place]:
+) -> dict[Instance, Site]:
     """The host of every instance; the same racks and slow hosts for every strategy that has them.
 
     ``instances``: whose hosts are asked for; none: all. Raises UserError where the profile
@@ -41,7 +41,7 @@ def places_of(
     racks = racks_of(plan.instances, cluster)
     slow = slow_hosts(plan, cluster)
     return {
-        i: Place(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
+        i: Site(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
         for i in (plan.instances if instances is None else instances)
     }
 

@@ -1,4 +1,4 @@
-"""Stragglers among computations: seeded factors on their times, the same for every strategy."""
+"""Jitter of computations: seeded factors on their times, the same for every strategy."""
 
 from __future__ import annotations
 

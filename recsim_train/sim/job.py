@@ -11,8 +11,8 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
+from recsim_train.sim.bounds import Window, bounds_of, iterations_within, loops_bound
 from recsim_train.sim.critical import critical_path
-from recsim_train.sim.explain import Window, explain, iterations_within, loops_bound
 from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
@@ -153,10 +153,10 @@ class Job:
             rounds=runtime.ledger.rounds,
             syncs=runtime.ledger.syncs,
             facts={
-                "events": runtime.kernel.events,
-                "activities": runtime.kernel.fluid.added,
-                "solves": runtime.kernel.fluid.solves,
-                "simulated_seconds": runtime.kernel.now,
+                "events": runtime.engine.events,
+                "activities": runtime.engine.fluid.added,
+                "solves": runtime.engine.fluid.solves,
+                "simulated_seconds": runtime.engine.now,
                 "header_bytes": runtime.machines.header_bytes,
                 "id_counts": self.counts.source,
             },
@@ -180,7 +180,7 @@ class Job:
         unfold(outcome, self.folding)
         return outcome
 
-    def explain(self, outcome: Outcome) -> None:
+    def add_bounds(self, outcome: Outcome) -> None:
         """Add why the prediction is what it is."""
         runtime = self.runtime
         predicted = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -191,7 +191,7 @@ class Job:
             start,
             end,
             [last - first for first, last in zip(before, after, strict=True)],
-            [r.mean_capacity(start, end) for r in runtime.kernel.fluid.resources],
+            [r.mean_capacity(start, end) for r in runtime.engine.fluid.resources],
             iterations_within(self._all, start, end),
         )
         loops = loops_bound(runtime.training, self.folding, runtime.ledger.iterations, start, end)
@@ -201,11 +201,11 @@ class Job:
             outcome.totals,
             outcome.iterations,
             self.warmup,
-            runtime.kernel.now,
+            runtime.engine.now,
         )
-        found = explain(
+        found = bounds_of(
             self.plan,
-            runtime.kernel.fluid.resources,
+            runtime.engine.fluid.resources,
             window,
             outcome.totals,
             predicted=predicted,
@@ -220,6 +220,6 @@ class Job:
         outcome.facts["class_bounds"] = usage.by_class(found.bounds)
         outcome.facts["servers_needed"] = usage.servers_needed(self.plan, found.bounds)
         outcome.facts["over_time"] = usage.over_time(
-            runtime.kernel.fluid.resources, runtime.snapshots()
+            runtime.engine.fluid.resources, runtime.snapshots()
         )
         outcome.facts["critical_path"] = path

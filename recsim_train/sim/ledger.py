@@ -1,4 +1,4 @@
-"""What happened: spans, and totals per iteration so that an early stop can cut them exactly."""
+"""The ledger of a run: spans, and totals per iteration, so that an early stop cuts them exactly."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from recsim_train.placement.plan import LoopId
 from recsim_train.sim.accounts import Account
 from recsim_train.sim.channel import Channel
+from recsim_train.sim.engine import Queue
 from recsim_train.sim.folding import Lateness
-from recsim_train.sim.kernel import Queue
 from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.machines import Process
 from recsim_train.strategy.base import Loop, Program, Topology

@@ -15,12 +15,12 @@ from recsim_train.sim.conditions import (
     start_bursts,
     start_episodes,
 )
+from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.faults import Faults
 from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.hosts import Place, places_of, uplink_rate
+from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.pricing import Seconds
 
 _REMEMBERED = 256
@@ -93,11 +93,11 @@ class Machines:
         self,
         plan: Plan,
         cluster: Cluster,
-        kernel: Kernel,
+        engine: Engine,
         jitter: Jitter,
         folding: Folding | None = None,
     ) -> None:
-        self.kernel = kernel
+        self.engine = engine
         trainers = plan.experiment.roles.trainers
         self._folding = folding = folding or Folding(trainers, trainers)
         self.cluster = cluster
@@ -112,15 +112,15 @@ class Machines:
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
         present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
-        places = places_of(plan, cluster, present)
-        self.racks = self._racks(places)
+        sites = sites_of(plan, cluster, present)
+        self.racks = self._racks(sites)
         shared = None
         if cluster.colocate:
-            shared = self._cores("machine", places[plan.instances[0]])
+            shared = self._cores("machine", sites[plan.instances[0]])
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
-        for instance, place in places.items():
-            process = self._process(instance, place, shared)
+        for instance, site in sites.items():
+            process = self._process(instance, site, shared)
             self.processes[instance] = process
             if instance.role == "trainer":
                 process.standing = folding.standing(instance.index)
@@ -133,40 +133,40 @@ class Machines:
         self.faults = self._surround(plan)
         """Failures and checkpoints."""
 
-    def _cores(self, name: str, place: Place) -> Resource:
-        cores, speed = place.host.cores, place.speed
+    def _cores(self, name: str, site: Site) -> Resource:
+        cores, speed = site.host.cores, site.speed
         busy = self.cluster.contention if cores > 1 else 1.0
-        return self.kernel.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
+        return self.engine.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
 
-    def _racks(self, places: Mapping[Instance, Place]) -> dict[int, Rack]:
+    def _racks(self, sites: Mapping[Instance, Site]) -> dict[int, Rack]:
         topology = self.cluster.topology
         if topology is None:
             return {}
-        make = self.kernel.fluid.resource
+        make = self.engine.fluid.resource
         left = 1.0 - constant_share(self._traffic("uplink"))
         found = {}
-        for rack in sorted({p.rack for p in places.values() if p.rack is not None}):
-            hosts = [p.host for p in places.values() if p.rack == rack]
+        for rack in sorted({p.rack for p in sites.values() if p.rack is not None}):
+            hosts = [p.host for p in sites.values() if p.rack == rack]
             rate = uplink_rate(topology, self.cluster, hosts) * self.cluster.network.efficiency
             up, down = (make(f"rack[{rack}].{way}", rate * left) for way in ("up", "down"))
             found[rack] = Rack(up, down)
         return found
 
-    def _process(self, instance: Instance, place: Place, shared: Resource | None) -> Process:
-        make = self.kernel.fluid.resource
+    def _process(self, instance: Instance, site: Site, shared: Resource | None) -> Process:
+        make = self.engine.fluid.resource
         name = instance.name
-        rate = place.host.nic * self.cluster.network.efficiency
+        rate = site.host.nic * self.cluster.network.efficiency
         rate *= 1.0 - constant_share(self._traffic("nic", instance))
         process = Process(
             name,
-            cores=self._cores(name, place) if shared is None else shared,
-            interpreter=make(f"{name}.interpreter", place.speed),
+            cores=self._cores(name, site) if shared is None else shared,
+            interpreter=make(f"{name}.interpreter", site.speed),
             send=make(f"{name}.nic.tx", rate),
             receive=make(f"{name}.nic.rx", rate),
-            rack=None if place.rack is None else self.racks[place.rack],
+            rack=None if site.rack is None else self.racks[site.rack],
         )
         if instance.role == "reader":
-            process.thread = make(f"{name}.thread", place.speed)
+            process.thread = make(f"{name}.thread", site.speed)
         return process
 
     def process_of(self, instance: Instance) -> Process:
@@ -183,7 +183,7 @@ class Machines:
 
     def _surround(self, plan: Plan) -> Faults:
         """Start what happens to hosts and links while the run goes on."""
-        kernel, fluid, seed = self.kernel, self.kernel.fluid, plan.experiment.seed
+        engine, fluid, seed = self.engine, self.engine.fluid, plan.experiment.seed
         stragglers = self.cluster.stragglers if plan.experiment.simulation.stragglers else None
         hosts = {}
         for instance, p in self.processes.items():
@@ -191,13 +191,13 @@ class Machines:
             others = [p.interpreter] if p.thread is None else [p.interpreter, p.thread]
             hosts[instance] = HostCondition(fluid, p.cores, others, nic)
             traffic = self._traffic("nic", instance)
-            start_bursts(kernel, seed, p.name, nic, traffic)
+            start_bursts(engine, seed, p.name, nic, traffic)
             if stragglers is not None:
-                start_episodes(kernel, seed, p.name, hosts[instance], stragglers.episodes)
+                start_episodes(engine, seed, p.name, hosts[instance], stragglers.episodes)
         for number, rack in self.racks.items():
             link = LinkCondition(fluid, (rack.up, rack.down))
-            start_bursts(kernel, seed, f"rack[{number}]", link, self._traffic("uplink"))
-        return Faults(kernel, plan, self.cluster, hosts)
+            start_bursts(engine, seed, f"rack[{number}]", link, self._traffic("uplink"))
+        return Faults(engine, plan, self.cluster, hosts)
 
     @property
     def changing(self) -> bool:
@@ -228,7 +228,7 @@ class Machines:
         total, held, unmeasured = seconds
         if total <= 0.0:
             self.alone = 0.0
-            return self.kernel.event().succeed()
+            return self.engine.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
         key = (held / total, copies, thread)
         kind = process.kinds.get(key)
@@ -238,19 +238,19 @@ class Machines:
                 uses.append((process.thread, copies))
             if len(process.kinds) >= _REMEMBERED:
                 process.kinds.clear()
-            kind = process.kinds[key] = self.kernel.fluid.kind(uses, paced=1.0)
+            kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
         if unmeasured > 0.0:
             self._unmeasured += taken * unmeasured / total * copies * process.standing
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
-        return self.kernel.activity(kind, taken)
+        return self.engine.activity(kind, taken)
 
     def unmeasured(self) -> float:
         """Share of all CPU seconds that operations take which calibration never measured."""
         standing = {process.cores: process.standing for process in self.processes.values()}
-        fluid = self.kernel.fluid
+        fluid = self.engine.fluid
         used = zip(fluid.resources, fluid.used(), strict=True)
         whole = sum(units * standing[resource] for resource, units in used if resource in standing)
         return min(1.0, self._unmeasured / whole) if whole > 0.0 else 0.0
@@ -276,7 +276,7 @@ class Machines:
         work = payload + (HEADER_BYTES if header else 0)
         delay = self._farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
-        return self.kernel.activity(kind, work, delay)
+        return self.engine.activity(kind, work, delay)
 
     def exchange(
         self,
@@ -291,7 +291,7 @@ class Machines:
         most = max(max(pair) for pair in moved)
         if most <= 0:
             self.alone = 0.0
-            return self.kernel.event().succeed()
+            return self.engine.event().succeed()
         uses = []
         for member, (away, received) in zip(members, moved, strict=True):
             out, into = away / most, received / most
@@ -324,11 +324,11 @@ class Machines:
     def _together(self, uses: list[tuple[Resource, float]], work: float, delay: float) -> Event:
         kind = self._wired(uses)
         self.alone = delay + work / min(kind.cap, self._paced)
-        return self.kernel.activity(kind, work, delay)
+        return self.engine.activity(kind, work, delay)
 
     def _wired(self, uses: list[tuple[Resource, float]]) -> Kind:
         """Bytes that a thread at each end handles."""
-        return self.kernel.fluid.kind(uses, self._cap, self._weight, self._paced)
+        return self.engine.fluid.kind(uses, self._cap, self._weight, self._paced)
 
     def _farther(self, processes: Sequence[Process]) -> float:
         """What one message takes longer because its ends are in different racks, seconds."""

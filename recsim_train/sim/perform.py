@@ -1,4 +1,4 @@
-"""What each effect does in the simulated world: who is asked, and what comes back.
+"""The answer to each effect in the simulated world: who is asked, and what comes back.
 
 Every function is a process that returns (answer, payload bytes that this side sends). What it costs
 is said in services.py, collectives.py and cache.py, and for operations in operations.py.
@@ -11,8 +11,8 @@ from typing import Any
 
 from recsim_train.sim import cache
 from recsim_train.sim.accounts import WAITING
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostFeatures, GhostIds
-from recsim_train.sim.kernel import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.operations import GHOSTS
 from recsim_train.sim.pricing import plus
@@ -121,18 +121,18 @@ def _hand_over(
 ) -> Steps:
     yield from _own(at, loop, effect)
     loop.waiting = f"room in queue {effect.queue!r}"
-    start = at.world.kernel.now
+    start = at.world.engine.now
     yield from at.queues[effect.queue].put(item)
-    loop.account.now[WAITING] += at.world.kernel.now - start
+    loop.account.now[WAITING] += at.world.engine.now - start
     return None, 0
 
 
 def _take(at: Trainer, loop: LoopState, effect: effects.Take | effects.NextItem) -> Steps:
     yield from _own(at, loop, effect)
     loop.waiting = f"an item of queue {effect.queue!r}"
-    start = at.world.kernel.now
+    start = at.world.engine.now
     item = yield from at.queues[effect.queue].take()
-    loop.account.now[WAITING] += at.world.kernel.now - start
+    loop.account.now[WAITING] += at.world.engine.now - start
     return item, 0
 
 
@@ -145,7 +145,7 @@ def _barrier(at: Trainer, loop: LoopState, effect: effects.Barrier) -> Steps:
 
 def _now(at: Trainer, loop: LoopState, effect: effects.Now) -> Steps:
     yield from _own(at, loop, effect)
-    return at.world.kernel.now, 0
+    return at.world.engine.now, 0
 
 
 PERFORM: dict[type, Callable[..., Steps]] = {

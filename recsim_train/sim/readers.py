@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.channel import request_messages
-from recsim_train.sim.kernel import Mailbox, Queue, Steps
+from recsim_train.sim.engine import Mailbox, Queue, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.world import World
@@ -26,14 +26,14 @@ class Readers:
         self._make = world.pricing.units(**work)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
-            loop.queue = Queue(world.kernel, data.queue_batches)
+            loop.queue = Queue(world.engine, data.queue_batches)
             reader = plan.reader_of(loop.loop)
             if reader is None:
-                world.kernel.process(self._thread(loop, loop.queue))
+                world.engine.process(self._thread(loop, loop.queue))
             else:
                 served.setdefault(reader, []).append(loop)
         for reader, clients in served.items():
-            world.kernel.process(self._parse(world.machines.processes[reader], clients))
+            world.engine.process(self._parse(world.machines.processes[reader], clients))
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
@@ -47,9 +47,9 @@ class Readers:
         loop's sending thread, which holds one more."""
         made = []
         for loop in clients:
-            queue = Queue(self._world.kernel, 1)
+            queue = Queue(self._world.engine, 1)
             made.append(queue)
-            self._world.kernel.process(self._send(process, loop, queue))
+            self._world.engine.process(self._send(process, loop, queue))
         for iteration in range(self._iterations):
             for loop, queue in zip(clients, made, strict=True):
                 work = self._make
@@ -61,21 +61,21 @@ class Readers:
 
     def _send(self, process: Process, loop: LoopState, made: Queue) -> Steps:
         """A reader's thread that sends one loop's batches, once their receiver is ready."""
-        world, kernel = self._world, self._world.kernel
+        world, engine = self._world, self._world.engine
         record = world.ledger.series(process.name, loop.name, "serve_next_batch", SOURCE)
-        inbox = Mailbox(kernel)
-        kernel.process(self._receive(process, loop, inbox))
+        inbox = Mailbox(engine)
+        engine.process(self._receive(process, loop, inbox))
         for iteration in range(self._iterations):
             yield made.get()
-            start = kernel.now
+            start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.messages(request_messages(payload))
             yield world.compute(process, messages, f"{loop.name}.send", client=loop.process)
-            yield kernel.timeout(world.machines.latency)
-            delivered = kernel.event()
+            yield engine.timeout(world.machines.latency)
+            delivered = engine.event()
             inbox.put((payload, delivered))
             yield delivered
-            record.add(iteration, start, kernel.now, payload)
+            record.add(iteration, start, engine.now, payload)
 
     def _receive(self, reader: Process, loop: LoopState, inbox: Mailbox) -> Steps:
         """A trainer's thread that takes one loop's batches and puts them into its queue."""

@@ -17,6 +17,10 @@ from recsim_train.trace.record import Outcome
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
+_FIRST_STEPS = (
+    "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
+    "interval from calibration, are those of the first {steps} counted steps."
+)
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in the short runs that ask "what if"."""
 
@@ -45,7 +49,7 @@ def simulate(
         outcome = job.run(progress)
         if folding.simulated < folding.trainers:
             _say_folding(job, outcome)
-        job.explain(outcome)
+        job.add_bounds(outcome)
     outcome.facts["memory"] = {use.name: use.document() for use in memory}
     outcome.facts["cores"] = {
         i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances
@@ -58,8 +62,10 @@ def simulate(
             folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
         if job.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / job.period) * job.period
+        if not plan.topology.steady:
+            outcome.warn([_FIRST_STEPS.format(kind=plan.strategy.kind, steps=wanted)])
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
-        outcome.facts |= answers.facts(predicted, job.runtime.kernel.events)
+        outcome.facts |= answers.facts(predicted, job.runtime.engine.events)
     return outcome
 
 

@@ -17,9 +17,9 @@ from recsim_train.sim.accounts import Account
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
+from recsim_train.sim.engine import Engine, LocalBarrier, LocalQueue, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Handover, Kernel, Meeting, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
@@ -66,11 +66,11 @@ class Runtime:
         self.folding = folding = folding or Folding(trainers, trainers)
         self.plan = plan
         self.iterations = iterations
-        self.kernel = Kernel()
+        self.engine = Engine()
         varies = experiment.simulation.stragglers
         chance = (cluster.jitter, cluster.stragglers) if varies else ()
         jitter = Jitter(experiment.seed, *chance)
-        self.machines = Machines(plan, cluster, self.kernel, jitter, folding)
+        self.machines = Machines(plan, cluster, self.engine, jitter, folding)
         self.ledger = Ledger(experiment.execution.max_spans)
         self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
@@ -102,10 +102,10 @@ class Runtime:
             trainer = Trainer(
                 index, self.world, plan, self.iterations, self.embedding, self.dense, cache, net
             )
-            trainer.queues = {q.name: Handover(self.kernel, q.capacity) for q in topology.queues}
+            trainer.queues = {q.name: LocalQueue(self.engine, q.capacity) for q in topology.queues}
             for barrier in topology.barriers:
                 members = sum(loop.loop in barrier.loops for loop in plan.loops(index))
-                trainer.barriers[barrier.name] = Meeting(self.kernel, members)
+                trainer.barriers[barrier.name] = LocalBarrier(self.engine, members)
             made.append(trainer)
         for group in plan.groups:
             if group.members[0].trainer < folding.simulated:
@@ -133,7 +133,7 @@ class Runtime:
                         plan.positions.get(loop, -1),
                         strategy.program(loop.loop),
                         Account(plan.experiment.training.warmup_steps),
-                        lambda: self.kernel.now,
+                        lambda: self.engine.now,
                         self.ledger,
                         self,
                     )
@@ -166,10 +166,10 @@ class Runtime:
         """
         Readers(self.world, self.plan, self.feeding, self.iterations)
         for loop in self.loops:
-            self.kernel.process(self._drive(loop, self.trainers[loop.loop.trainer]))
+            self.engine.process(self._drive(loop, self.trainers[loop.loop.trainer]))
         self._stopped = False
         try:
-            self.kernel.run()
+            self.engine.run()
             if not self._stopped and not all(loop.driver.finished for loop in self.loops):
                 raise DeadlockError(self._who_waits())
         finally:
@@ -180,18 +180,18 @@ class Runtime:
     def stop(self) -> None:
         """End the run after the present event."""
         self._stopped = True
-        self.kernel.stop()
+        self.engine.stop()
 
     def _drive(self, loop: LoopState, trainer: Trainer) -> Steps:
-        driver, account, kernel = loop.driver, loop.account, self.kernel
+        driver, account, engine = loop.driver, loop.account, self.engine
         while (effect := driver.next()) is not None:
-            start = kernel.now
+            start = engine.now
             try:
                 answer, sent = yield from PERFORM[type(effect)](trainer, loop, effect)
             except Exception as error:
                 driver.failed(error)
                 continue
-            account.close(effect.kind, driver.iteration, kernel.now - start)
+            account.close(effect.kind, driver.iteration, engine.now - start)
             driver.answered(answer, sent)
         for barrier in self.plan.topology.barriers:
             if loop.loop.loop in barrier.loops:
@@ -203,7 +203,7 @@ class Runtime:
         """A training loop's iteration has begun."""
         warmup = self.plan.experiment.training.warmup_steps
         if self.opening is None and loop.iteration == warmup:
-            self.opening = (self.kernel.now, self.kernel.used())
+            self.opening = (self.engine.now, self.engine.used())
 
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
@@ -211,13 +211,13 @@ class Runtime:
             self._on_iteration()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
         if reached == len(self.training):
-            self.closings[loop.completed] = (self.kernel.now, self.kernel.used())
+            self.closings[loop.completed] = (self.engine.now, self.engine.used())
             if self._on_step is not None:
                 self._on_step(loop.completed)
 
     def snapshots(self) -> list[Snapshot]:
         """What had been consumed at the start and whenever all loops had completed a step."""
-        at_start = (0.0, [0.0] * len(self.kernel.fluid.resources))
+        at_start = (0.0, [0.0] * len(self.engine.fluid.resources))
         return [at_start, *(self.closings[step] for step in sorted(self.closings))]
 
     def settled(self) -> int:
@@ -233,7 +233,7 @@ class Runtime:
         groups = dict.fromkeys(g for trainer in self.trainers for g in trainer.groups.values())
         return "\n".join(
             [
-                f"deadlock after {self.kernel.now:.6g} s of simulated time: nothing can happen any "
+                f"deadlock after {self.engine.now:.6g} s of simulated time: nothing can happen any "
                 "more, and these loops have not finished",
                 *(
                     f"  {loop.name:<{names}}  waits for {loop.waiting:<{things}}  at "

@@ -23,9 +23,9 @@ from recsim_train.placement.plan import (
 )
 from recsim_train.sim.channel import ANSWER, Request, request_messages
 from recsim_train.sim.compression import GhostSparse, PooledMask, sparse_bytes
+from recsim_train.sim.engine import Barrier, Countdown, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
-from recsim_train.sim.kernel import Barrier, Countdown, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.pricing import Seconds, plus
@@ -49,7 +49,7 @@ class Service:
         """Post requests (shard, request) after the latency; counts down what is awaited:
         answers, or deliveries where there is nothing to answer."""
         world = self.world
-        countdown = Countdown(world.kernel, len(requests))
+        countdown = Countdown(world.engine, len(requests))
         for _, request in requests:
             expected = request.answer or request.acknowledged or request.barrier is not None
             if answers and expected:
@@ -63,7 +63,7 @@ class Service:
                 loop.channels[self.name, shard].post(request)
 
         if requests:
-            world.kernel.later(world.machines.latency, arrive)
+            world.engine.later(world.machines.latency, arrive)
         return countdown
 
     def request(
@@ -112,7 +112,7 @@ class EmbeddingRuntime(Service):
                 client = world.machines.process_of(Instance("trainer", trainers[0]))
             for shard in plan.shards if simulated else ():
                 work = partial(self._apply_together, shard, loops * len(trainers), client)
-                barrier = Barrier(world.kernel, loops * len(simulated), work)
+                barrier = Barrier(world.engine, loops * len(simulated), work)
                 self.barriers |= {(shard.index, t): barrier for t in simulated}
 
     # ------------------------------------------------------------------ what travels

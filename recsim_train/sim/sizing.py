@@ -1,4 +1,4 @@
-"""How many servers it takes until everything fits, and what else helps."""
+"""Sizing: how many servers it takes until everything fits, and what else helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to stop: once the 95 % interval of the throughput is narrow enough."""
+"""The rule that ends a simulation: the 95 % interval of the throughput is narrow enough."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Steady:
     """Decides after each step of all training loops whether the estimate has settled.
 
     Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
-    have done ``simulation.minimum_iterations`` together, and never with a precision of 0: then
-    every step is run. Where trainers are folded approximately, the run stops there: a narrower
-    interval would say more than is known.
+    have done ``simulation.minimum_iterations`` together, and never with a precision of 0 or where
+    the strategy's steps are not alike: then every step is run. Where trainers are folded
+    approximately, the run stops there: a narrower interval would say more than is known.
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:
         training, simulation = plan.experiment.training, plan.experiment.simulation
         self._warmup = training.warmup_steps
         self._batch = training.batch_size
-        self._precision = simulation.precision
+        self._precision = simulation.precision if plan.topology.steady else 0.0
         self._folded = not folding.exact
         loops = len(plan.training) // folding.trainers * folding.simulated
         together = ceil(simulation.minimum_iterations / loops)

@@ -1,4 +1,4 @@
-"""What a run's hosts, racks and failures come to: figures and warnings beside its throughput."""
+"""Figures and warnings of a run's hosts, racks and failures, beside its throughput."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
-from recsim_train.sim.explain import iterations_within
-from recsim_train.sim.hosts import places_of
+from recsim_train.sim.bounds import iterations_within
+from recsim_train.sim.hosts import sites_of
 from recsim_train.trace.record import Throughput
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def surroundings(
     ``aborted``: which failure has ended the run.
     """
     plan, cluster = runtime.plan, runtime.machines.cluster
-    places = places_of(plan, cluster)
+    sites = sites_of(plan, cluster)
     found: dict[str, object] = {}
     if cluster.topology is not None:
-        found["racks"] = {i.name: place.rack for i, place in places.items()}
-    if slow := {i.name: place.slow for i, place in places.items() if place.slow > 1.0}:
+        found["racks"] = {i.name: site.rack for i, site in sites.items()}
+    if slow := {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}:
         found["slow_hosts"] = slow
     chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
@@ -45,7 +45,7 @@ def surroundings(
         random = cluster.failures is not None and cluster.failures.mtbf is not None
         if random and len(faults.failures) < _FEW:
             said.append(
-                f"hosts failed {len(faults.failures)} times in {runtime.kernel.now:.3g} s of "
+                f"hosts failed {len(faults.failures)} times in {runtime.engine.now:.3g} s of "
                 "simulated time, too few for a mean; raise training.steps"
             )
     if cluster.mixed or cluster.stragglers or cluster.failures:

@@ -1,4 +1,4 @@
-"""What the loops of one trainer can reach: services, groups, queues, its part of the net."""
+"""One trainer, as its loops reach it: services, groups, queues, its part of the net."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.kernel import Handover, Meeting
+from recsim_train.sim.engine import LocalBarrier, LocalQueue
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.world import World
@@ -27,5 +27,5 @@ class Trainer:
     cache: CacheRuntime | None
     net: NetRuntime | None
     groups: dict[str, GroupRuntime] = field(default_factory=dict)
-    queues: dict[str, Handover] = field(default_factory=dict)
-    barriers: dict[str, Meeting] = field(default_factory=dict)
+    queues: dict[str, LocalQueue] = field(default_factory=dict)
+    barriers: dict[str, LocalBarrier] = field(default_factory=dict)

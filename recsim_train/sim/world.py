@@ -1,10 +1,10 @@
-"""What every effect needs at hand: time, machines, prices, records."""
+"""The world that every effect needs at hand: time, machines, prices, records."""
 
 from __future__ import annotations
 
 from recsim_train.data.counts import IdCounts
 from recsim_train.sim.accounts import COMPUTE, WAITING
-from recsim_train.sim.kernel import Countdown, Event, Steps
+from recsim_train.sim.engine import Countdown, Event, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
@@ -20,7 +20,7 @@ class World:
         self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: IdCounts
     ) -> None:
         self.machines = machines
-        self.kernel = machines.kernel
+        self.engine = machines.engine
         self.pricing = pricing
         self.ledger = ledger
         self.counts = counts
@@ -67,15 +67,15 @@ class World:
 
     def wait(self, loop: LoopState, done: Countdown) -> Steps:
         """Wait for the last of some requests."""
-        start = self.kernel.now
+        start = self.engine.now
         yield done.done
-        loop.account.blame(self.kernel.now - start, done.last)
+        loop.account.blame(self.engine.now - start, done.last)
 
     def wait_for_others(self, loop: LoopState, event: Event) -> Steps:
         """Wait for what others do; returns what the event brings."""
-        start = self.kernel.now
+        start = self.engine.now
         brought = yield event
-        loop.account.now[WAITING] += self.kernel.now - start
+        loop.account.now[WAITING] += self.engine.now - start
         return brought
 
     def serve(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
@@ -87,5 +87,5 @@ class World:
         if loop.lateness is not None:
             late = loop.lateness.latest()
             if late > 0.0:
-                yield self.kernel.timeout(late)
+                yield self.engine.timeout(late)
                 loop.account.now[WAITING] += late

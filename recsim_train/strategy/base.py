@@ -144,6 +144,7 @@ class Topology:
 
     ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
     the data. ``residual``: whether every loop then keeps what it has not sent [dense parameters].
+    ``steady``: whether later steps are like earlier ones; where not, a prediction runs all of them.
     """
 
     loops: tuple[Loop, ...]
@@ -154,6 +155,7 @@ class Topology:
     net: NetRequest | None = None
     thresholded: str | None = None
     residual: bool = True
+    steady: bool = True
     cache: RowCache | None = None
 
 

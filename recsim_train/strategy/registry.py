@@ -21,6 +21,7 @@ _BUILT_IN = {
     "allreduce": "recsim_train.strategy.allreduce:AllReduceSGD",
     "des": "recsim_train.strategy.des:DES",
     "hierarchical": "recsim_train.strategy.hierarchical:Hierarchical",
+    "localsgd": "recsim_train.strategy.localsgd:LocalSGD",
     "shadowsync": "recsim_train.strategy.shadowsync:ShadowSync",
     "scalefreectr": "recsim_train.strategy.scalefreectr:ScaleFreeCTR",
 }

@@ -40,7 +40,7 @@ def kernel_report(prices: dict[str, float]) -> list[dict[str, Any]]:
         for batch in setting.batches:
             ids = batch * setting.tables * setting.ids
             for optimizer in ("adagrad", "sgd"):
-                for name in operations.OPERATIONS:
+                for name in operations.COSTS:
                     scope = Scope(
                         model=model,
                         training=grid.training(optimizer),  # type: ignore[arg-type]

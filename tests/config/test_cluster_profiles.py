@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Price
+from recsim_train.config.cluster import (
+    UNKNOWN,
+    Calibration,
+    Cluster,
+    Costs,
+    Host,
+    Network,
+    Price,
+    magnitude,
+)
 from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import ConfigErrors, find_cluster, load_cluster
@@ -61,11 +70,29 @@ def test_our_own_profiles_claim_no_more_than_was_measured(path: Path) -> None:
         assert costs.handover.basis == "limit"
 
 
-def test_a_price_that_was_measured_once_can_not_be_known_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("basis", sorted(UNKNOWN))
+def test_a_price_that_was_not_measured_twice_cannot_be_known_well(
+    tmp_path: Path, basis: str
+) -> None:
     data = profile()
-    data["costs"]["call"] = {"value": "5 us", "uncertainty": "2 %", "basis": "once"}
-    message = "costs.call.uncertainty: expected 100 %, because the price's basis is 'once'"
+    data["costs"]["call"] = {"value": "5 us", "uncertainty": "2 %", "basis": basis}
+    message = f"costs.call.uncertainty: expected 100 %, because the price's basis is {basis!r}"
     assert message in failure(write(tmp_path, data))
+
+
+def test_a_profile_that_is_older_than_a_price_has_its_magnitude() -> None:
+    class Later(Costs):
+        nap: Price = magnitude(2e-9)
+
+    prices = load_cluster(str(OURS[0])).costs
+    older = Later(**{name: getattr(prices, name) for name in Costs.model_fields})
+    assert (older.nap.value, older.nap.uncertainty, older.nap.basis) == (2e-9, 1.0, "magnitude")
+
+
+def test_a_price_that_every_profile_has_is_missed_in_one_sentence(tmp_path: Path) -> None:
+    data = profile()
+    del data["costs"]["call"]
+    assert "costs.call: missing; expected a mapping (One tensor" in failure(write(tmp_path, data))
 
 
 def test_a_profile_need_not_say_what_its_prices_rest_on(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ STRATEGIES = {
     "rows": StrategyChoice(kind="flat_ps", options={"pooling": "worker"}),
     "allreduce": StrategyChoice(kind="allreduce"),
     "allreduce rows": StrategyChoice(kind="allreduce", options={"pooling": "worker"}),
+    "local steps": StrategyChoice(kind="localsgd", options={"every": 2, "switch": 1}),
+    "local steps, rows": StrategyChoice(kind="localsgd", options={"every": 4, "pooling": "worker"}),
     "fr-easgd": StrategyChoice(
         kind="shadowsync",
         options={
@@ -86,6 +88,9 @@ CASES = [("servers", name) for name in STRATEGIES] + [
     ("one process", "downpour"),
     ("one process", "allreduce"),
     ("one process", "fr-ma"),
+    ("readers", "local steps"),
+    ("no servers", "local steps, rows"),
+    ("one process", "local steps"),
 ]
 SHADOW_CASES = [
     ("servers", "s-easgd"),

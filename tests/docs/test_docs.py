@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.load import load_cluster, load_experiment
 from recsim_train.config.reference import settings_table
 from recsim_train.strategy.effects import EFFECTS
-from recsim_train.strategy.registry import schemas
+from recsim_train.strategy.registry import schemas, strategies
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -81,3 +81,45 @@ def test_the_quickstart_accepts_every_swept_setting(override: str) -> None:
     assert loaded.experiment != load_experiment(QUICKSTART, [], schemas()).experiment or (
         override in {"strategy=flat_ps"}
     )
+
+
+def strategies_in(text: str) -> list[str]:
+    """Every strategy that a page writes as ``{kind: ...}``."""
+    found, kinds = [], "|".join(strategies())
+    for start in re.finditer(rf"\{{kind: (?:{kinds})\b", text):
+        depth = 0
+        for at in range(start.start(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            if depth == 0:
+                found.append(text[start.start() : at + 1])
+                break
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_strategies_on_a_page_can_be_chosen(page: Path) -> None:
+    for written in strategies_in(page.read_text(encoding="utf-8")):
+        if "..." not in written and "N" not in re.findall(r"\w+", written):
+            load_experiment(QUICKSTART, [f"strategy={written}"], schemas())
+
+
+def test_strategies_on_a_page_are_found() -> None:
+    assert strategies_in("`{kind: flat_ps, compression: {kind: dct}}` {kind: ma}") == [
+        "{kind: flat_ps, compression: {kind: dct}}"
+    ]
+
+
+OURS = [k for k, made in strategies().items() if made.__module__.startswith("recsim_train.")]
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_strategy_is_described_shown_and_compared(kind: str) -> None:
+    readme, text = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/strategies.md")
+    )
+    assert f"\n| `{kind}` | " in readme
+    assert re.search(rf"`(strategy: )?{kind}`", text)
+    shown = load_experiment(ROOT / "experiments" / "all_strategies.yaml", [], schemas())
+    assert kind in {choice.kind for choice in shown.experiment.strategies}
+    tests = (ROOT / "tests" / "conformance").glob("test_*.py")
+    assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in tests)

@@ -22,7 +22,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor.launch import execute
 from recsim_train.executor.model import initial_dense, initial_rows
 from recsim_train.placement.build import build_plan
-from tests.executor.by_hand import Rows, gradients
+from tests.executor.by_hand import Dense, Rows, gradients
 from tests.executor.group_world import Fed, given
 
 TABLES = (
@@ -41,6 +41,7 @@ def experiment(
     batch: int,
     split: float = 10.0,
     optimizer: str = "rowwise_adagrad",
+    dense: str = "sgd",
     threads: int = 1,
 ) -> Experiment:
     return Experiment(
@@ -56,6 +57,7 @@ def experiment(
             steps=STEPS,
             warmup_steps=0,
             sparse_optimizer=optimizer,
+            dense_optimizer=dense,
             dense_lr=0.1,
             sparse_lr=0.1,
         ),
@@ -72,11 +74,14 @@ def train(
     choice: StrategyChoice | None = None,
     split: float = 10.0,
     optimizer: str = "rowwise_adagrad",
+    dense: str = "sgd",
     threads: int = 1,
 ) -> tuple[dict[int, Tensor], Tensor, list[float]]:
     """(rows of every table, dense parameters, mean loss of every iteration)."""
     chosen = choice or StrategyChoice(kind="allreduce")
-    spec = experiment(roles, chosen, batch=batch, split=split, optimizer=optimizer, threads=threads)
+    spec = experiment(
+        roles, chosen, batch=batch, split=split, optimizer=optimizer, dense=dense, threads=threads
+    )
     folder.mkdir()
     outcome = execute(build_plan(spec, chosen), staging=folder, keep_state=folder)
     rows = {t: torch.full((table.rows, 4), torch.nan).double() for t, table in enumerate(TABLES)}
@@ -202,3 +207,53 @@ def test_downpour_loses_no_gradient(every: int, tmp_path: Path) -> None:
     assert distance(trained, central) < 1e-12
     for t, table in enumerate(rows.tables):
         assert distance(found[t], table) < 1e-12
+
+
+LOCAL = {
+    "weights averaged in every step": (1, 0, "sgd"),
+    "every third, two steps left": (3, 0, "sgd"),
+    "gradients first": (2, 3, "sgd"),
+    "gradients only": (1, STEPS, "sgd"),
+    "an optimizer's state stays where it is": (3, 2, "adagrad"),
+}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_local_sgd_by_the_rule(name: str, tmp_path: Path) -> None:
+    """Three trainers' replicas in one process, written out."""
+    every, switch, optimizer = LOCAL[name]
+    choice = StrategyChoice(kind="localsgd", options={"every": every, "switch": switch})
+    roles = Roles(trainers=3, embedding_servers=2)
+    adagrad = optimizer == "adagrad"
+    sparse = "rowwise_adagrad" if adagrad else "sgd"
+    spec = experiment(roles, choice, batch=8, optimizer=sparse, dense=optimizer)
+    plan = build_plan(spec, choice)
+    rows = Rows(
+        [initial_rows(spec.model, spec.seed, t, 0, table.rows) for t, table in enumerate(TABLES)],
+        rate=0.1,
+        adagrad=adagrad,
+    )
+    replicas = [initial_dense(spec.model, spec.seed) for _ in range(3)]
+    steppers = [Dense(w, 0.1, adagrad) for w in replicas]
+    for step, fed in enumerate(zip(*(Fed(plan, t).batches for t in range(3)), strict=True)):
+        found = [
+            gradients(w, rows.tables, given(plan, batch), (8, 4), (8, 1))
+            for w, batch in zip(replicas, fed, strict=True)
+        ]
+        rows.step([sum(parts) / 3 for parts in zip(*(g for _, g in found), strict=True)])
+        own = [dense for dense, _ in found]
+        if step < switch:
+            own = [sum(own) / 3] * 3
+        for w, gradient, stepper in zip(replicas, own, steppers, strict=True):
+            stepper.step(w, gradient)
+        if (step >= switch and (step + 1 - switch) % every == 0) or step == STEPS - 1:
+            mean = sum(replicas) / 3
+            for w in replicas:
+                w.copy_(mean)
+    assert step == STEPS - 1
+    kept, trained, _ = train(
+        tmp_path / "run", roles, batch=8, choice=choice, optimizer=sparse, dense=optimizer
+    )
+    assert distance(trained, replicas[0]) < 1e-12
+    for t, table in enumerate(rows.tables):
+        assert distance(kept[t], table) < 1e-12

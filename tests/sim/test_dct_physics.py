@@ -146,7 +146,7 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     spans = [s for s in runtime.ledger.spans if s.effect == "compute" and s.name in named]
     assert {s.name for s in spans} == named
     spent = sum(s.end - s.start - cluster.costs.effect.value for s in spans)
-    fluid = runtime.kernel.fluid
+    fluid = runtime.engine.fluid
     used = zip(fluid.resources, fluid.used(), strict=True)
     cores = sum(units for resource, units in used if resource.name.endswith(".cores"))
     assert runtime.machines.unmeasured() == pytest.approx(spent / cores, rel=0.01)

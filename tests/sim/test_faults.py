@@ -15,8 +15,8 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Recovery
 from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Kernel, Steps
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Iteration, Outcome
@@ -190,17 +190,17 @@ def test_standstills_and_losses_add_up(
     plan = plans(recovery=restart_all(every, write))
     schedule = failures(*((t, "trainer[0]") for t in at), restart=restart, mtbf="1000 h")
     cluster = clusters(failures=schedule)
-    kernel = Kernel()
-    machines = Machines(plan, cluster, kernel, Jitter(1))
+    engine = Engine()
+    machines = Machines(plan, cluster, engine, Jitter(1))
     work = 30.0
     end: list[float] = []
 
     def train() -> Steps:
         yield machines.compute(machines.processes[plan.instances[0]], (work, 0.0, 0.0), "work")
-        end.append(kernel.now)
+        end.append(engine.now)
 
-    kernel.process(train())
-    kernel.run()
+    engine.process(train())
+    engine.run()
     faults = machines.faults
     assert faults is not None
     # all work is done between the standstills, whatever overlaps
@@ -262,16 +262,16 @@ def test_a_server_that_is_down_holds_up_all_that_ask_it(
 def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 3}, recovery=CONTINUE)
     down = failures((1.0, "trainer[0]"), (1.5, "trainer[0]"), restart=2.0)
-    kernel = Kernel()
+    engine = Engine()
     machines = Machines(
-        plan, clusters(failures=down, prices={"wire_byte": "0 ps"}), kernel, Jitter(1)
+        plan, clusters(failures=down, prices={"wire_byte": "0 ps"}), engine, Jitter(1)
     )
     zero, one, two = machines.processes.values()
     found: dict[str, float] = {}
 
     def watch(name: str, event: Any) -> Steps:
         yield event
-        found[name] = kernel.now
+        found[name] = engine.now
 
     size = 2 * 10e9 / 8
     for name, event in {
@@ -280,8 +280,8 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
         "from it": machines.transfer(zero, one, size, header=False),
         "beside it": machines.transfer(two, one, size, header=False),
     }.items():
-        kernel.process(watch(name, event))
-    kernel.run()
+        engine.process(watch(name, event))
+    engine.run()
     # down from 1.0 s to 3.5 s: the second failure comes while it restarts, and starts that anew
     assert found["its work"] == pytest.approx(4.5)
     assert found["other work"] == pytest.approx(2.0)
@@ -352,20 +352,20 @@ def test_all_strategies_meet_the_same_failures(
 
 def test_failures_are_as_frequent_as_they_are_said_to_be(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 20}, recovery=CONTINUE)
-    kernel = Kernel()
+    engine = Engine()
     cluster = clusters(failures=failures(mtbf="90 s", restart=10.0))
-    machines = Machines(plan, cluster, kernel, Jitter(1))
+    machines = Machines(plan, cluster, engine, Jitter(1))
 
     def wait() -> Steps:
-        yield kernel.timeout(10_000.0)
+        yield engine.timeout(10_000.0)
 
-    kernel.process(wait())
-    kernel.run()
+    engine.process(wait())
+    engine.run()
     assert machines.faults is not None
     # 20 hosts, each down for 10 of 100 seconds
     assert len(machines.faults.failures) == pytest.approx(20 * 10_000 / 100, rel=0.05)
     up = [
-        p.cores.mean_capacity(0.0, kernel.now) / p.cores.capacity
+        p.cores.mean_capacity(0.0, engine.now) / p.cores.capacity
         for p in machines.processes.values()
     ]
     assert sum(up) / len(up) == pytest.approx(0.9, rel=0.01)

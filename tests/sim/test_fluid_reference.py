@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.fans import Ends
 from recsim_train.sim.fluid.solver import Fluid, Resource
-from recsim_train.sim.kernel import Kernel, Steps
 
 # ---------------------------------------------------------------- the reference
 
@@ -349,27 +349,27 @@ def test_flows_side_by_side_end_as_if_each_were_alone(
     case: tuple[list[float], list[float], list[Volley]],
 ) -> None:
     near, far, some = case
-    kernel = Kernel()
-    fluid = kernel.fluid
+    engine = Engine()
+    fluid = engine.fluid
     nears = [fluid.resource(f"near{n}", c) for n, c in enumerate(near)]
     fars = [fluid.resource(f"far{n}", c) for n, c in enumerate(far)]
     ends = Ends(fluid, [((r, 1.0),) for r in fars])
     done = [0.0] * len(some)
 
     def send(n: int, volley: Volley) -> Steps:
-        yield kernel.timeout(volley.start)
+        yield engine.timeout(volley.start)
         cap = None if volley.cap == inf else volley.cap
         use = ((nears[volley.near], 1.0),)
         if volley.only < 0:
-            yield kernel.transfers(ends.flows(use, volley.works, cap, volley.weight))
+            yield engine.transfers(ends.flows(use, volley.works, cap, volley.weight))
         else:
             kind = fluid.kind([*use, (fars[volley.only], 1.0)], cap, volley.weight)
-            yield kernel.activity(kind, volley.works[0])
-        done[n] = kernel.now
+            yield engine.activity(kind, volley.works[0])
+        done[n] = engine.now
 
     for n, volley in enumerate(some):
-        kernel.process(send(n, volley))
-    kernel.run()
+        engine.process(send(n, volley))
+    engine.run()
     flows, owner = [], []
     for n, v in enumerate(some):
         for place in range(len(far)) if v.only < 0 else [v.only]:
@@ -388,13 +388,13 @@ def test_flows_side_by_side_end_as_if_each_were_alone(
 
 
 def test_equal_ends_count_as_one_until_they_part() -> None:
-    kernel = Kernel()
-    fluid = kernel.fluid
+    engine = Engine()
+    fluid = engine.fluid
     near, fars = fluid.resource("near", 1.0), [fluid.resource(f"far{n}", 1.0) for n in range(9)]
     ends = Ends(fluid, [((far, 1.0),) for far in fars])
     flows = ends.flows([(near, 1.0)], [2.0] * 9)
     assert flows.fan().items == 1
-    kernel.transfers(flows)
+    engine.transfers(flows)
     assert fluid.advance(9.0) == []
     assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
     fluid.kind([(fars[4], 1.0)])
@@ -447,20 +447,20 @@ def test_an_end_that_changes_is_equal_to_no_other() -> None:
 
 
 def test_what_comes_from_outside_keeps_no_run_alive() -> None:
-    kernel = Kernel()
-    link = kernel.fluid.resource("link", 1.0)
+    engine = Engine()
+    link = engine.fluid.resource("link", 1.0)
     ends: list[float] = []
 
     def outside() -> None:
-        kernel.fluid.set_capacity(link, 1.0 - link.mean_capacity(kernel.now, kernel.now + 1.0))
-        kernel.meanwhile(1.0, outside)
+        engine.fluid.set_capacity(link, 1.0 - link.mean_capacity(engine.now, engine.now + 1.0))
+        engine.meanwhile(1.0, outside)
 
     def send() -> Steps:
-        yield kernel.activity(kernel.fluid.kind([(link, 1.0)]), 2.5)
-        ends.append(kernel.now)
+        yield engine.activity(engine.fluid.kind([(link, 1.0)]), 2.5)
+        ends.append(engine.now)
 
-    kernel.meanwhile(1.0, outside)
-    kernel.process(send())
-    kernel.run()
+    engine.meanwhile(1.0, outside)
+    engine.process(send())
+    engine.run()
     assert ends == [pytest.approx(4.5)]  # it stands still from 1 to 2 and from 3 to 4
-    assert kernel.now == pytest.approx(4.5)
+    assert engine.now == pytest.approx(4.5)

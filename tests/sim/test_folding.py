@@ -22,6 +22,7 @@ EQUAL: dict[str, tuple[str, dict[str, Any]]] = {
     "downpour": ("flat_ps", {}),
     "easgd": ("flat_ps", {"mode": "easgd", "every": 3}),
     "allreduce": ("allreduce", {}),
+    "local": ("localsgd", {"every": 3, "switch": 4}),
     "s-easgd": ("shadowsync", {}),
     "s-ma": ("shadowsync", {"algorithm": "ma"}),
     "fr-bmuf": ("shadowsync", {"algorithm": "bmuf", "sync": "foreground"}),

@@ -26,6 +26,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "easgd": ("flat_ps", {"mode": "easgd", "every": 3}),
     "rows": ("flat_ps", {"pooling": "worker"}),
     "allreduce": ("allreduce", {}),
+    "local": ("localsgd", {"every": 2, "switch": 1}),
     "s-easgd": ("shadowsync", {}),
     "s-ma": ("shadowsync", {"algorithm": "ma"}),
     "fr-bmuf": ("shadowsync", {"algorithm": "bmuf", "sync": "foreground"}),
@@ -87,18 +88,18 @@ def test_bytes_are_conserved_and_nothing_exceeds_its_capacity(
 ) -> None:
     plan = setting(plans, name, training={"batch_size": batch}, roles={"trainers": 2 * groups})
     runtime = ran(plan, clusters(nic=rate, jitter=jitter, colocate=colocate))
-    used = dict(zip(runtime.kernel.fluid.resources, runtime.kernel.used(), strict=True))
+    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
     sent = sum(units for r, units in used.items() if r.name.endswith("nic.tx"))
     received = sum(units for r, units in used.items() if r.name.endswith("nic.rx"))
     assert sent == pytest.approx(received, rel=1e-9)
     assert sent > 0
     for resource, units in used.items():
-        assert units <= resource.capacity * runtime.kernel.now * (1 + 1e-9)
-    assert all(loop.finished for loop in runtime.loops)
+        assert units <= resource.capacity * runtime.engine.now * (1 + 1e-9)
+    assert all(loop.driver.finished for loop in runtime.loops)
 
 
 def seconds(plan: Plan, cluster: Cluster) -> float:
-    return ran(plan, cluster).kernel.now
+    return ran(plan, cluster).engine.now
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if n not in ("s-easgd", "s-ma")])

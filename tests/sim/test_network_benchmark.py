@@ -134,10 +134,10 @@ def test_simulated_seconds_are_exact(
 def test_flows_start_as_predictions_start_them(
     network: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is published first goes through `Kernel.activity`, once a flow, as `simulate` does."""
-    kernel = network.Kernel
+    """What is published first goes through `Engine.activity`, once a flow, as `simulate` does."""
+    engine = network.Engine
     started: list[float] = []
-    activity = kernel.activity
+    activity = engine.activity
 
     def counted(self: Any, kind: Any, work: float, delay: float = 0.0) -> Any:
         started.append(work)
@@ -146,8 +146,8 @@ def test_flows_start_as_predictions_start_them(
     def refused(self: Any, flows: Any) -> Any:
         raise AssertionError("no prediction starts flows like this")
 
-    monkeypatch.setattr(kernel, "activity", counted)
-    monkeypatch.setattr(kernel, "transfers", refused)
+    monkeypatch.setattr(engine, "activity", counted)
+    monkeypatch.setattr(engine, "transfers", refused)
     settings = network.Settings(3, 4, 5)
     network.simulate(settings)
     computations = 3 * 5
@@ -178,7 +178,7 @@ def test_no_prediction_folds_flows() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\.transfers\(|\.fans import", path.read_text(encoding="utf-8"))
     ]
-    assert users == ["kernel.py"]  # which offers it
+    assert users == ["engine.py"]  # which offers it
 
 
 @pytest.mark.parametrize("folded", [False, True], ids=["as predictions", "folded"])

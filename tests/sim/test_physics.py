@@ -152,7 +152,7 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     cluster = clusters(nic="1 Gbit/s")
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
     runtime.run()
-    used = dict(zip(runtime.kernel.fluid.resources, runtime.kernel.used(), strict=True))
+    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
     sent = {r.name: u for r, u in used.items() if r.name.endswith("nic.tx")}
     received = {r.name: u for r, u in used.items() if r.name.endswith("nic.rx")}
     payload = sum(span.bytes for span in runtime.ledger.spans)
@@ -165,7 +165,7 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     server = sent["embedding_server[0].nic.tx"]
     assert server == pytest.approx(by_instance["embedding_server[0]"], rel=1e-9)
     for resource, units in used.items():
-        assert units <= resource.capacity * runtime.kernel.now * (1 + 1e-9)
+        assert units <= resource.capacity * runtime.engine.now * (1 + 1e-9)
     assert runtime.settled() == 8
 
 
@@ -176,8 +176,8 @@ def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_coun
         cluster = clusters(prices={"wire_byte": wire_byte})
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
         runtime.run()
-        names = [r.name for r in runtime.kernel.fluid.resources]
-        used = dict(zip(names, runtime.kernel.used(), strict=True))
+        names = [r.name for r in runtime.engine.fluid.resources]
+        used = dict(zip(names, runtime.engine.used(), strict=True))
         wire = {i.name: used[f"{i.name}.nic.tx"] + used[f"{i.name}.nic.rx"] for i in plan.instances}
         return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire
 

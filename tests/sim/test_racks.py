@@ -12,9 +12,9 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import Topology, Traffic
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.hosts import racks_of
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Event, Kernel
 from recsim_train.sim.machines import HEADER_BYTES, Machines, Process
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
@@ -40,8 +40,8 @@ class World:
     """Machines, and how long things take on them."""
 
     def __init__(self, plan: Plan, cluster: Cluster) -> None:
-        self.kernel = Kernel()
-        self.machines = Machines(plan, cluster, self.kernel, Jitter(1))
+        self.engine = Engine()
+        self.machines = Machines(plan, cluster, self.engine, Jitter(1))
         self.of = {i.name: p for i, p in self.machines.processes.items()}
         self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
 
@@ -51,18 +51,18 @@ class World:
 
         def note(n: int) -> Callable[[object], None]:
             def happened(_: object) -> None:
-                ends[n] = self.kernel.now
+                ends[n] = self.engine.now
 
             return happened
 
         for n, event in enumerate(events):
             event.callbacks.append(note(n))
-        self.kernel.run()
+        self.engine.run()
         return ends
 
     def used(self) -> dict[str, float]:
-        names = [r.name for r in self.kernel.fluid.resources]
-        return dict(zip(names, self.kernel.used(), strict=True))
+        names = [r.name for r in self.engine.fluid.resources]
+        return dict(zip(names, self.engine.used(), strict=True))
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_oversubscription(plans: Plans, clusters: Clusters) -> None:
     def uplinks(**changes: Any) -> dict[str, float]:
         cluster = clusters(topology=Topology.model_validate({"racks": 2, **changes}))
         world = World(plan, cluster)
-        return {r.name: r.capacity for r in world.kernel.fluid.resources if "rack" in r.name}
+        return {r.name: r.capacity for r in world.engine.fluid.resources if "rack" in r.name}
 
     two, one = 2 * NIC / 4, NIC / 4
     expected = {"rack[0].up": two, "rack[0].down": two, "rack[1].up": one, "rack[1].down": one}
@@ -237,8 +237,8 @@ def test_what_leaves_racks_arrives_in_racks(
     cluster = clusters(topology=topology(racks=3, uplink="100 Mbit/s"))
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
     runtime.run()
-    names = [r.name for r in runtime.kernel.fluid.resources]
-    used = dict(zip(names, runtime.kernel.used(), strict=True))
+    names = [r.name for r in runtime.engine.fluid.resources]
+    used = dict(zip(names, runtime.engine.used(), strict=True))
     up, down, sent = (
         sum(u for name, u in used.items() if name.endswith(way)) for way in (".up", ".down", ".tx")
     )

@@ -98,3 +98,24 @@ def test_how_much_steps_differ_in_bytes_is_said(
     assert said["effects"]["update"] == pytest.approx(spread)
     allowed = 3.2905 * spread * (1 / 40 - 1 / 200) ** 0.5
     assert abs(part.mean() / everything.mean() - 1) <= allowed
+
+
+@pytest.mark.parametrize(("switch", "steps"), [(0, 50), (150, 300)])
+def test_where_steps_change_on_the_way_all_of_them_are_run(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[..., Outcome],
+    switch: int,
+    steps: int,
+) -> None:
+    plan = plans(
+        "localsgd",
+        {"every": 5, "switch": switch},
+        training={"steps": 300, "warmup_steps": 10},
+        roles={"trainers": 2, "embedding_servers": 1},
+        simulation={"precision": "5 %", "minimum_steps": 50, "what_if_steps": 5},
+    )
+    outcome = outcome_of(plan, clusters())
+    assert outcome.steps == steps
+    said = [w for w in outcome.facts.get("warnings", ()) if "those of the first 5 counted" in w]
+    assert len(said) == bool(switch)

@@ -14,9 +14,9 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.hazards import Hiccups, Stragglers, Tail
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.hosts import places_of
+from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.hosts import sites_of
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.kernel import Kernel, Steps
 from recsim_train.sim.machines import Machines
 from recsim_train.trace.record import Outcome
 
@@ -114,7 +114,7 @@ def test_named_hosts_and_shares(plans: Plans, clusters: Clusters) -> None:
 
     def found(kind: str = "flat_ps", **changes: Any) -> dict[str, float]:
         roles = {"trainers": 8, "dense_servers": 1, "readers": 2} | changes.pop("roles", {})
-        places = places_of(plans(kind, roles=roles, **changes), cluster)
+        places = sites_of(plans(kind, roles=roles, **changes), cluster)
         return {i.name: p.slow for i, p in places.items() if p.slow > 1.0}
 
     base = found()
@@ -192,17 +192,17 @@ def test_heavier_tails_cost_more(plans: Plans, clusters: Clusters, eps: Eps) -> 
 
 def worked(plan: Plan, cluster: Cluster, seconds: float, lock: float = 0.0) -> tuple[float, Any]:
     """When one computation is done that alone takes so long, and its trainer's process."""
-    kernel = Kernel()
-    machines = Machines(plan, cluster, kernel, Jitter(1))
+    engine = Engine()
+    machines = Machines(plan, cluster, engine, Jitter(1))
     process = next(iter(machines.processes.values()))
     kernel_ends: list[float] = []
 
     def work() -> Steps:
         yield machines.compute(process, (seconds, lock, 0.0), "work")
-        kernel_ends.append(kernel.now)
+        kernel_ends.append(engine.now)
 
-    kernel.process(work())
-    kernel.run()
+    engine.process(work())
+    engine.run()
     return kernel_ends[0], process
 
 

@@ -12,6 +12,7 @@ from recsim_train.strategy.allreduce import AllReduceSGD
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.effects import Compute, Effect, NextBatch
 from recsim_train.strategy.flat_ps import FlatPS
+from recsim_train.strategy.localsgd import LocalSGD
 from recsim_train.strategy.options import option_schemas
 from recsim_train.strategy.registry import create, register, schemas, strategies
 from recsim_train.strategy.values import (
@@ -78,6 +79,23 @@ def test_worker_pooling_sends_unique_ids() -> None:
 
 def test_allreduce_steps_on_the_mean_gradient() -> None:
     assert drive(worker(AllReduceSGD()), 1) == [*LEARN, "AllReduce", "apply"]
+
+
+AVERAGED = ["snapshot", "AllReduce", "interpolate", "Synced"]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_local_sgd_averages_gradients_first_then_weights(left: int) -> None:
+    """After the last batch what has been stepped since is averaged, if anything has."""
+    shared, local = [*LEARN, "AllReduce", "apply", "Synced"], [*LEARN, "apply"]
+    assert drive(worker(LocalSGD(every=2, switch=1)), 5 + left) == [
+        *shared, *local, *local, *AVERAGED, *local, *local, *AVERAGED,
+        *left * [*local, *AVERAGED],
+    ]  # fmt: skip
+
+
+def test_local_sgd_whose_steps_all_average_gradients_never_averages_weights() -> None:
+    assert "snapshot" not in drive(worker(LocalSGD(switch=3)), 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Simulated time: events, processes, queues and barriers. The only file that imports SimPy.
+"""The engine: simulated time, events, processes, queues, barriers. The only file with SimPy.
 
 Activities of `recsim_train.sim.fluid` are events here: they fire when their work is done. Changes
 of one instant are solved once, after everything else of that instant has happened.
@@ -28,7 +28,7 @@ _ROUNDING = 1.0 + 1e-12
 """The fluid takes completions closer than this for one instant."""
 
 
-class Kernel:
+class Engine:
     """The clock, its events and the fluid resources that live on it."""
 
     def __init__(self) -> None:
@@ -157,8 +157,8 @@ def _fire(event: Event) -> None:
 class Mailbox:
     """Requests for one receiver, in order."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._items: deque[Any] = deque()
         self._waiting: Event | None = None
 
@@ -171,7 +171,7 @@ class Mailbox:
 
     def get(self) -> Event:
         """Fires with the oldest item. One receiver only."""
-        event = self._kernel.event()
+        event = self._engine.event()
         if self._items:
             event.succeed(self._items.popleft())
         else:
@@ -185,15 +185,15 @@ class Queue:
     The producer reserves a place first, so that what is on its way already has one.
     """
 
-    def __init__(self, kernel: Kernel, capacity: int) -> None:
-        self._kernel = kernel
+    def __init__(self, engine: Engine, capacity: int) -> None:
+        self._engine = engine
         self._free = capacity
-        self._items = Mailbox(kernel)
+        self._items = Mailbox(engine)
         self._producer: Event | None = None
 
     def reserve(self) -> Event:
         """Fires when a place is free, and takes it."""
-        event = self._kernel.event()
+        event = self._engine.event()
         if self._free:
             self._free -= 1
             event.succeed()
@@ -222,11 +222,11 @@ class Queue:
             producer.succeed()
 
 
-class Handover:
+class LocalQueue:
     """A bounded queue between the loops of one process; any number of them at both ends."""
 
-    def __init__(self, kernel: Kernel, capacity: int) -> None:
-        self._kernel = kernel
+    def __init__(self, engine: Engine, capacity: int) -> None:
+        self._engine = engine
         self._free = capacity
         self._items: deque[Any] = deque()
         self._takers: deque[Event] = deque()
@@ -237,7 +237,7 @@ class Handover:
         if self._free:
             self._free -= 1
         else:
-            room = self._kernel.event()
+            room = self._engine.event()
             self._producers.append(room)
             yield room
         if self._takers:
@@ -250,7 +250,7 @@ class Handover:
         if self._items:
             item = self._items.popleft()
         else:
-            taker = self._kernel.event()
+            taker = self._engine.event()
             self._takers.append(taker)
             item = yield taker
         if self._producers:
@@ -260,17 +260,17 @@ class Handover:
         return item
 
 
-class Meeting:
+class LocalBarrier:
     """Holds its members until all that have not left are there, and lets them go; cyclic."""
 
-    def __init__(self, kernel: Kernel, members: int) -> None:
-        self._kernel = kernel
+    def __init__(self, engine: Engine, members: int) -> None:
+        self._engine = engine
         self._members = members
         self._here: list[Event] = []
 
     def arrive(self) -> Event:
         """Fires with the number of members once all are there."""
-        event = self._kernel.event()
+        event = self._engine.event()
         self._here.append(event)
         self._pass()
         return event
@@ -290,11 +290,11 @@ class Meeting:
 class Countdown:
     """Fires once it has been counted down ``count`` times."""
 
-    def __init__(self, kernel: Kernel, count: int) -> None:
+    def __init__(self, engine: Engine, count: int) -> None:
         self.left = count
         self.last: Any = None
         """What the last one brought."""
-        self.done = kernel.event()
+        self.done = engine.event()
         if count == 0:
             self.done.succeed()
 
@@ -312,12 +312,12 @@ class Barrier:
     ``work`` receives what the parties brought, in order of arrival, and is a process.
     """
 
-    def __init__(self, kernel: Kernel, size: int, work: Callable[[list[Any]], Steps]) -> None:
-        self._kernel = kernel
+    def __init__(self, engine: Engine, size: int, work: Callable[[list[Any]], Steps]) -> None:
+        self._engine = engine
         self._work = work
         self.size = size
         self._brought: list[Any] = []
-        self._gate = kernel.event()
+        self._gate = engine.event()
 
     @property
     def arrived(self) -> int:
@@ -330,8 +330,8 @@ class Barrier:
         self._brought.append(item)
         if len(self._brought) == self.size:
             brought, self._brought = self._brought, []
-            self._gate = self._kernel.event()
-            self._kernel.process(self._pass(brought, gate))
+            self._gate = self._engine.event()
+            self._engine.process(self._pass(brought, gate))
         return gate
 
     def _pass(self, brought: list[Any], gate: Event) -> Steps:

@@ -1,4 +1,4 @@
-"""Why a prediction is what it is: utilisation, the binding resource, and what nothing can beat."""
+"""Bounds of a prediction: utilisation, the resource that binds, and what nothing can beat."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Bounds:
     """What limits a run."""
 
     utilisation: list[Utilisation]
@@ -92,7 +92,7 @@ def loops_bound(
     )
 
 
-def explain(
+def bounds_of(
     plan: Plan,
     resources: Sequence[Resource],
     window: Window,
@@ -102,8 +102,8 @@ def explain(
     loops: float | None,
     path: Mapping[str, Any],
     latency: float,
-) -> Explanation:
-    """Explain a run.
+) -> Bounds:
+    """What limits a run.
 
     ``predicted``: its examples per second; ``loops``: those that the loops of this very run would
     do if nothing were shared and nobody late (`loops_bound`; None: no limit); ``path``: see
@@ -130,7 +130,7 @@ def explain(
         if any(u.busy > busiest.busy for u in utilisation):
             most = f"of those that training waits for, {most}"
         phrase = _serial(plan, totals, path, latency, most)
-    return Explanation(utilisation, phrase, bound, bounds)
+    return Bounds(utilisation, phrase, bound, bounds)
 
 
 def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:

@@ -1,0 +1,86 @@
+"""Local SGD (arXiv 1808.07217): steps on own replicas, whose weights are averaged now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from recsim_train.strategy.base import (
+    TRAINERS,
+    EmbeddingService,
+    Group,
+    Loop,
+    Strategy,
+    Topology,
+    option,
+)
+from recsim_train.strategy.compression import Compression, NoCompression
+from recsim_train.strategy.effects import AllReduce, Compute, Synced, batches
+from recsim_train.strategy.operations import APPLY
+from recsim_train.strategy.parts import part
+from recsim_train.strategy.steps import learn
+from recsim_train.strategy.synchronisers import Held, ModelAveraging
+
+
+@dataclass
+class LocalSGD(Strategy):
+    """Post-local SGD: averaged gradients for the first steps, then averaged weights every H steps.
+
+    The paper trains dense nets. That embedding rows, of which there is one copy, take one step with
+    the mean of all trainers' gradients in both phases, as for `allreduce`, is ours.
+    """
+
+    kind: ClassVar[str] = "localsgd"
+    summary: ClassVar[str] = "local steps, an all-reduce of the weights every H (post-local SGD)"
+    source: ClassVar[str] = "post-local SGD (Lin et al. 2020, arXiv 1808.07217); embeddings: ours"
+    lock_step: ClassVar[bool] = True
+
+    every: int = option(8, help="local steps between two averages of the weights (H)", minimum=1)
+    switch: int = option(
+        0, help="steps at first that average gradients instead; 0: local from the start", minimum=0
+    )
+    pooling: Literal["server", "worker"] = option(
+        "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
+    )
+    compression: Compression = part(NoCompression, help="what is left out of pooled embeddings")
+
+    def topology(self, threads: int) -> Topology:
+        embedding = EmbeddingService(
+            pooling=self.pooling,
+            apply="together",
+            keep=self.compression.keep,
+            mask=self.compression.over,
+        )
+        return Topology(
+            loops=(Loop("worker"),),
+            services=(embedding,),
+            groups=(Group(TRAINERS, loop="worker"),),
+            steady=not self.switch,
+        )
+
+    def problems(self) -> list[str]:
+        if self.compression.sparse:
+            return [
+                "localsgd composes compression.mode mp only: weights have no small entries to "
+                "leave out"
+            ]
+        return self.compression.problems(self.pooling)
+
+    async def worker(self) -> None:
+        step = apart = 0
+        async for batch in batches():
+            gradient = await learn(batch, self.pooling)
+            if step < self.switch:
+                await Compute(APPLY, await AllReduce(gradient, TRAINERS))
+                await Synced()
+            else:
+                await Compute(APPLY, gradient)
+                apart = (apart + 1) % self.every
+                if not apart:
+                    await self.average()
+            step += 1
+        if apart:
+            await self.average()
+
+    async def average(self) -> None:
+        await ModelAveraging(alpha=1.0).meet(Held(), TRAINERS)
