@@ -224,7 +224,7 @@ def NEGATED(value: Dense) -> Dense:
             '    """Latency of one step of a ring collective, beyond its bytes."""',
         ),
         Edit(
-            "recsim_train/calibrate/prices.py",
+            "recsim_train/calibration/prices.py",
             '\n    "turned_sign": 1e-10,',
             "KERNEL_PRIORS: Mapping[str, float] = {",
         ),
