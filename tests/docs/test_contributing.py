@@ -42,7 +42,7 @@ WORDS = {
     "sim/perform.py": ("PERFORM",),
     "executor/perform.py": ("PERFORM",),
     "config/cluster.py": ("class Costs", "def magnitude"),
-    "calibrate/prices.py": ("KERNEL_PRIORS",),
+    "calibration/prices.py": ("KERNEL_PRIORS",),
     "config/presets.py": ("PRESETS",),
     "config/errors.py": ("class UserError", "class RunFailed"),
 }  # fmt: skip
