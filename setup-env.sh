@@ -1,11 +1,11 @@
 # Sourced by ./quickstart and ./check: makes .venv from the project's own files, once.
 # Versions come from constraints.txt; nothing outside this folder and the pip cache is touched.
+# The interpreter itself is taken, not a link to it: in an active .venv that is made anew, the link goes with it.
 python=""
 for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
-    if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        python=$candidate
-        break
-    fi
+    [ -n "$candidate" ] || continue
+    python=$("$candidate" -c 'import sys; print(sys._base_executable if sys.version_info >= (3, 11) else "")' 2>/dev/null) || python=""
+    [ -z "$python" ] || break
 done
 [ -n "$python" ] || { echo "Python 3.11 or newer is needed and was not found (set PYTHON=/path/to/python)" >&2; exit 2; }
 venv=.venv
