@@ -35,7 +35,7 @@ from recsim_train.workload.arithmetic import Piece, add, operator_work
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
-from recsim_train.workload.shape import dense_parameters
+from recsim_train.workload.shape import dense_parameters, value_bytes
 
 BATCH = 10
 TABLES = (Table(rows=50), Table(rows=60), Table(rows=70))
@@ -268,3 +268,11 @@ def test_scatters_of_an_update_by_hand(model: Model, width: int) -> None:
     assert (sgd["scatter_row"], sgd["scatter_byte"]) == (2 * 30, 2 * 30 * row)
     assert sgd["stream_byte"] == 30 * row
     assert "unique_id" not in sgd
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_are_counted_as_long_as_they_are(dtype: str) -> None:
+    model = Model(
+        embedding_dim=2, bottom_mlp=(2,), top_mlp=(1,), tables=(Table(rows=3),), dtype=dtype
+    )
+    assert value_bytes(model) == getattr(torch, dtype).itemsize
