@@ -125,14 +125,6 @@ class Compared:
             said.append(warning + whose)
         return doc.Lines(said, where, title, "caveat", "off")
 
-    def _parts(
-        self, name: str, title: str, shown: Sequence[Sequence[doc.Item]], *first: doc.Item
-    ) -> doc.Section:
-        """A section of the page with a part for each comparison that has something to show."""
-        labels = [c.label if len(shown) > 1 else "" for c in self.comparisons]
-        made = [doc.Section(label, part) for label, part in zip(labels, shown, strict=True)]
-        return doc.Section(title, [*first, *made], _PAGE, name)
-
     def _comparing(self) -> list[doc.Item]:
         """All that compares both worlds."""
         cs = self.comparisons

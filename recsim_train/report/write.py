@@ -22,7 +22,7 @@ from recsim_train.report.markdown import markdown
 from recsim_train.report.net_figure import net_figure
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import Source, write_trace
 
@@ -67,16 +67,23 @@ class ReportResult:
         )
 
 
+def read(
+    run_dirs: Sequence[Path],
+) -> tuple[Findings, tuple[Judged, ...], list[RunRecord]]:
+    """What runs show beside each other, the claims among them, and the runs. Raises UserError."""
+    claims = judge_all(run_dirs)
+    records = load_runs(run_dirs)
+    findings = compare(without_claims(records, claims))
+    return replace(findings, left_out=tuple(left_out(run_dirs))), tuple(claims), records
+
+
 def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     """Compare runs and write summary.json, summary.md, report.html, figures/ and trace-*.json.
 
     ``run_dirs``: run directories, or folders that hold some. Raises UserError for bad input and
     RunFailed if the disk does not take the report.
     """
-    claims = judge_all(run_dirs)
-    records = load_runs(run_dirs)
-    findings = compare(without_claims(records, claims))
-    findings = replace(findings, left_out=tuple(left_out(run_dirs)))
+    findings, claims, records = read(run_dirs)
     writable(out)
     pictures = draw(findings)
     try:
@@ -87,7 +94,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
     except OSError as error:
         raise unwritable(out, error) from None
     made = Compared(findings, claims, pictures, traces, how_to_reproduce(records)).document()
-    result = ReportResult(findings, out, tuple(claims))
+    result = ReportResult(findings, out, claims)
     return replace(result, report=save(out, made, pictures, result.document))
 
 
@@ -153,13 +160,6 @@ def draw(findings: Findings) -> dict[str, Picture]:
         drawn += predicted(c.simulated, str(number), c.label)
         drawn.append(net_figure(c, f"net-{number}"))
     return {picture.name: picture for picture in drawn if picture is not None}
-
-
-def put(path: Path, content: bytes) -> None:
-    """Whole or not at all: a reader never meets half a file."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:

@@ -15,7 +15,7 @@ from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.explain import parse
-from recsim_train.results.folder import read_json
+from recsim_train.results.folder import put, read_json
 
 FORMAT = 2
 _PREFIX = "claim-"
@@ -81,10 +81,8 @@ def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
         "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in made.points],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        put(path, text.encode())
     except OSError as error:
         raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
     return path

@@ -21,6 +21,13 @@ def writable(folder: Path) -> None:
         raise UserError(f"{folder}: no permission to write there")
 
 
+def put(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a reader never meets half of it. Raises OSError."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
 def read_json(path: Path) -> Any:
     """A document that results were written as. Raises OSError, and ValueError, which says what is
     wrong, for anything that is no JSON: NaN and infinity too, which Python would read."""

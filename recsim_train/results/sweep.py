@@ -8,7 +8,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.plan import Plan
-from recsim_train.results.folder import read_json
+from recsim_train.results.folder import put, read_json
 from recsim_train.results.summary import clean
 from recsim_train.signals import held
 
@@ -405,8 +404,6 @@ def _json(content: object) -> bytes:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
+    """Whole or not at all, also when Ctrl-C or SIGTERM come meanwhile."""
     with held():
-        part.write_bytes(content)
-        os.replace(part, path)
+        put(path, content)

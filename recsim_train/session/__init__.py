@@ -186,20 +186,17 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Co
     >>> found.to_frame()["label"].tolist()
     ['flat_ps']
     """
-    from recsim_train.report.claims import judge_all, without_claims
-    from recsim_train.report.compare import compare as pair
-    from recsim_train.report.load import load_runs
-    from recsim_train.report.write import write_report
+    from recsim_train.report.write import read, write_report
 
     paths: list[Path] = []
     for item in runs:
         made = item.runs if isinstance(item, Runs) else (item,)
-        paths += [one.record.path if isinstance(one, Run) else Path(one) for one in made]
+        paths += [one.folder if isinstance(one, Run) else Path(one) for one in made]
     if out is not None:
         report = write_report(paths, Path(out))
         return Compared(report.findings, report.claims, report)
-    claims = judge_all(paths)
-    return Compared(pair(without_claims(load_runs(paths), claims)), tuple(claims))
+    findings, claims, _ = read(paths)
+    return Compared(findings, claims)
 
 
 def calibrate(

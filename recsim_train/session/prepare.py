@@ -13,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -67,9 +67,7 @@ def measure_machine(target: Path, caller: Caller, *, quick: bool = False) -> Clu
             name=target.stem, command=list(caller.command), progress=progress, quick=quick
         )
     text = dump_cluster(cluster, "Written by `recsim-train calibrate`; edit a copy, not this file.")
-    part = target.with_name(f".{target.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(target)
+    put(target, text.encode())
     caller.say(f"wrote {target}")
     return cluster
 

@@ -46,14 +46,19 @@ class Run:
     """Its run directory; None of a sweep's points, unless the sweep keeps runs."""
 
     @property
+    def folder(self) -> Path:
+        """Its run directory. Raises ValueError if there never was one."""
+        if self.path is None:
+            raise ValueError("a sweep's point leaves a row only; sweep.keep_runs=true keeps more")
+        return self.path
+
+    @property
     def record(self) -> RunRecord:
         """Everything that is known of it: summary, iterations, totals, spans.
 
         Raises UserError if the run directory is gone, ValueError if there never was one.
         """
-        if self.path is None:
-            raise ValueError("a sweep's point leaves a row only; sweep.keep_runs=true keeps more")
-        return read_run(self.path)
+        return read_run(self.folder)
 
     @property
     def auc(self) -> float | None:

@@ -117,18 +117,16 @@ class Runtime:
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
         simulated = self.folding.simulated
-        definitions = {loop.name: loop for loop in plan.topology.loops}
         loops = []
         for trainer, instance in enumerate(plan.of_role("trainer")[:simulated]):
             place = plan.place(trainer)
             strategy = create(plan.used, place) if strategies is None else strategies[trainer]
-            topology = strategy.topology(plan.threads)
             for loop in plan.loops(trainer):
                 loops.append(
                     LoopState(
                         loop,
-                        definitions[loop.loop],
-                        topology,
+                        plan.loop(loop.loop),
+                        plan.topology,
                         self.machines.processes[instance],
                         plan.positions.get(loop, -1),
                         strategy.program(loop.loop),

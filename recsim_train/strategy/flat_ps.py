@@ -20,7 +20,7 @@ from recsim_train.strategy.effects import Compute, Pull, batches
 from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Easgd, Held
+from recsim_train.strategy.synchronisers import Easgd, Held, Round
 from recsim_train.strategy.values import Batch
 
 
@@ -93,9 +93,8 @@ class FlatPS(Strategy):
         await Compute(APPLY, await learn(batch, self.pooling))
         if iteration % self.every == self.every - 1:
             number = iteration // self.every
-            await Easgd(self.alpha).meet(
-                Held(), TRAINERS, number=number, compression=self.compression
-            )
+            own = Round(TRAINERS, number=number, compression=self.compression)
+            await Easgd(self.alpha).meet(Held(), own)
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE))

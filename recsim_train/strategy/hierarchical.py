@@ -30,7 +30,7 @@ from recsim_train.strategy.net import NetRequest
 from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
-from recsim_train.strategy.synchronisers import Auto, HeldPart, Synchroniser
+from recsim_train.strategy.synchronisers import Auto, HeldPart, Round, Synchroniser
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
 """One replica's workers; hosts with one part of it, of all replicas; one replica's workers as they
@@ -182,7 +182,7 @@ class Hierarchical(Strategy):
 
     async def synchronise(self, last: bool) -> None:
         """One round with the hosts of other groups that answer for the same part of the net."""
-        await self.outer.meet(HeldPart(), OWNERS, last=last)
+        await self.outer.meet(HeldPart(), Round(OWNERS, last))
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE) if self.central else self.trained)

@@ -19,7 +19,7 @@ from recsim_train.strategy.effects import AllReduce, Compute, Synced, batches
 from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Held, ModelAveraging
+from recsim_train.strategy.synchronisers import Held, ModelAveraging, Round
 
 
 @dataclass
@@ -83,4 +83,4 @@ class LocalSGD(Strategy):
             await self.average()
 
     async def average(self) -> None:
-        await ModelAveraging(alpha=1.0).meet(Held(), TRAINERS)
+        await ModelAveraging(alpha=1.0).meet(Held(), Round(TRAINERS))

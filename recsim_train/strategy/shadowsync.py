@@ -22,7 +22,7 @@ from recsim_train.strategy.effects import Barrier, Compute, Pull, batches, round
 from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Easgd, Held, Synchroniser
+from recsim_train.strategy.synchronisers import Easgd, Held, Round, Synchroniser
 
 STOP = "stop"
 
@@ -123,9 +123,7 @@ class ShadowSync(Strategy):
             await Barrier(STOP)
 
     async def synchronise(self, last: bool, number: int = 0) -> None:
-        await self.algorithm.meet(
-            Held(), TRAINERS, last=last, number=number, compression=self.compression
-        )
+        await self.algorithm.meet(Held(), Round(TRAINERS, last, number, self.compression))
 
     async def finish(self) -> None:
         if self.algorithm.on_servers:

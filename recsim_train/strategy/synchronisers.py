@@ -6,11 +6,11 @@ EASGD: Zhang, Choromanska and LeCun 2015. Model averaging towards the mean: Shad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import DENSE, option
-from recsim_train.strategy.compression import Compression
+from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import AllReduce, Compute, Exchange, Pull, Synced
 from recsim_train.strategy.operations import (
     BLOCK_STEP,
@@ -21,27 +21,21 @@ from recsim_train.strategy.operations import (
     SNAPSHOT,
     SUBTRACT,
     TOWARDS,
+    Operation,
 )
 from recsim_train.strategy.parts import Part
 from recsim_train.strategy.values import Dense
 
 
 class Held:
-    """What is synchronised: this trainer's replica. Concurrent steps of others survive."""
+    """What is synchronised: this trainer's replica w. Concurrent steps of others survive."""
 
-    async def read(self) -> Dense:
-        """w, a copy."""
-        answer: Dense = await Compute(SNAPSHOT)
-        return answer
-
-    async def difference(self, value: Dense, share: float) -> Dense:
-        """share * (w - value)."""
-        answer: Dense = await Compute(TOWARDS, value, share)
-        return answer
-
-    async def subtract(self, difference: Dense) -> None:
-        """w -= difference."""
-        await Compute(SUBTRACT, difference)
+    read: ClassVar[Operation[[], Dense]] = SNAPSHOT
+    """w, a copy."""
+    towards: ClassVar[Operation[[Dense, float], Dense]] = TOWARDS
+    """share * (w - value)."""
+    subtract: ClassVar[Operation[[Dense], None]] = SUBTRACT
+    """w -= difference."""
 
     async def approach(self, value: Dense, share: float) -> None:
         """w += share * (value - w)."""
@@ -51,19 +45,26 @@ class Held:
 class HeldPart(Held):
     """Of a net that is cut: the parameters that this host answers for to other groups."""
 
-    async def read(self) -> Dense:
-        answer: Dense = await Compute(NET_ANSWERED)
-        return answer
-
-    async def difference(self, value: Dense, share: float) -> Dense:
-        answer: Dense = await Compute(NET_TOWARDS, value, share)
-        return answer
-
-    async def subtract(self, difference: Dense) -> None:
-        await Compute(NET_MOVE, difference)
+    read = NET_ANSWERED
+    towards = NET_TOWARDS
+    subtract = NET_MOVE
 
     async def approach(self, value: Dense, share: float) -> None:
-        await self.subtract(await self.difference(value, share))
+        await Compute(self.subtract, await Compute(self.towards, value, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One meeting, as the loop that takes part in it sees it.
+
+    ``last``: it leaves every replica that meets in a ``group`` at the common weights. ``number``:
+    rounds of this loop before this one. ``compression``: of differences.
+    """
+
+    group: str
+    last: bool = False
+    number: int = 0
+    compression: Compression = field(default_factory=NoCompression)
 
 
 class Synchroniser(Part):
@@ -81,19 +82,8 @@ class Synchroniser(Part):
         """What does not fit this compression of the strategy, one sentence each."""
         return []
 
-    async def meet(
-        self,
-        held: Held,
-        group: str,
-        *,
-        last: bool = False,
-        number: int = 0,
-        compression: Compression | None = None,
-    ) -> None:
-        """One round. ``last``: it leaves every replica that meets in a group at the common weights.
-
-        ``number``: rounds of this loop before this one. ``compression``: of differences.
-        """
+    async def meet(self, held: Held, of: Round) -> None:
+        """Take part in one round."""
         raise NotImplementedError
 
 
@@ -122,21 +112,14 @@ class Easgd(Synchroniser):
             return ["central new is unknown to a worker that sends parts of a difference"]
         return []
 
-    async def meet(
-        self,
-        held: Held,
-        group: str,
-        *,
-        last: bool = False,
-        number: int = 0,
-        compression: Compression | None = None,
-    ) -> None:
-        if compression is not None and compression.sparse:
-            difference = await held.difference(await Pull(DENSE), self.alpha)
-            moved = await compression.add(DENSE, difference, number)
+    async def meet(self, held: Held, of: Round) -> None:
+        if of.compression.sparse:
+            difference = await Compute(held.towards, await Pull(DENSE), self.alpha)
+            moved = await of.compression.add(DENSE, difference, of.number)
         else:
-            moved = await Exchange(DENSE, await held.read(), self.alpha, self.central)
-        await held.subtract(moved)
+            own = await Compute(held.read)
+            moved = await Exchange(DENSE, own, self.alpha, self.central)
+        await Compute(held.subtract, moved)
         await Synced()
 
 
@@ -157,17 +140,9 @@ class ModelAveraging(Synchroniser):
             ]
         return []
 
-    async def meet(
-        self,
-        held: Held,
-        group: str,
-        *,
-        last: bool = False,
-        number: int = 0,
-        compression: Compression | None = None,
-    ) -> None:
-        common = await self.common(await AllReduce(await held.read(), group))
-        await held.approach(common, 1.0 if last else self.alpha)
+    async def meet(self, held: Held, of: Round) -> None:
+        common = await self.common(await AllReduce(await Compute(held.read), of.group))
+        await held.approach(common, 1.0 if of.last else self.alpha)
         await Synced()
 
     async def common(self, mean: Dense) -> Dense:

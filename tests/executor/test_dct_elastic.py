@@ -23,7 +23,7 @@ from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.compression import DCT
-from recsim_train.strategy.synchronisers import Easgd, Held
+from recsim_train.strategy.synchronisers import Easgd, Held, Round
 from recsim_train.workload.compression import layout
 from recsim_train.workload.shape import dense_parameters
 
@@ -49,7 +49,7 @@ def world() -> tuple[list[Worker], DenseState]:
 
 
 def exchange(worker: Worker, central: DenseState, dct: DCT, alpha: float, number: int) -> None:
-    program: Any = Easgd(alpha).meet(Held(), "nobody", number=number, compression=dct)
+    program: Any = Easgd(alpha).meet(Held(), Round("nobody", False, number, dct))
     answer: Any = None
     while True:
         try:
