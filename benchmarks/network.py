@@ -5,17 +5,12 @@
 Every trainer, ``--iterations`` times: pulls from all servers at once, computes, pushes to all
 servers at once. See `main` for the settings and benchmarks/results/network.md for results. Only the
 network is simulated: a prediction has servers' threads, processors and locks besides. Flows are
-started in one of two ways:
-
-- as predictions start them (the default): each one is an activity of `recsim_train.sim.engine`;
-- ``--folded``: all flows of a pull or push at once, through `Engine.transfers` and
-  `recsim_train.sim.fans`, which make one activity of flows to equal servers. No prediction does it.
-
-Compiling (once, then cached) and imports are reported apart.
+started as predictions start them: each one is an activity of `recsim_train.sim.engine`. Compiling
+(once, then cached) and imports are reported apart.
 
     python benchmarks/network.py --compare [--cases ABCDEF] [--repeats 5] [--against simgrid]
 
-runs the cases in both ways, and in SimGrid (benchmarks/simgrid/network.cpp), by turns.
+runs the cases, by turns in SimGrid (benchmarks/simgrid/network.cpp), too.
 """
 
 from __future__ import annotations
@@ -34,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recsim_train.sim.engine import Barrier, Countdown, Engine, Event, Steps
-from recsim_train.sim.fans import Ends
 from recsim_train.sim.fluid.solver import Kind, Resource
 
 
@@ -78,14 +72,13 @@ Start = Callable[[], Event]
 class Star:
     """The network and what runs on it."""
 
-    def __init__(self, settings: Settings, *, folded: bool) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.engine = engine = Engine()
         self.barrier = Barrier(engine, settings.trainers, lambda _: iter(()))
         outgoing, incoming = (self._nics(f"server.{way}", settings.servers) for way in ("tx", "rx"))
         down, up = (self._nics(f"trainer.{way}", settings.trainers) for way in ("rx", "tx"))
-        starting = self._folded if folded else self._singly
-        pulls, pushes = starting(outgoing, down), starting(incoming, up)
+        pulls, pushes = self._flows(outgoing, down), self._flows(incoming, up)
         for trainer in range(settings.trainers):
             core = engine.fluid.kind([(engine.fluid.resource(f"core{trainer}", 1.0), 1.0)])
             engine.process(self.train(trainer, pulls[trainer], core, pushes[trainer]))
@@ -94,7 +87,7 @@ class Star:
         make, rate = self.engine.fluid.resource, self.settings.bandwidth
         return [(make(f"{name}{index}", rate), 1.0) for index in range(count)]
 
-    def _singly(self, far: list[Link], near: list[Link]) -> list[Start]:
+    def _flows(self, far: list[Link], near: list[Link]) -> list[Start]:
         """Each flow an activity of its own, as `recsim_train.sim.machines` starts transfers."""
         engine, sizes = self.engine, self.settings.sizes()
 
@@ -106,13 +99,6 @@ class Star:
 
         kinds = [[engine.fluid.kind([server, mine]) for server in far] for mine in near]
         return [lambda kinds=mine: start(kinds) for mine in kinds]
-
-    def _folded(self, far: list[Link], near: list[Link]) -> list[Start]:
-        """Flows to equal servers are one activity: `recsim_train.sim.fans`."""
-        engine, sizes = self.engine, self.settings.sizes()
-        ends = Ends(engine.fluid, [(server,) for server in far])
-        flows = [ends.flows((mine,), sizes) for mine in near]
-        return [lambda flows=mine: engine.transfers(flows) for mine in flows]
 
     def train(self, trainer: int, pull: Start, core: Kind, push: Start) -> Steps:
         engine, settings = self.engine, self.settings
@@ -127,10 +113,10 @@ class Star:
                 yield self.barrier.arrive(None)
 
 
-def simulate(settings: Settings, *, folded: bool = False) -> dict[str, float]:
+def simulate(settings: Settings) -> dict[str, float]:
     """Build and run; the clocks cover both."""
     wall, cpu = time.perf_counter(), time.process_time()
-    star = Star(settings, folded=folded)
+    star = Star(settings)
     star.engine.run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     flows = 2 * settings.trainers * settings.servers * settings.iterations
@@ -187,11 +173,8 @@ def run_simgrid(program: Path, settings: Settings) -> dict[str, float]:
 
 
 def compared(names: str, repeats: int, *, simgrid: bool) -> list[dict[str, object]]:
-    """All ways by turns, so that the machine's moods fall on all of them."""
-    ways: dict[str, Callable[[Settings], dict[str, float]]] = {
-        "predictions": simulate,
-        "folded": lambda settings: simulate(settings, folded=True),
-    }
+    """Ours and SimGrid by turns, so that the machine's moods fall on both."""
+    ways: dict[str, Callable[[Settings], dict[str, float]]] = {"predictions": simulate}
     table: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         if simgrid:
@@ -215,7 +198,7 @@ def compared(names: str, repeats: int, *, simgrid: bool) -> list[dict[str, objec
 
 def markdown(table: list[dict[str, object]]) -> str:
     """CPU seconds of each way, median (lowest .. highest)."""
-    ways = [w for w in ("predictions", "folded", "simgrid") if f"{w}_cpu_seconds" in table[0]]
+    ways = [w for w in ("predictions", "simgrid") if f"{w}_cpu_seconds" in table[0]]
     lines = ["| Case | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
     for row in table:
         cells = []
@@ -240,23 +223,21 @@ def main() -> None:
     parser.add_argument("--barrier", action="store_true", help="trainers meet after each push")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--folded", action="store_true", help="flows in a way of no prediction")
-    parser.add_argument("--compare", action="store_true", help="both ways on --cases, by turns")
+    parser.add_argument("--compare", action="store_true", help="all of --cases, by turns")
     parser.add_argument("--against", choices=["simgrid"], help="--compare with this one, too")
     parser.add_argument("--cases", default="ABCD", help="of benchmarks/results/network.md")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = vars(parser.parse_args())
-    as_json, against, folded = (arguments.pop(name) for name in ("json", "against", "folded"))
+    as_json, against = (arguments.pop(name) for name in ("json", "against"))
     compare, cases, repeats = (arguments.pop(name) for name in ("compare", "cases", "repeats"))
     importing, begin = time.process_time(), time.perf_counter()
-    for way in (False, True):  # compiles, or loads what is compiled
-        simulate(Settings(2, 2, 2, jitter=0.1, skew=1.0), folded=way)
+    simulate(Settings(2, 2, 2, jitter=0.1, skew=1.0))  # compiles, or loads what is compiled
     compiling = time.perf_counter() - begin
     if compare or against:
         table = compared(cases, repeats, simgrid=bool(against))
         print(json.dumps(table, indent=2) if as_json else markdown(table))
         return
-    found = simulate(Settings(**arguments), folded=folded)
+    found = simulate(Settings(**arguments))
     found |= {"startup_seconds": importing, "compile_seconds": compiling}
     if as_json:
         print(json.dumps(found, indent=2))

@@ -16,7 +16,6 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
-from recsim_train.sim.fans import Flows
 from recsim_train.sim.fluid.solver import Fluid, Kind
 from recsim_train.trace.garbage import collection_paused
 
@@ -78,12 +77,6 @@ class Engine:
         if work <= 0.0:
             return event.succeed()
         self.fluid.start(kind, work, event)
-        return event
-
-    def transfers(self, flows: Flows) -> Event:
-        """Start all these flows now; one event fires when all of them are done."""
-        event = Event(self._env)
-        self.fluid.start_fan(flows.fan(), event)
         return event
 
     # ------------------------------------------------------------------ fluid and clock

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.sim.engine import Engine, Steps
-from recsim_train.sim.fans import Ends
+from recsim_train.sim.engine import Countdown, Engine, Steps
 from recsim_train.sim.fluid.solver import Fluid, Resource
 
 # ---------------------------------------------------------------- the reference
@@ -353,18 +352,18 @@ def test_flows_side_by_side_end_as_if_each_were_alone(
     fluid = engine.fluid
     nears = [fluid.resource(f"near{n}", c) for n, c in enumerate(near)]
     fars = [fluid.resource(f"far{n}", c) for n, c in enumerate(far)]
-    ends = Ends(fluid, [((r, 1.0),) for r in fars])
     done = [0.0] * len(some)
 
     def send(n: int, volley: Volley) -> Steps:
         yield engine.timeout(volley.start)
         cap = None if volley.cap == inf else volley.cap
-        use = ((nears[volley.near], 1.0),)
-        if volley.only < 0:
-            yield engine.transfers(ends.flows(use, volley.works, cap, volley.weight))
-        else:
-            kind = fluid.kind([*use, (fars[volley.only], 1.0)], cap, volley.weight)
-            yield engine.activity(kind, volley.works[0])
+        ends = fars if volley.only < 0 else [fars[volley.only]]
+        left = Countdown(engine, len(ends))
+        for far_end, work in zip(ends, volley.works, strict=False):
+            uses = ((nears[volley.near], 1.0), (far_end, 1.0))
+            flow = engine.activity(fluid.kind(uses, cap, volley.weight), work)
+            flow.callbacks.append(left.arrive)
+        yield left.done
         done[n] = engine.now
 
     for n, volley in enumerate(some):
@@ -387,24 +386,17 @@ def test_flows_side_by_side_end_as_if_each_were_alone(
         assert used == pytest.approx(work, rel=1e-9)
 
 
-def test_equal_ends_count_as_one_until_they_part() -> None:
+def test_equal_ends_are_equally_used_until_one_is_used_besides() -> None:
     engine = Engine()
     fluid = engine.fluid
     near, fars = fluid.resource("near", 1.0), [fluid.resource(f"far{n}", 1.0) for n in range(9)]
-    ends = Ends(fluid, [((far, 1.0),) for far in fars])
-    flows = ends.flows([(near, 1.0)], [2.0] * 9)
-    assert flows.fan().items == 1
-    engine.transfers(flows)
+    for far in fars:
+        engine.activity(fluid.kind([(near, 1.0), (far, 1.0)]), 2.0)
     assert fluid.advance(9.0) == []
     assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
     fluid.kind([(fars[4], 1.0)])
-    assert flows.fan().items == 2
     assert fluid.next_completion() == pytest.approx(18.0)
     assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
-    with pytest.raises(ValueError, match="share a resource"):
-        Ends(fluid, [((near, 1.0),), ((near, 1.0),)])
-    with pytest.raises(ValueError, match="as many works"):
-        ends.flows([(near, 1.0)], [1.0])
 
 
 def test_no_capacity_no_progress_until_it_is_back() -> None:
@@ -432,18 +424,18 @@ def test_no_capacity_no_progress_until_it_is_back() -> None:
         fluid.set_pace(core, 0.0)
 
 
-def test_an_end_that_changes_is_equal_to_no_other() -> None:
+def test_an_end_that_changes_is_slower_than_its_equals() -> None:
     fluid = Fluid()
     fars = [fluid.resource(f"far{n}", 1.0) for n in range(3)]
-    ends = Ends(fluid, [((far, 1.0),) for far in fars])
     near = fluid.resource("near", 9.0)
-    fluid.start_fan(ends.flows([(near, 1.0)], [2.0] * 3).fan(), "all")
+    for n, far in enumerate(fars):
+        fluid.start(fluid.kind([(near, 1.0), (far, 1.0)]), 2.0, n)
     fluid.advance(1.0)
     fluid.set_capacity(fars[1], 0.5)
     assert fluid.next_completion() == pytest.approx(2.0)
-    assert fluid.advance(2.5) == []
+    assert fluid.advance(2.5) == [0, 2]
     assert fluid.used() == pytest.approx([2.0, 1.75, 2.0, 5.75])
-    assert fluid.advance(3.0) == ["all"]
+    assert fluid.advance(3.0) == [1]
 
 
 def test_what_comes_from_outside_keeps_no_run_alive() -> None:

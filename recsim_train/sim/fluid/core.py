@@ -123,12 +123,7 @@ def _apply(f: Floats, i: Ints, now: float, pending: int) -> None:
     at = i[PENDING]
     for _ in range(pending):
         kind, group = i[at], i[at + 2]
-        if kind > 0:
-            start(f, i, now, kind, f[at + 1], group)
-        else:
-            fan = -kind
-            for item in range(fan + 1, fan + 1 + 2 * i[fan], 2):
-                start(f, i, now, i[item], f[item + 1], group)
+        start(f, i, now, kind, f[at + 1], group)
         at += 3
 
 
@@ -231,12 +226,6 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
         return f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
 
     @entry
-    def resume(f: Floats, i: Ints, now: float, kind: int, work: float, group: int) -> None:
-        """Start one activity of a group that exists."""
-        _ = stamp
-        start(f, i, now, kind, work, group)
-
-    @entry
     def limit(f: Floats, i: Ints, resource: int, capacity: float) -> None:
         """Give a resource another capacity."""
         _ = stamp
@@ -248,7 +237,7 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
         _ = stamp
         set_pace(f, i, resource, value)
 
-    return apply, run, cancel, used, peek, resume, limit, pace
+    return apply, run, cancel, used, peek, limit, pace
 
 
 def _stamp() -> str:
@@ -256,4 +245,4 @@ def _stamp() -> str:
     return " ".join(f"{status.st_size}.{status.st_mtime_ns}" for status in files)
 
 
-apply, run, cancel, used, peek, resume, limit, pace = _compile(_stamp())
+apply, run, cancel, used, peek, limit, pace = _compile(_stamp())

@@ -60,7 +60,7 @@ SCRATCH = 12  # words for two heaps of (key, record) pairs
 LIST = 13  # words for a list of resources
 DONE = 14  # groups finished by the last call, first and last
 DONE_LAST = 15
-PENDING = 16  # (kind or -fan, work, group) triples that are to start
+PENDING = 16  # (kind, work, group) triples that are to start
 HEAD_WORDS = 17
 
 # An entry of the heap of what is due: a kind that runs at its cap, or a resource for the first kind

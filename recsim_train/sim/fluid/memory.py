@@ -122,29 +122,6 @@ class Block:
             use += 2
         return address
 
-    def fan(self, items: list[tuple[int, float]], pool: list[int]) -> int:
-        """A list of (kind, work)."""
-        address = pool.pop() if pool else self.take(1 + 2 * len(items))
-        self.ints[address] = len(items)
-        place = address + 1
-        for kind, work in items:
-            self.ints[place] = kind
-            self.floats[place + 1] = work
-            place += 2
-        return address
-
-    def running(self, kind: int) -> list[tuple[int, int]]:
-        """(serial, group) of a kind's activities, in order."""
-        ints = self.ints
-        chain = [ints[kind + lay.K_ROOT]] if ints[kind + lay.K_COUNT] else []
-        found = []
-        while chain:
-            activity = chain.pop()
-            if activity:
-                found.append((ints[activity + lay.A_SERIAL], ints[activity + lay.A_GROUP]))
-                chain += [ints[activity + lay.A_CHILD], ints[activity + lay.A_SIBLING]]
-        return sorted(found)
-
     def rate(self, kind: int) -> float:
         """A kind's present rate."""
         held = self.ints[kind + lay.K_AT]

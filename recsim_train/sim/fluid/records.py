@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-
-class Parting(Protocol):
-    """Treats several equal resources as one (`recsim_train.sim.fans`)."""
-
-    def part(self, resource: Resource) -> None:
-        """Something else uses this one: it is equal no longer."""
-
 
 class Resource:
     """Something of limited capacity, in units per second."""
 
     __slots__ = (
-        "address", "alias", "capacity", "history", "index", "known", "name", "pace", "room",
-        "users",
+        "address", "capacity", "history", "index", "name", "pace", "room", "users",
     )  # fmt: skip
 
     def __init__(self, name: str, capacity: float, index: int, address: int, pace: float) -> None:
@@ -34,10 +24,6 @@ class Resource:
         """Kinds that use it, at work or not."""
         self.room = 0
         """For how many of them there is room at a time."""
-        self.known = False
-        """Something has used it."""
-        self.alias: tuple[Parting, Resource] | None = None
-        """(who knows that it is one of several equal ones, the one that stands for all)"""
 
     def mean_capacity(self, start: float, end: float) -> float:
         """Mean capacity between two times, of which the second is later."""
@@ -89,19 +75,3 @@ class Activity:
         self.kind = kind
         self.serial = serial
         self.group = group
-
-
-class Fan:
-    """Activities that start together and are awaited together; made once, started often."""
-
-    __slots__ = ("_pool", "address", "flows", "items", "kinds")
-
-    def __init__(self, address: int, kinds: tuple[Kind, ...], flows: int, pool: list[int]) -> None:
-        self.address = address
-        self.kinds = kinds
-        self.items = len(kinds)
-        self.flows = flows
-        self._pool = pool
-
-    def __del__(self) -> None:
-        self._pool.append(self.address)

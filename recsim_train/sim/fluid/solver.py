@@ -20,7 +20,6 @@ What keeps a change cheap and the result exact:
 - A resource whose users' caps together fit in it never limits anyone. Only the others (*contended*)
   join kinds into cells, and only a cell that a change touches is solved again.
 - Changes of one instant are solved together, when time next moves; until then they are a list.
-- Who waits for several activities waits for a *group*, and hears nothing before all are done.
 - All of this is compiled (`recsim_train.sim.fluid.core`); this file is the door to it.
 
 What this file must NOT know: SimPy, strategies, what a resource stands for. Nothing here depends on
@@ -29,7 +28,7 @@ the order of a set or on addresses in memory: equal calls give equal results, bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf, isfinite
 
 import numpy as np
@@ -37,9 +36,9 @@ import numpy as np
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.memory import Block
-from recsim_train.sim.fluid.records import Activity, Fan, Kind, Resource, Uses
+from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
 
-__all__ = ["Activity", "Fan", "Fluid", "Kind", "Resource", "Uses"]
+__all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
 
 _REMEMBERED = 1 << 14
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
@@ -61,15 +60,12 @@ class Fluid:
         """Changes that wait for the end of this instant."""
         self.resources: list[Resource] = []
         self.added = 0
-        """Activities started so far; flows of a fan count one by one."""
+        """Activities started so far."""
         self.block = Block(_PENDING)
-        self._starting = 0
-        self._serial = 0
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kind_pools: dict[int, list[int]] = {}
-        self._fan_pools: dict[int, list[int]] = {}
         self._tags: dict[int, tuple[object, object]] = {}
-        """By group: the tag, and what has to live as long as the group."""
+        """By group, of one activity each: the tag, and what has to live as long."""
         self._groups: list[int] = []
 
     @property
@@ -116,18 +112,6 @@ class Fluid:
                 raise ValueError(f"negative use of {resource.name}: {coefficient!r}")
             if coefficient > 0.0:
                 total[resource] = total.get(resource, 0.0) + coefficient
-                if resource.alias is not None:
-                    resource.alias[0].part(resource)
-        return self.plain_kind(total, cap, weight, paced)
-
-    def plain_kind(
-        self,
-        total: dict[Resource, float],
-        cap: float | None,
-        weight: float,
-        paced: float = inf,
-    ) -> Kind:
-        """`kind`, but a resource that stands for several equal ones goes on doing so."""
         alone = inf if cap is None else cap
         for resource, coefficient in total.items():
             alone = min(alone, resource.capacity / coefficient)
@@ -143,7 +127,6 @@ class Fluid:
 
     def _make(self, uses: Uses, cap: float, paced: float, weight: float) -> Kind:
         for resource, _ in uses:
-            resource.known = True
             resource.users += 1
             if resource.users > resource.room:
                 resource.room = max(4, 2 * resource.room)
@@ -152,56 +135,34 @@ class Fluid:
         address = self.block.kind([(r.address, c) for r, c in uses], cap, paced, weight, pool)
         return Kind(address, uses, cap, paced, weight, pool)
 
-    def fan(self, items: Sequence[tuple[Kind, float]], flows: int | None = None) -> Fan:
-        """Activities (kind, work) that will start and be awaited together.
-
-        ``flows``: how many they stand for. Raises ValueError unless all work is positive.
-        """
-        if not items or not all(0.0 < work < inf for _, work in items):
-            raise ValueError("a fan needs activities, and their work must be positive and finite")
-        pool = self._fan_pools.setdefault(len(items), [])
-        address = self.block.fan([(kind.address, work) for kind, work in items], pool)
-        return Fan(address, tuple(k for k, _ in items), flows or len(items), pool)
-
     # ------------------------------------------------------------------ changing
 
     def start(self, kind: Kind, work: float, tag: object = None) -> None:
         """Start an activity now. Raises ValueError unless its work is positive and finite."""
         if not 0.0 < work < inf:
             raise ValueError(f"work must be positive and finite, not {work!r}")
-        self._post(kind.address, work, 1, (tag, kind))
+        if self.changed == _PENDING:
+            self._apply()
+        block = self.block
+        group = self._groups.pop() if self._groups else block.take(lay.G_WORDS)
+        self._tags[group] = tag, kind
+        ints = block.ints
+        ints[group] = 1
+        place = block.pending + 3 * self.changed
+        ints[place] = kind.address
+        block.floats[place + 1] = work
+        ints[place + 2] = group
+        self.changed += 1
         self.added += 1
 
     def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
         """`start`, with a handle."""
         self.start(kind, work, tag)
-        return Activity(kind, self._serial - 1, next(reversed(self._tags)))
-
-    def start_fan(self, fan: Fan, tag: object = None) -> None:
-        """Start all of a fan now; the tag comes back when all of them are done."""
-        self._post(-fan.address, 0.0, fan.items, (tag, fan))
-        self.added += fan.flows
-
-    def _post(self, what: int, work: float, items: int, tag: tuple[object, object]) -> None:
-        if self.changed == _PENDING:
-            self._apply()
-        block = self.block
-        group = self._groups.pop() if self._groups else block.take(lay.G_WORDS)
-        self._tags[group] = tag
-        ints = block.ints
-        ints[group] = items
-        place = block.pending + 3 * self.changed
-        ints[place] = what
-        block.floats[place + 1] = work
-        ints[place + 2] = group
-        self.changed += 1
-        self._starting += items
-        self._serial += items
+        return Activity(kind, self.added - 1, next(reversed(self._tags)))
 
     def _room(self) -> Block:
         """The block, with room for the activities that are to start."""
-        self.block.ensure(lay.A_WORDS * self._starting)
-        self._starting = 0
+        self.block.ensure(lay.A_WORDS * self.changed)
         return self.block
 
     def _apply(self) -> None:
@@ -227,29 +188,6 @@ class Fluid:
         self._groups.append(activity.group)
         return left
 
-    def stop_all(self, kind: Kind, into: int) -> list[tuple[float, int]]:
-        """Stop all activities of a kind, each of which ``into`` others will `resume`.
-
-        Returns (work that was left, group) of each.
-        """
-        self._apply()
-        block, found = self.block, []
-        for serial, group in block.running(kind.address):
-            block.ints[group + lay.G_LEFT] += into
-            left = core.cancel(block.f, block.i, self.now, kind.address, serial)
-            found.append((left, group))
-        return found
-
-    def resume(self, kind: Kind, work: float, group: int) -> None:
-        """Go on with what `stop_all` has stopped, as part of its group."""
-        tag, held = self._tags[group]
-        self._tags[group] = tag, (held, kind)
-        self._starting += 1
-        self._serial += 1
-        block = self._room()
-        core.resume(block.f, block.i, self.now, kind.address, work, group)
-        self.due = -inf
-
     def set_capacity(self, resource: Resource, capacity: float) -> None:
         """From now on a resource has another capacity; 0: its users stand still.
 
@@ -262,7 +200,6 @@ class Fluid:
             )
         if capacity == (resource.history[-1][1] if resource.history else resource.capacity):
             return
-        self._single(resource)
         resource.history.append((self.now, capacity))
         core.limit(self.block.f, self.block.i, resource.address, capacity)
         self.due = -inf
@@ -273,21 +210,9 @@ class Fluid:
             raise ValueError(f"pace of {resource.name} must be positive, not {pace!r}")
         if pace == resource.pace:
             return
-        self._single(resource)
         resource.pace = pace
         core.pace(self.block.f, self.block.i, resource.address, pace)
         self.due = -inf
-
-    def _single(self, resource: Resource) -> None:
-        """A resource that changes on its own is equal to no other."""
-        resource.known = True
-        if resource.alias is not None:
-            resource.alias[0].part(resource)
-
-    def copy_used(self, source: Resource, target: Resource) -> None:
-        """Of the target as much has been consumed as of the source."""
-        floats = self.block.floats
-        floats[target.address + lay.R_USED] = floats[source.address + lay.R_USED]
 
     # ------------------------------------------------------------------ time
 
@@ -336,8 +261,7 @@ class Fluid:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
         self._apply()
         block = self.block
-        firsts = [r if r.alias is None else r.alias[1] for r in self.resources]
-        addresses = np.array([r.address for r in firsts], dtype=np.int64)
+        addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
         return found
 
