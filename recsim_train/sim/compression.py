@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from recsim_train.config.experiment import Model
 from recsim_train.sim.ghosts import GhostBlock
 from recsim_train.sim.pricing import Pricing, Seconds
 from recsim_train.strategy.values import Masked, Sparse
@@ -10,7 +9,6 @@ from recsim_train.workload import compression, shape
 from recsim_train.workload.compression import (
     ACTIVATION_GRADIENTS,
     ACTIVATIONS,
-    INDEX_BYTES,
     Tallies,
     Tally,
 )
@@ -35,13 +33,6 @@ class GhostMasked(GhostBlock, Masked):
         super().__init__(size, width)
         self.rows = rows
         self.kept = kept
-
-
-def sparse_bytes(model: Model, share: float, start: int, stop: int) -> int:
-    """Expected bytes of elements ``start`` to ``stop`` of a thresholded vector."""
-    value = shape.value_bytes(model)
-    whole, entries = compression.layout(model).within(share, start, stop)
-    return whole * value + entries * (value + INDEX_BYTES)
 
 
 class PooledMask:

@@ -31,7 +31,7 @@ class Engine:
     """The clock, its events and the fluid resources that live on it."""
 
     def __init__(self) -> None:
-        self._env = simpy.Environment()
+        self._env = simpy.Environment(0.0)
         self.fluid = Fluid()
         self.events = 0
         self._stopped = False
@@ -39,10 +39,12 @@ class Engine:
         """Heap of (time, number, action) of `meanwhile`."""
         self._numbers = 0
 
-    @property
-    def now(self) -> float:
+    def clock(self) -> float:
         """Seconds since the run started."""
-        return float(self._env.now)
+        now: float = self._env._now
+        return now
+
+    now = property(clock)
 
     # ------------------------------------------------------------------ events
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.sim.cache import CacheRuntime
-from recsim_train.sim.compression import GhostMasked, GhostSparse, sparse_bytes
+from recsim_train.sim.compression import GhostMasked, GhostSparse
 from recsim_train.sim.ghosts import (
     Ghost,
     GhostBlock,
@@ -47,23 +47,17 @@ def _forward_backward(at: Trainer, _: LoopState, __: Batch, rows: GhostRows) -> 
         "ids": rows.ids.ids,
         "unique": rows.ids.unique,
     }
-    return Gradients(_whole(at), rows.as_gradient()), counts
-
-
-def _whole(at: Trainer) -> GhostDense:
-    elements = shape.dense_parameters(at.world.model)
-    return GhostDense(elements, elements * shape.value_bytes(at.world.model))
+    return Gradients(at.whole, rows.as_gradient()), counts
 
 
 def _streaming(at: Trainer, _: LoopState, *__: object) -> Ghost:
     """A pass over the replica that leaves nothing."""
-    return None, {"elements": shape.dense_parameters(at.world.model)}
+    return None, {"elements": at.whole.elements}
 
 
 def _vector(at: Trainer, _: LoopState, *__: object) -> Ghost:
     """A pass over the replica that leaves a vector of its size."""
-    whole = _whole(at)
-    return whole, {"elements": whole.elements}
+    return at.whole, {"elements": at.whole.elements}
 
 
 def _block_step(_: Trainer, __: LoopState, mean: GhostDense, ___: float, ____: float) -> Ghost:
@@ -74,17 +68,16 @@ def _block_step(_: Trainer, __: LoopState, mean: GhostDense, ___: float, ____: f
 
 
 def _threshold(at: Trainer, loop: LoopState, _: GhostDense, share: float) -> Ghost:
-    layout = compression.layout(at.world.model)
-    large = shape.dense_parameters(at.world.model) - layout.small_elements
+    layout = at.world.layout
+    large = at.whole.elements - layout.small_elements
     loop.share = share
     return None, {"elements": large, "tables": len(layout.large)}
 
 
 def _sparsify(tallied: str) -> Callable[..., Ghost]:
     def ghost(at: Trainer, loop: LoopState, _: GhostDense) -> Ghost:
-        model = at.world.model
-        layout, whole = compression.layout(model), _whole(at)
-        size = sparse_bytes(model, loop.share, 0, whole.elements)
+        layout, whole = at.world.layout, at.whole
+        size = at.world.sparse_bytes(loop.share, 0, whole.elements)
         kept = layout.kept(loop.share) + layout.small_elements
         loop.tallies.setdefault(tallied, Tally()).add(whole.elements, kept, whole.size, size)
         counts = {"elements": whole.elements, "kept": kept, "tables": len(layout.large)}
@@ -94,13 +87,13 @@ def _sparsify(tallied: str) -> Callable[..., Ghost]:
 
 
 def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghost:
-    model, sizes = at.world.model, (parts.size,) if isinstance(parts, GhostSparse) else parts.sizes
-    value, small = shape.value_bytes(model), compression.layout(model).small_elements
+    sizes = (parts.size,) if isinstance(parts, GhostSparse) else parts.sizes
+    value, small = shape.value_bytes(at.world.model), at.world.layout.small_elements
     entries = sum(
         (size - small * value) // (value + INDEX_BYTES) * count
         for size, count in Counter(sizes).items()
     )
-    whole = _whole(at)
+    whole = at.whole
     kept = entries + small * len(sizes)
     return whole, {"elements": whole.elements, "kept": kept, "shards": len(sizes)}
 

@@ -131,7 +131,7 @@ class Runtime:
                         plan.positions.get(loop, -1),
                         strategy.program(loop.loop),
                         Account(plan.experiment.training.warmup_steps),
-                        lambda: self.engine.now,
+                        self.engine.clock,
                         self.ledger,
                         self,
                     )

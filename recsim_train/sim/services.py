@@ -22,7 +22,7 @@ from recsim_train.placement.plan import (
     Plan,
 )
 from recsim_train.sim.channel import ANSWER, Request, request_messages
-from recsim_train.sim.compression import GhostSparse, PooledMask, sparse_bytes
+from recsim_train.sim.compression import GhostSparse, PooledMask
 from recsim_train.sim.engine import Barrier, Countdown, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows
@@ -31,7 +31,6 @@ from recsim_train.sim.machines import Process
 from recsim_train.sim.pricing import Seconds, plus
 from recsim_train.sim.world import NOTHING, World
 from recsim_train.workload import shape
-from recsim_train.workload.compression import layout
 
 
 class Service:
@@ -380,12 +379,12 @@ class DenseRuntime(Service):
     def _payload(self, shard: DenseShard, share: float | None) -> int:
         if share is None:
             return self._bytes * shard.elements
-        return sparse_bytes(self.world.model, share, shard.start, shard.stop)
+        return self.world.sparse_bytes(share, shard.start, shard.stop)
 
     def _work(self, operation: str, shard: DenseShard, share: float | None) -> Seconds:
         if share is None:
             return self.world.pricing.operation(operation, elements=shard.elements)
-        kept = sum(layout(self.world.model).within(share, shard.start, shard.stop))
+        kept = sum(self.world.layout.within(share, shard.start, shard.stop))
         return self.world.pricing.operation(operation, elements=shard.elements, kept=kept)
 
     def _check(self, effect: str, value: object) -> None:

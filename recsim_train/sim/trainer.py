@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.engine import LocalBarrier, LocalQueue
+from recsim_train.sim.ghosts import GhostDense
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.world import World
+from recsim_train.workload import shape
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Trainer:
     """One simulated trainer."""
 
@@ -29,3 +32,9 @@ class Trainer:
     groups: dict[str, GroupRuntime] = field(default_factory=dict)
     queues: dict[str, LocalQueue] = field(default_factory=dict)
     barriers: dict[str, LocalBarrier] = field(default_factory=dict)
+
+    @cached_property
+    def whole(self) -> GhostDense:
+        """All dense parameters of its replica."""
+        elements = shape.dense_parameters(self.world.model)
+        return GhostDense(elements, elements * shape.value_bytes(self.world.model))

@@ -9,6 +9,7 @@ from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import Pricing, Seconds
+from recsim_train.workload import compression, shape
 
 NOTHING: Seconds = (0.0, 0.0, 0.0)
 
@@ -27,8 +28,15 @@ class World:
         self.model = pricing.experiment.model
         self.training = pricing.experiment.training
         self.data = pricing.experiment.data
+        self.layout = compression.layout(self.model)
         self._overhead = pricing.units(effect=1)
         self._messages: dict[int, Seconds] = {}
+
+    def sparse_bytes(self, share: float, start: int, stop: int) -> int:
+        """Expected bytes of elements ``start`` to ``stop`` of a thresholded vector."""
+        value = shape.value_bytes(self.model)
+        whole, entries = self.layout.within(share, start, stop)
+        return whole * value + entries * (value + compression.INDEX_BYTES)
 
     def messages(self, count: int) -> Seconds:
         """Handling ``count`` messages at one end."""

@@ -107,12 +107,12 @@ class Driver:
         """
         while True:
             effect = self._advance()
-            if effect is END:
-                # a round that only learned of the end is none
-                self._close(self._clock(), counts=self._acted or not self.loop.background)
-                self.finished = True
-                return None
             if type(effect) not in _KINDS:
+                if effect is END:
+                    # a round that only learned of the end is none
+                    self._close(self._clock(), counts=self._acted or not self.loop.background)
+                    self.finished = True
+                    return None
                 line = self.line
                 self.program.close()
                 raise StrategyError(
@@ -123,11 +123,11 @@ class Driver:
                 self._failure = mistake
                 continue
             now = self._clock()
-            if isinstance(effect, effects.Synced):
+            if type(effect) is effects.Synced:
                 self._listener.synced(self.iteration, now)
                 self._answer = None
                 continue
-            if self._allowed.begins(effect):
+            if type(effect) in self._allowed.beginning:
                 self._close(now)
                 self.iteration += 1
                 self._began, self._open, self._acted = now, True, False
@@ -212,16 +212,27 @@ class Allowed:
             **dict.fromkeys(effects.COLLECTIVE, ("group", mine)),
             **dict.fromkeys(_QUEUES, ("queue", queues)),
         }
-        self._paced = loop.paced_by is not None
-
-    def begins(self, effect: Effect[Any]) -> bool:
-        """Whether an iteration or a round begins with ``effect``."""
-        return type(effect) in _BEGINNING and not (
-            self._paced and isinstance(effect, effects.NextBatch)
-        )
+        self.beginning = _BEGINNING - ({effects.NextBatch} if loop.paced_by else set())
+        """Effects with which an iteration or a round begins."""
+        self._fine: set[tuple[object, ...]] = set()
+        """What was found to be right once: what is asked, of whom, with values of which types."""
 
     def mistake(self, effect: Effect[Any]) -> Exception | None:
         """Why the effect cannot be performed, to be thrown into the program; None where it can."""
+        asked: tuple[object, ...]
+        if type(effect) is effects.Compute:
+            asked = (effect.operation, *map(type, effect.arguments))
+        else:
+            values = [type(getattr(effect, field)) for field, _ in _VALUES[type(effect)]]
+            asked = (type(effect), effect.about, *values)
+        if asked in self._fine:
+            return None
+        mistake = self._mistake(effect)
+        if mistake is None:
+            self._fine.add(asked)
+        return mistake
+
+    def _mistake(self, effect: Effect[Any]) -> Exception | None:
         kind = type(effect)
         if isinstance(effect, effects.Compute):
             said = effect.operation.mistake(effect.arguments)
