@@ -21,7 +21,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     from recsim_train.config.errors import UserError
     from recsim_train.placement.describe import describe, plan_document
 
-    fits = [job.fit() for job in jobs]
+    fits = [job.memory() for job in jobs]
     if json:
         documents = [
             plan_document(job.plan) | ({} if found is None else {"memory": found.document()})
@@ -54,7 +54,7 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
     from recsim_train.config.sweep import written
     from recsim_train.report.runs import title
 
-    fits = [job.fit() for job in jobs]
+    fits = [job.memory() for job in jobs]
     if json:
         points = [
             {

@@ -19,7 +19,7 @@ _LOOK = 0.2
 Stopped = Callable[[], bool]
 
 
-class LocalQueue:
+class ThreadQueue:
     """A bounded queue between loops; any number of them at both ends."""
 
     def __init__(self, capacity: int, stopped: Stopped) -> None:
@@ -49,7 +49,7 @@ def _until(action: Callable[[], T], stopped: Stopped) -> T:
                 raise TimeoutError("another loop of this process failed") from None
 
 
-class LocalBarrier:
+class ThreadBarrier:
     """Holds loops until all members that have not left are there; cyclic."""
 
     def __init__(self, members: int, stopped: Stopped) -> None:

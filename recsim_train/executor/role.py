@@ -19,7 +19,7 @@ from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.perform import run_loop
-from recsim_train.executor.queues import LocalBarrier, LocalQueue, QueueFeed
+from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import (
@@ -69,11 +69,11 @@ class Role:
             if instance.role == "trainer" and place >= 0:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
         self.queues = {
-            local.name: LocalQueue(local.capacity, self._stopped.is_set)
+            local.name: ThreadQueue(local.capacity, self._stopped.is_set)
             for local in plan.topology.queues
         }
         self.barriers = {
-            local.name: LocalBarrier(
+            local.name: ThreadBarrier(
                 sum(loop.loop in local.loops for loop in plan.loops(instance.index)),
                 self._stopped.is_set,
             )

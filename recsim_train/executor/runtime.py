@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recsim_train.executor.collectives import Collective
-from recsim_train.executor.queues import LocalBarrier, LocalQueue
+from recsim_train.executor.queues import ThreadBarrier, ThreadQueue
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.base import Loop, Program, Topology
@@ -40,8 +40,8 @@ class LoopContext:
     collectives: Mapping[str, Collective]
     clock: Callable[[], float]
     recorder: Recorder | None
-    queues: Mapping[str, LocalQueue] = field(default_factory=dict)
-    barriers: Mapping[str, LocalBarrier] = field(default_factory=dict)
+    queues: Mapping[str, ThreadQueue] = field(default_factory=dict)
+    barriers: Mapping[str, ThreadBarrier] = field(default_factory=dict)
     done: int = 0
     """Finished iterations, for progress."""
     driver: Driver | None = None

@@ -12,7 +12,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World, identity
 
 if TYPE_CHECKING:
-    from recsim_train.sim.fit import Fit
+    from recsim_train.sim.memory_check import MemoryCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Job:
         """In words."""
         return self.plan.strategy.kind if self.step is None else self.step.title
 
-    def fit(self) -> Fit | None:
+    def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory; None without a profile, and of a measurement."""
-        from recsim_train.sim.fit import fit
+        from recsim_train.sim.memory_check import memory_check
 
         if self.cluster is None or self.world == "real":
             return None
-        return fit(self.plan, self.cluster)
+        return memory_check(self.plan, self.cluster)

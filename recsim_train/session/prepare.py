@@ -96,7 +96,7 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
     Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
     """
-    from recsim_train.sim.fit import check_memory
+    from recsim_train.sim.memory_check import check_memory
 
     refused = {}
     for number, job in enumerate(jobs):
@@ -122,7 +122,7 @@ def check_this_machine(plans: Iterable[Plan]) -> None:
     """Raise UserError for a plan whose tables cannot fit into this machine."""
     import psutil
 
-    from recsim_train.sim.fit import check_machine
+    from recsim_train.sim.memory_check import check_machine
 
     memory = psutil.virtual_memory().total
     host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}

@@ -7,7 +7,8 @@ executor's slot logic on the very ids of the stream.
 from __future__ import annotations
 
 from recsim_train.data.replay import Replay, Turnover
-from recsim_train.sim.channel import ANSWER, request_messages
+from recsim_train.placement.plan import EmbeddingShard
+from recsim_train.sim.embedding import EmbeddingRuntime
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import (
     Ghost,
@@ -20,9 +21,9 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.pricing import Seconds, plus
-from recsim_train.sim.services import EmbeddingRuntime
-from recsim_train.sim.world import NOTHING, World
+from recsim_train.sim.pricing import NOTHING, Seconds, plus
+from recsim_train.sim.serving import ANSWER, Request
+from recsim_train.sim.world import World
 from recsim_train.strategy.values import Probe
 from recsim_train.workload import shape
 
@@ -30,8 +31,8 @@ from recsim_train.workload import shape
 class CacheRuntime:
     """The operations on the caches of all trainers."""
 
-    def __init__(self, world: World, embedding: EmbeddingRuntime, replay: Replay) -> None:
-        self.world, self.embedding, self.replay = world, embedding, replay
+    def __init__(self, world: World, shards: int, replay: Replay) -> None:
+        self.world, self.shards, self.replay = world, shards, replay
         self._last = [-1] * len(replay.slots)
         """The step in each trainer's cache."""
 
@@ -72,7 +73,7 @@ class CacheRuntime:
     def flush(self, trainer: int) -> Ghost:
         step = self._last[trainer]
         kept = self.replay.step(step).trainers[trainer].kept if step >= 0 else ()
-        return GhostStored(kept or (0,) * len(self.embedding.hosts)), {"unique": sum(kept)}
+        return GhostStored(kept or (0,) * self.shards), {"unique": sum(kept)}
 
     def _turnover(self, trainer: int, ids: GhostIds) -> Turnover:
         return self.replay.step(ids.batch).trainers[trainer]
@@ -97,53 +98,28 @@ def _move(
     service: EmbeddingRuntime, loop: LoopState, effect: str, by_shard: tuple[int, ...]
 ) -> Steps:
     """Rows from or to all shards that have some of them; a store is acknowledged."""
-    world, pricing = service.world, service.world.pricing
+    world = service.world
     row = shape.stored_row_bytes(world.model, world.training)
     fetches = effect == "fetch"
     up = shape.ID_BYTES if fetches else shape.ID_BYTES + row
+    rows, shards = sum(by_shard), service.split(loop)
 
-    def shards_work(count: int) -> Seconds:
-        return pricing.operation(f"{effect}_rows", pooling="worker", ids=count, unique=count)
+    def request(shard: EmbeddingShard) -> Request:
+        count = by_shard[shard.index]
+        work = world.pricing.operation(f"{effect}_rows", pooling="worker", ids=count, unique=count)
+        return Request(up * count, work, row * count if fetches else 0, acknowledged=not fetches)
 
-    def clients_work(operation: str) -> Seconds:
-        total = sum(by_shard)
-        return pricing.operation(
-            operation,
-            pooling="worker",
-            ids=total,
-            unique=total,
-            tables=service.slices,
-            shards=len(by_shard),
-        )
+    def clients(operation: str) -> Seconds:
+        return service.clients(operation, rows, rows, len(by_shard))
 
-    mine = loop.process.name
-    asked = [(shard, by_shard[shard.index]) for shard in service.plan.shards]
-    remote = [(s, count) for s, count in asked if s.host.name != mine and count]
-    local = [(s, count) for s, count in asked if s.host.name == mine]
-    out = plus(
-        world.overhead(),
-        clients_work("route_ids"),
-        NOTHING if fetches else clients_work("route_gradient"),
-        world.messages(sum(request_messages(up * count) for _, count in remote)),
+    first = [clients("route_ids")] if fetches else [clients("route_ids"), clients("route_gradient")]
+    asked = shards._replace(remote=[s for s in shards.remote if by_shard[s.index]])
+    sent, answers = yield from service.ask(
+        loop, effect, asked, request, first=first, purpose="route_ids"
     )
-    loop.waiting = "a core"
-    yield world.work(loop, out, "route_ids")
-    requests = []
-    for shard, count in remote:
-        host = service.hosts[shard.index]
-        request = service.request(loop, host, effect, up * count, shards_work(count))
-        request.answer = row * count if fetches else 0
-        request.acknowledged = not fetches
-        requests.append((shard.index, request))
-    answers = service.send(loop, requests, answers=True)
-    for _, count in local:
-        yield world.serve(loop, shards_work(count), effect)
-    loop.waiting = f"answers to {effect.capitalize()} from {service.name}"
-    yield from world.wait(loop, answers)
-    back = world.messages(ANSWER * len(remote))
+    back = world.messages(ANSWER * answers)
     if fetches:
-        back = plus(back, clients_work("assemble_rows"))
+        back = plus(back, clients("assemble_rows"))
     if back != NOTHING:
-        loop.waiting = "a core"
         yield world.work(loop, back, "assemble_rows")
-    return up * sum(count for _, count in remote)
+    return sent

@@ -117,8 +117,7 @@ class GroupRuntime:
         return value
 
     def _alone(self, loop: LoopState, effect: str) -> Steps:
-        loop.waiting = "a core"
-        yield self.world.work(loop, self.world.overhead(), effect)
+        yield self.world.work(loop, self.world.overhead, effect)
 
     def _join(
         self,
@@ -129,9 +128,7 @@ class GroupRuntime:
         messages: int,
     ) -> Steps:
         world = self.world
-        out = plus(world.overhead(), world.messages(messages))
-        loop.waiting = "a core"
-        yield world.work(loop, out, effect)
+        yield world.work(loop, plus(world.overhead, world.messages(messages)), effect)
         if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
             yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"

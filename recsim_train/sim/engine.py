@@ -217,7 +217,7 @@ class Queue:
             producer.succeed()
 
 
-class LocalQueue:
+class LoopQueue:
     """A bounded queue between the loops of one process; any number of them at both ends."""
 
     def __init__(self, engine: Engine, capacity: int) -> None:
@@ -255,7 +255,7 @@ class LocalQueue:
         return item
 
 
-class LocalBarrier:
+class LoopBarrier:
     """Holds its members until all that have not left are there, and lets them go; cyclic."""
 
     def __init__(self, engine: Engine, members: int) -> None:

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from recsim_train.placement.plan import LoopId
 from recsim_train.sim.accounts import Account
-from recsim_train.sim.channel import Channel
 from recsim_train.sim.engine import Queue
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.machines import Process
+from recsim_train.sim.serving import ServingThread
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
@@ -30,7 +30,7 @@ class Course(Protocol):
 
 
 class LoopState:
-    """A trainer's loop: its driver, its queue, its connections, its records."""
+    """A trainer's loop: its driver, its queue, its threads at shards, its records."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class LoopState:
         self.position = position
         """Place in the stream of batches; -1 for loops that consume none."""
         self.queue: Queue | None = None
-        self.channels: dict[tuple[str, int], Channel] = {}
-        """Connections to shards in other processes, by service and shard."""
+        self.serving: dict[tuple[str, int], ServingThread] = {}
+        """Its threads at shards in other processes, by service and shard."""
         self.completed = 0
         """Iterations that have ended."""
         self.unserved: dict[int, int] = {}

@@ -10,23 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from recsim_train.sim import cache
-from recsim_train.sim.accounts import WAITING
-from recsim_train.sim.engine import Steps
+from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ghosts import GhostFeatures, GhostIds
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.operations import GHOSTS
 from recsim_train.sim.pricing import plus
-from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.trainer import Trainer
 from recsim_train.strategy import effects
 from recsim_train.strategy.effects import END, Effect
 from recsim_train.strategy.values import Batch, Block
 
 
-def _next_batch(at: Trainer, loop: LoopState, _: effects.NextBatch) -> Steps:
+def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Steps:
     assert loop.queue is not None
-    loop.waiting = "a core"
-    yield at.world.work(loop, at.world.overhead(), "next_batch")
+    yield _own(at, loop, effect)
     if loop.iteration >= at.iterations:
         return None, 0
     loop.waiting = "a batch from its reader queue"
@@ -40,111 +37,93 @@ def _next_batch(at: Trainer, loop: LoopState, _: effects.NextBatch) -> Steps:
 def _compute(at: Trainer, loop: LoopState, effect: effects.Compute[object]) -> Steps:
     name = effect.operation.name
     answer, counts = GHOSTS[name](at, loop, *effect.arguments)
-    work = plus(at.world.overhead(), at.world.pricing.operation(name, **counts))
-    loop.waiting = "a core"
+    work = plus(at.world.overhead, at.world.pricing.operation(name, **counts))
     yield at.world.work(loop, work, name)
     return answer, 0
 
 
-def _embedding(at: Trainer) -> EmbeddingRuntime:
-    assert at.embedding is not None  # the driver knows the topology
-    return at.embedding
-
-
-def _dense(at: Trainer) -> DenseRuntime:
-    assert at.dense is not None
-    return at.dense
-
-
 def _lookup(at: Trainer, loop: LoopState, effect: effects.Lookup) -> Steps:
-    return (yield from _embedding(at).lookup(loop, effect.ids))
+    return at.embedding[effect.service].lookup(loop, effect.ids)
 
 
 def _update(at: Trainer, loop: LoopState, effect: effects.Update) -> Steps:
-    return (yield from _embedding(at).update(loop, effect.gradient))
+    return at.embedding[effect.service].update(loop, effect.gradient)
 
 
 def _fetch(at: Trainer, loop: LoopState, effect: effects.Fetch) -> Steps:
-    return (yield from cache.fetch(_embedding(at), loop, effect.ids))
+    return cache.fetch(at.embedding[effect.service], loop, effect.ids)
 
 
 def _store(at: Trainer, loop: LoopState, effect: effects.Store) -> Steps:
-    return None, (yield from cache.store(_embedding(at), loop, effect.rows))
+    return None, (yield from cache.store(at.embedding[effect.service], loop, effect.rows))
 
 
-def _pull(at: Trainer, loop: LoopState, _: effects.Pull) -> Steps:
-    return (yield from _dense(at).pull(loop))
+def _pull(at: Trainer, loop: LoopState, effect: effects.Pull) -> Steps:
+    return at.dense[effect.service].pull(loop)
 
 
 def _push(at: Trainer, loop: LoopState, effect: effects.Push) -> Steps:
-    return (yield from _dense(at).push(loop, effect.gradient))
+    return at.dense[effect.service].push(loop, effect.gradient)
 
 
 def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
-    return (yield from _dense(at).exchange(loop, effect.parameters, effect.central))
+    return at.dense[effect.service].exchange(loop, effect.parameters, effect.central)
 
 
 def _all_reduce(at: Trainer, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
-    return (yield from at.groups[effect.group].all_reduce(loop, effect.value))
+    return at.groups[effect.group].all_reduce(loop, effect.value)
 
 
 def _all_gather(at: Trainer, loop: LoopState, effect: effects.AllGather) -> Steps:
-    return (yield from at.groups[effect.group].all_gather(loop, effect.value))
+    return at.groups[effect.group].all_gather(loop, effect.value)
 
 
 def _all_to_all(at: Trainer, loop: LoopState, effect: effects.AllToAll) -> Steps:
-    return (yield from at.groups[effect.group].all_to_all(loop, effect.parts))
+    return at.groups[effect.group].all_to_all(loop, effect.parts)
 
 
 def _next_round(at: Trainer, loop: LoopState, effect: effects.NextRound) -> Steps:
     if effect.group is None:
-        yield from _own(at, loop, effect)
+        yield _own(at, loop, effect)
         return bool(effect.last), 0
     return (yield from at.groups[effect.group].agree(loop, effect.last)), 0
 
 
-def _own(at: Trainer, loop: LoopState, effect: Effect[Any]) -> Steps:
-    """The runtime's own work for an effect between loops of one trainer."""
-    yield at.world.work(loop, at.world.overhead(), effect.kind)
+def _own(at: Trainer, loop: LoopState, effect: Effect[Any]) -> Event:
+    """The runtime's own work for an effect."""
+    return at.world.work(loop, at.world.overhead, effect.kind)
 
 
 def _put(at: Trainer, loop: LoopState, effect: effects.Put) -> Steps:
-    return (yield from _hand_over(at, loop, effect, effect.item))
+    return _hand_over(at, loop, effect, effect.item)
 
 
 def _close(at: Trainer, loop: LoopState, effect: effects.Close) -> Steps:
-    return (yield from _hand_over(at, loop, effect, END))
+    return _hand_over(at, loop, effect, END)
 
 
 def _hand_over(
     at: Trainer, loop: LoopState, effect: effects.Put | effects.Close, item: object
 ) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     loop.waiting = f"room in queue {effect.queue!r}"
-    start = at.world.engine.now
-    yield from at.queues[effect.queue].put(item)
-    loop.account.now[WAITING] += at.world.engine.now - start
-    return None, 0
+    return (yield from at.world.waited(loop, at.queues[effect.queue].put(item))), 0
 
 
 def _take(at: Trainer, loop: LoopState, effect: effects.Take | effects.NextItem) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     loop.waiting = f"an item of queue {effect.queue!r}"
-    start = at.world.engine.now
-    item = yield from at.queues[effect.queue].take()
-    loop.account.now[WAITING] += at.world.engine.now - start
-    return item, 0
+    return (yield from at.world.waited(loop, at.queues[effect.queue].take())), 0
 
 
 def _barrier(at: Trainer, loop: LoopState, effect: effects.Barrier) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     loop.waiting = f"barrier {effect.barrier!r}"
-    present = yield from at.world.wait_for_others(loop, at.barriers[effect.barrier].arrive())
-    return present, 0
+    return (yield from at.world.wait_for_others(loop, at.barriers[effect.barrier].arrive())), 0
 
 
 def _now(at: Trainer, loop: LoopState, effect: effects.Now) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     return at.world.engine.now, 0
 
 

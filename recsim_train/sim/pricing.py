@@ -16,6 +16,7 @@ _REMEMBERED = 1 << 16
 Seconds = tuple[float, float, float]
 """(all seconds, those that hold the interpreter lock, those of operations that calibration never
 measured) on one idle core."""
+NOTHING: Seconds = (0.0, 0.0, 0.0)
 
 
 class Pricing:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.channel import request_messages
 from recsim_train.sim.engine import Mailbox, Queue, Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
+from recsim_train.sim.serving import request_messages
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 from recsim_train.workload.operations import reading
@@ -38,7 +38,7 @@ class Readers:
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
         for iteration in range(self._iterations):
-            yield self._world.compute(loop.process, self._make, f"{loop.label}.read")
+            yield self._world.machines.compute(loop.process, self._make, f"{loop.label}.read")
             yield queue.reserve()
             queue.put(iteration)
 
@@ -53,7 +53,7 @@ class Readers:
         for iteration in range(self._iterations):
             for loop, queue in zip(clients, made, strict=True):
                 work = self._make
-                yield self._world.compute(
+                yield self._world.machines.compute(
                     process, work, f"{loop.name}.read", thread=True, client=loop.process
                 )
                 yield queue.reserve()
@@ -70,7 +70,9 @@ class Readers:
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.messages(request_messages(payload))
-            yield world.compute(process, messages, f"{loop.name}.send", client=loop.process)
+            yield world.machines.compute(
+                process, messages, f"{loop.name}.send", client=loop.process
+            )
             yield engine.timeout(world.machines.latency)
             delivered = engine.event()
             inbox.put((payload, delivered))
@@ -86,7 +88,7 @@ class Readers:
             yield world.machines.transfer(reader, loop.process, payload)
             delivered.succeed()
             messages = world.messages(request_messages(payload))
-            yield world.compute(loop.process, messages, f"{loop.label}.receive_batch")
+            yield world.machines.compute(loop.process, messages, f"{loop.label}.receive_batch")
             yield queue.reserve()
             queue.put(None)
 

@@ -9,9 +9,9 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.elasticity import elasticities
-from recsim_train.sim.fit import check_memory, nearly_full
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.job import Job, Progress
+from recsim_train.sim.memory_check import check_memory, nearly_full
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
 

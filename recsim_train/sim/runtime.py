@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -15,9 +16,10 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import Account
 from recsim_train.sim.cache import CacheRuntime
-from recsim_train.sim.channel import Channel
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.engine import Engine, LocalBarrier, LocalQueue, Steps
+from recsim_train.sim.dense import DenseRuntime
+from recsim_train.sim.embedding import EmbeddingRuntime
+from recsim_train.sim.engine import Engine, LoopBarrier, LoopQueue, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Ledger
@@ -27,7 +29,8 @@ from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.readers import Readers
-from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
+from recsim_train.sim.services import Service
+from recsim_train.sim.serving import ServingThread
 from recsim_train.sim.trainer import Trainer
 from recsim_train.sim.usage import Snapshot
 from recsim_train.sim.world import World
@@ -75,10 +78,14 @@ class Runtime:
         self.pricing = Pricing(experiment, cluster, plan.examples)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts
-        self.embedding = (
-            EmbeddingRuntime(self.world, plan.embedding, plan, folding) if plan.embedding else None
-        )
-        self.dense = DenseRuntime(self.world, plan.dense) if plan.dense else None
+        self.embedding: dict[str, EmbeddingRuntime] = {}
+        if plan.embedding is not None:
+            embedding = EmbeddingRuntime(self.world, plan.embedding, plan, folding)
+            self.embedding[embedding.name] = embedding
+        self.dense: dict[str, DenseRuntime] = {}
+        if plan.dense is not None:
+            dense = DenseRuntime(self.world, plan.dense)
+            self.dense[dense.name] = dense
         self.trainers = self._make_trainers(replay)
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
@@ -94,18 +101,19 @@ class Runtime:
     def _make_trainers(self, replay: Replay | None) -> list[Trainer]:
         plan, folding, topology = self.plan, self.folding, self.plan.topology
         cache = None
-        if replay is not None and self.embedding is not None:
-            cache = CacheRuntime(self.world, self.embedding, replay)
+        if replay is not None and plan.embedding is not None:
+            shards = len(plan.embedding.shards)
+            cache = CacheRuntime(self.world, shards, replay)
         made: list[Trainer] = []
         for index in range(folding.simulated):
             net = NetRuntime(plan, index) if plan.net is not None else None
             trainer = Trainer(
                 index, self.world, plan, self.iterations, self.embedding, self.dense, cache, net
             )
-            trainer.queues = {q.name: LocalQueue(self.engine, q.capacity) for q in topology.queues}
+            trainer.queues = {q.name: LoopQueue(self.engine, q.capacity) for q in topology.queues}
             for barrier in topology.barriers:
                 members = sum(loop.loop in barrier.loops for loop in plan.loops(index))
-                trainer.barriers[barrier.name] = LocalBarrier(self.engine, members)
+                trainer.barriers[barrier.name] = LoopBarrier(self.engine, members)
             made.append(trainer)
         for group in plan.groups:
             if group.members[0].trainer < folding.simulated:
@@ -146,12 +154,13 @@ class Runtime:
             if others and state.name in meeting:
                 draw = jitter.draws(state.process.name, f"{state.label}/others")
                 state.lateness = None if draw is None else Lateness(draw, others)
-            for service in (self.embedding, self.dense):
-                if service is not None and not service.own:
+            services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
+            for service in services:
+                if not service.own:
                     for index, host in enumerate(service.hosts):
                         if host is not state.process:
-                            channel = Channel(self.machines, self.pricing, state.process, host)
-                            state.channels[service.name, index] = channel
+                            thread = ServingThread(self.machines, self.pricing, state.process, host)
+                            state.serving[service.name, index] = thread
         return loops
 
     # ------------------------------------------------------------------ running

@@ -8,10 +8,11 @@ from functools import cached_property
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.engine import LocalBarrier, LocalQueue
+from recsim_train.sim.dense import DenseRuntime
+from recsim_train.sim.embedding import EmbeddingRuntime
+from recsim_train.sim.engine import LoopBarrier, LoopQueue
 from recsim_train.sim.ghosts import GhostDense
 from recsim_train.sim.net import NetRuntime
-from recsim_train.sim.services import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 
@@ -25,13 +26,14 @@ class Trainer:
     plan: Plan
     iterations: int
     """Of each of its loops that consumes batches."""
-    embedding: EmbeddingRuntime | None
-    dense: DenseRuntime | None
+    embedding: dict[str, EmbeddingRuntime]
+    dense: dict[str, DenseRuntime]
+    """Services by name."""
     cache: CacheRuntime | None
     net: NetRuntime | None
     groups: dict[str, GroupRuntime] = field(default_factory=dict)
-    queues: dict[str, LocalQueue] = field(default_factory=dict)
-    barriers: dict[str, LocalBarrier] = field(default_factory=dict)
+    queues: dict[str, LoopQueue] = field(default_factory=dict)
+    barriers: dict[str, LoopBarrier] = field(default_factory=dict)
 
     @cached_property
     def whole(self) -> GhostDense:

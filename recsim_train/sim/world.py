@@ -7,11 +7,9 @@ from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Countdown, Event, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines, Process
-from recsim_train.sim.pricing import Pricing, Seconds
+from recsim_train.sim.machines import Machines
+from recsim_train.sim.pricing import NOTHING, Pricing, Seconds
 from recsim_train.workload import compression, shape
-
-NOTHING: Seconds = (0.0, 0.0, 0.0)
 
 
 class World:
@@ -29,7 +27,9 @@ class World:
         self.training = pricing.experiment.training
         self.data = pricing.experiment.data
         self.layout = compression.layout(self.model)
-        self._overhead = pricing.units(effect=1)
+        self.row_bytes = shape.row_bytes(self.model)
+        self.overhead = pricing.units(effect=1)
+        """The runtime's own work for one effect."""
         self._messages: dict[int, Seconds] = {}
 
     def sparse_bytes(self, share: float, start: int, stop: int) -> int:
@@ -45,24 +45,9 @@ class World:
             known = self._messages[count] = self.pricing.units(message=count) if count else NOTHING
         return known
 
-    def overhead(self) -> Seconds:
-        """The runtime's own work for one effect."""
-        return self._overhead
-
-    def compute(
-        self,
-        process: Process,
-        seconds: Seconds,
-        purpose: str,
-        *,
-        thread: bool = False,
-        client: Process | None = None,
-    ) -> Event:
-        """An event: one thread's work is done."""
-        return self.machines.compute(process, seconds, purpose, thread=thread, client=client)
-
     def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
-        """A loop's own work."""
+        """A loop's own work on a core."""
+        loop.waiting = "a core"
         purpose = loop.purposes.get(what)
         if purpose is None:
             purpose = loop.purposes[what] = f"{loop.label}.{what}"
@@ -83,6 +68,13 @@ class World:
         """Wait for what others do; returns what the event brings."""
         start = self.engine.now
         brought = yield event
+        loop.account.now[WAITING] += self.engine.now - start
+        return brought
+
+    def waited(self, loop: LoopState, steps: Steps) -> Steps:
+        """`wait_for_others` in several steps."""
+        start = self.engine.now
+        brought = yield from steps
         loop.account.now[WAITING] += self.engine.now - start
         return brought
 

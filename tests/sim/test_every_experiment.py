@@ -11,7 +11,7 @@ import pytest
 import recsim_train
 from recsim_train.session.job import Job
 from recsim_train.sim import run
-from recsim_train.sim.fit import check_memory
+from recsim_train.sim.memory_check import check_memory
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))

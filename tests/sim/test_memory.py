@@ -10,8 +10,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fit import check_machine, check_memory, fit
 from recsim_train.sim.memory import PROCESS_BYTES, memory_uses
+from recsim_train.sim.memory_check import check_machine, check_memory, memory_check
 from recsim_train.sim.run import simulate
 from recsim_train.sim.sizing import smallest
 
@@ -92,14 +92,14 @@ def test_dense_weights_that_spill_ask_for_dense_servers(plans: Plans, clusters: 
 
 def test_nearly_full_is_a_warning(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles=SERVERS, model=LARGE)
-    assert fit(plan, clusters(memory="30 GiB")).warnings == ()
-    found = fit(plan, clusters(memory="14 GiB"))
+    assert memory_check(plan, clusters(memory="30 GiB")).warnings == ()
+    found = memory_check(plan, clusters(memory="14 GiB"))
     assert found.problem is None
     (warning,) = found.warnings
     assert warning.startswith("embedding_server[0] needs 13.7 of 14.0 GiB")
     assert found.smallest == {"embedding_server": 1, "dense_server": 1}
-    assert fit(plan, clusters(memory="5 GiB")).smallest["embedding_server"] == 4
-    assert "would be enough" in fit(plan, clusters(memory="5 GiB")).phrase
+    assert memory_check(plan, clusters(memory="5 GiB")).smallest["embedding_server"] == 4
+    assert "would be enough" in memory_check(plan, clusters(memory="5 GiB")).phrase
 
 
 def test_tables_in_trainers_that_do_not_fit(plans: Plans, clusters: Clusters) -> None:
@@ -150,12 +150,14 @@ def test_a_full_topology_does_not_hide_what_is_too_large(plans: Plans, clusters:
     plan = plans(roles=SERVERS, model=LARGE)
     with pytest.raises(UserError) as caught:
         check_memory(plan, full)
-    for said in (fit(plan, full).problem, str(caught.value)):
+    for said in (memory_check(plan, full).problem, str(caught.value)):
         assert said == (
             "embedding_server[0] needs 13.7 GiB (of which tables 13.4 GiB), but its host has "
             "5.0 GiB: 8.7 GiB too much; 4 embedding servers would be enough, but the profile's "
             "racks have no room for so many"
         )
-    assert fit(plans(roles=SERVERS), full).problem is None  # of four hosts, four are asked for
+    assert (
+        memory_check(plans(roles=SERVERS), full).problem is None
+    )  # of four hosts, four are asked for
     with pytest.raises(UserError, match=r"2 racks of 2 hosts are too few .* 5 hosts"):
         check_memory(plans(roles={**SERVERS, "embedding_servers": 2}, model=LARGE), full)

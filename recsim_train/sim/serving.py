@@ -1,15 +1,15 @@
-"""A channel: one client loop's talk with one remote shard, and the thread there that serves it."""
+"""The thread at a shard that serves one client loop, and the requests that it gets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Barrier, Countdown, Mailbox, Steps
 from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
-from recsim_train.sim.pricing import Pricing, Seconds, plus
+from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 
 ANSWER = 1
 """Messages of an answer: the asker knows its size, so it has no header."""
@@ -22,41 +22,40 @@ def request_messages(payload: int) -> int:
     return 2 if payload else 1
 
 
-_NOTHING: Seconds = (0.0, 0.0, 0.0)
-
-
 @dataclass(slots=True)
 class Request:
-    """What a client sends to a shard, and what the shard does with it.
+    """What a client sends to a shard, and what the shard does with it."""
 
-    Of ``delivered`` and ``answered`` the client waits for one: that its bytes have arrived, or that
-    the answer is back.
-    """
-
-    iteration: int
     payload: int
     """Bytes that the client hands to the transport."""
     work: Seconds
     """The operation at the shard; with a barrier, what comes before it."""
-    purpose: str
-    series: Series
-    """Where the shard records that it has served this."""
-    finished: Callable[[int], None]
-    """Called with the iteration once the shard is done with the request."""
     answer: int = 0
-    """Payload bytes of the answer; 0: no answer, or an acknowledgement where ``barrier``."""
+    """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
-    """Whether an answer without payload says that the work is done."""
+    """Whether an answer without payload says so."""
     barrier: Barrier | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)
+    # What sending adds:
+    iteration: int = -1
+    purpose: str = ""
+    series: Series = field(init=False)
+    """Where the shard records that it has served this."""
+    served: Callable[[int], None] = field(init=False)
+    """Called with the iteration once the shard is done with the request."""
+    done: Countdown = field(init=False)
+    """Counts answers, or deliveries of requests that get none."""
     posted: float = 0.0
     """When its header arrived."""
-    delivered: Countdown | None = None
-    answered: Countdown | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the client waits for an answer."""
+        return self.answer > 0 or self.acknowledged or self.barrier is not None
 
 
-class Channel:
+class ServingThread:
     """A thread at the shard's process that serves one client loop, strictly in order.
 
     Transfers are a rendezvous: a request's bytes move once its latency has passed and the thread
@@ -90,35 +89,31 @@ class Channel:
             arriving = machines.transfer(client, host, request.payload)
             moving = on_its_way + machines.alone
             yield arriving
-            if request.delivered is not None:
+            answers = request.answers
+            if not answers:
                 spent = on_its_way + engine.now - request.posted
-                request.delivered.arrive(Chain(0.0, moving, 0.0, spent))
+                request.done.arrive(Chain(0.0, moving, 0.0, spent))
             receive = plus(self._messages(request_messages(request.payload)), self._request)
-            send = self._messages(ANSWER) if request.answered is not None else _NOTHING
+            send = self._messages(ANSWER) if answers else NOTHING
             waited = 0.0
-            if request.barrier is None:
-                work = plus(receive, request.work, send)
-                served = machines.compute(host, work, request.purpose, client=client)
-                working = machines.alone
-                yield served
-            else:
-                work = plus(receive, request.work)
-                served = machines.compute(host, work, request.purpose, client=client)
-                working = machines.alone
-                yield served
+            work = plus(receive, request.work, send if request.barrier is None else NOTHING)
+            served = machines.compute(host, work, request.purpose, client=client)
+            working = machines.alone
+            yield served
+            if request.barrier is not None:
                 met = engine.now
                 yield request.barrier.arrive(request.contribution)
                 waited = engine.now - met
                 served = machines.compute(host, send, request.purpose, client=client)
                 working += machines.alone
                 yield served
-            if request.answered is not None:
+            if answers:
                 yield engine.timeout(machines.latency)
                 size = request.answer or ACKNOWLEDGEMENT_BYTES
                 answering = machines.transfer(host, client, size, header=False)
                 moving += machines.latency + machines.alone
                 yield answering
                 spent = on_its_way + engine.now - request.posted
-                request.answered.arrive(Chain(working, moving, waited, spent))
+                request.done.arrive(Chain(working, moving, waited, spent))
             request.series.add(request.iteration, start, engine.now, request.answer)
-            request.finished(request.iteration)
+            request.served(request.iteration)

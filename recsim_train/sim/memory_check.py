@@ -24,7 +24,7 @@ ROLE_NAMES: dict[Role, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class MemoryCheck:
     """Whether a plan fits into its hosts' memory."""
 
     fullest: MemoryUse
@@ -65,7 +65,7 @@ class Fit:
         }
 
 
-def fit(plan: Plan, cluster: Cluster) -> Fit:
+def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
     """Whether and how a plan fits."""
     uses = memory_uses(plan, cluster)
     fullest = max(uses, key=lambda use: use.needed / use.available)
@@ -76,7 +76,7 @@ def fit(plan: Plan, cluster: Cluster) -> Fit:
         problem = str(error)
     warnings = () if problem else tuple(nearly_full(uses, cluster.colocate))
     roles = () if cluster.colocate else [r for r in SERVERS if plan.of_role(r)]
-    return Fit(
+    return MemoryCheck(
         fullest,
         problem,
         warnings,

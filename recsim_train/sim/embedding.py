@@ -1,0 +1,205 @@
+"""The embedding shards: Lookup and Update, and what the ids of a batch make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from recsim_train.data.counts import ShardCount
+from recsim_train.data.zipf import Zipf
+from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
+from recsim_train.sim.compression import PooledMask
+from recsim_train.sim.engine import Barrier, Steps
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.ghosts import GhostIds, GhostRows
+from recsim_train.sim.loop import LoopState
+from recsim_train.sim.machines import Process
+from recsim_train.sim.pricing import NOTHING, Seconds, plus
+from recsim_train.sim.services import Service
+from recsim_train.sim.serving import ANSWER, Request
+from recsim_train.sim.world import World
+from recsim_train.workload import shape
+
+
+class EmbeddingRuntime(Service[EmbeddingShard]):
+    """The embedding shards."""
+
+    def __init__(self, world: World, plan: EmbeddingPlan, job: Plan, folding: Folding) -> None:
+        service = plan.service
+        super().__init__(world, service.name, plan.shards, own=service.access == "own")
+        self.pooled = service.pooling == "server"
+        self._pooling = service.pooling
+        self.slices = sum(len(shard.slices) for shard in plan.shards)
+        self.masks = {
+            shard.index: PooledMask(world.pricing, len(shard.slices), service.keep, service.mask)
+            for shard in plan.shards
+            if service.keep is not None
+        }
+        """By shard, where a share of the pooled values travels."""
+        self._joint: dict[int, float] = {}
+        self._sums: tuple[object, int, int] = (None, 0, 0)
+        self.everyone = len(job.together) == 1
+        """Whether all trainers' gradients make one step."""
+        self._whose = "all trainers'" if self.everyone else "the group's"
+        self.barriers: dict[tuple[int, int], Barrier] = {}
+        """By shard and simulated trainer; empty where gradients are applied on arrival."""
+        loops = len(job.training) // job.experiment.roles.trainers
+        for trainers in job.together:
+            simulated = [t for t in trainers if t < folding.simulated]
+            # what is done for one group is done for every group that it stands for
+            client = None
+            if simulated and not self.everyone:
+                client = world.machines.process_of(Instance("trainer", trainers[0]))
+            for shard in plan.shards if simulated else ():
+                work = partial(self._apply_together, shard, loops * len(trainers), client)
+                barrier = Barrier(world.engine, loops * len(simulated), work)
+                self.barriers |= {(shard.index, t): barrier for t in simulated}
+
+    # ------------------------------------------------------------------ what it takes
+
+    def _masked(self, operation: str, shard: EmbeddingShard) -> Seconds:
+        mask = self.masks.get(shard.index)
+        return NOTHING if mask is None else mask.seconds(operation)
+
+    def _all_masked(self, operation: str) -> list[Seconds]:
+        return [mask.seconds(operation) for mask in self.masks.values()]
+
+    def _count_masks(self, loop: LoopState, *, gradient: bool) -> None:
+        for mask in self.masks.values():
+            mask.count(loop.tallies, gradient=gradient)
+
+    def _vector_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
+        vectors = len(shard.slices) * self.world.pricing.examples if self.pooled else count.unique
+        return vectors * self.world.row_bytes
+
+    def _client(self, operation: str, counts: Sequence[ShardCount]) -> Seconds:
+        if self._sums[0] is not counts:
+            self._sums = counts, sum(c.ids for c in counts), sum(c.unique for c in counts)
+        _, ids, unique = self._sums
+        return self.clients(operation, ids if self.pooled else unique, unique, len(counts))
+
+    def clients(self, operation: str, ids: int, unique: int, shards: int) -> Seconds:
+        """What a client does with ids for all shards, or with their rows."""
+        return self.world.pricing.operation(
+            operation,
+            pooling=self._pooling,
+            ids=ids,
+            unique=unique,
+            tables=self.slices,
+            shards=shards,
+        )
+
+    def _shard(self, operation: str, shard: EmbeddingShard, ids: int, unique: int) -> Seconds:
+        return self.world.pricing.operation(
+            f"{operation}_pooled" if self.pooled else f"{operation}_rows",
+            pooling=self._pooling,
+            ids=ids,
+            unique=unique,
+            tables=len(shard.slices),
+        )
+
+    def _apply_together(
+        self,
+        shard: EmbeddingShard,
+        clients: int,
+        client: Process | None,
+        brought: list[tuple[int, int]],
+    ) -> Steps:
+        """One update with the ids of all ``clients``, of which some are the same.
+
+        ``clients``: loops, those that others stand for included. ``client``: one of them, where
+        there are groups beside theirs.
+        """
+        stand_for = clients / len(brought)
+        ids = round(sum(i for i, _ in brought) * stand_for)
+        unique = round(sum(u for _, u in brought) * stand_for * self._joint_share(shard, clients))
+        host = self.hosts[shard.index]
+        work = self._shard("update", shard, ids, unique)
+        purpose = f"{self.name}[{shard.index}].update"
+        yield self.world.machines.compute(host, work, purpose, client=client)
+
+    def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
+        """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.
+
+        Counts are known batch by batch only; how batches overlap is taken from the generator's
+        Zipf law, for files too.
+        """
+        known = self._joint.get(shard.index)
+        if known is None:
+            batch, exponent = self.world.pricing.examples, self.world.data.synthetic.zipf
+            apart = joint = 0.0
+            for part in shard.slices:
+                rows = self.world.model.tables[part.table].rows
+                ids = batch * shape.mean_ids(self.world.model, part.table)
+                share = part.rows / rows
+                popularity = Zipf(rows, exponent)
+                apart += share * clients * popularity.expected_distinct(ids)
+                joint += share * popularity.expected_distinct(clients * ids)
+            known = self._joint[shard.index] = joint / apart
+        return known
+
+    # ------------------------------------------------------------------ effects
+
+    def lookup(self, loop: LoopState, ids: object) -> Steps:
+        """Returns (rows, payload bytes)."""
+        if not isinstance(ids, GhostIds):
+            raise TypeError(f"Lookup needs ids, not {type(ids).__name__}")
+        if ids.distinct == self.pooled:
+            wanted = "ids as they come" if self.pooled else "ids after deduplicate"
+            raise TypeError(f"{self.name} pools on the {self._pooling}: give {wanted}")
+        world, counts = self.world, self.world.counts.shard_counts(ids.position, ids.batch)
+
+        def request(shard: EmbeddingShard) -> Request:
+            count = counts[shard.index]
+            payload = shape.ID_BYTES * count.unique
+            if self.pooled:
+                payload = shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
+            work = self._shard("lookup", shard, count.ids, count.unique)
+            mask = self.masks.get(shard.index)
+            answer = self._vector_bytes(shard, count) if mask is None else mask.answer
+            return Request(payload, plus(work, self._masked("mask", shard)), answer)
+
+        first, last = self._client("route_ids", counts), self._client("assemble_rows", counts)
+        sent, answers = yield from self.ask(
+            loop, "lookup", self.split(loop), request, first=[first], purpose="route_ids"
+        )
+        self._count_masks(loop, gradient=False)
+        back = plus(world.messages(ANSWER * answers), *self._all_masked("unmask"), last)
+        yield world.work(loop, back, "assemble_rows")
+        return GhostRows(ids), sent
+
+    def update(self, loop: LoopState, gradient: object) -> Steps:
+        """Returns (None, payload bytes)."""
+        if not isinstance(gradient, GhostRows) or not gradient.gradient:
+            raise TypeError("Update needs the gradient of a Lookup's answer")
+        world, ids = self.world, gradient.ids
+        counts = world.counts.shard_counts(ids.position, ids.batch)
+        together, trainer = bool(self.barriers), loop.loop.trainer
+
+        def request(shard: EmbeddingShard) -> Request:
+            count, mask = counts[shard.index], self.masks.get(shard.index)
+            payload = 0 if self.pooled else shape.ID_BYTES * count.unique
+            payload += self._vector_bytes(shard, count)
+            part = (count.ids if self.pooled else count.unique), count.unique
+            work = NOTHING if together else self._shard("update", shard, *part)
+            return Request(
+                payload if mask is None else mask.gradient,
+                plus(self._masked("unpick", shard), work),
+                barrier=self.barriers.get((shard.index, trainer)),
+                contribution=part,
+            )
+
+        self._count_masks(loop, gradient=True)
+        sent, answers = yield from self.ask(
+            loop,
+            "update",
+            self.split(loop),
+            request,
+            first=[self._client("route_gradient", counts), *self._all_masked("pick")],
+            purpose="route_gradient",
+            everyone=self.everyone,  # else those that it stands for are in other groups
+            whose=self._whose if together else "",
+        )
+        if answers:
+            yield world.work(loop, world.messages(ANSWER * answers), "acknowledged")
+        return None, sent
