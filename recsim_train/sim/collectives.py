@@ -8,13 +8,20 @@ latency and the profile's ``collective_step``. A group of one does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
 from recsim_train.sim.engine import Barrier, Event, Steps
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.ghosts import GhostBlock, GhostDense, GhostParts, GhostTable
+from recsim_train.sim.ghosts import (
+    GhostBlock,
+    GhostDense,
+    GhostMasked,
+    GhostParts,
+    GhostSparse,
+    GhostTable,
+)
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import plus
@@ -23,12 +30,6 @@ from recsim_train.strategy.blame import StrategyError
 
 FLAG_BYTES = 8
 """What `NextRound` sends: no payload."""
-
-
-class Sized(Protocol):
-    """A value that crosses the network."""
-
-    size: int
 
 
 class GroupRuntime:
@@ -67,68 +68,42 @@ class GroupRuntime:
 
     def all_reduce(self, loop: LoopState, value: object) -> Steps:
         """Returns (value, payload bytes)."""
-        sized = self._sized(loop, "AllReduce", value)
-        if self.size == 1:
-            yield from self._alone(loop, "all_reduce")
-            return value, 0
-        yield from self._join(loop, "all_reduce", self._ring, sized.size, 2 * (self.size - 1))
-        return value, sized.size
+        size = _size(value)
+        yield from self._join(loop, "all_reduce", self._ring, size)
+        return value, size if self.size > 1 else 0
 
     def all_gather(self, loop: LoopState, value: object) -> Steps:
         """Returns (parts, payload bytes that leave this member)."""
-        sized = self._sized(loop, "AllGather", value)
-        place = self._place[loop.name]
-        if self.size == 1:
-            yield from self._alone(loop, "all_gather")
-            return GhostParts((sized.size,)), 0
-        sent = (sized.size,) * self.size
-        received = yield from self._join(
-            loop, "all_gather", self._exchange, (place, sent), 2 * (self.size - 1)
-        )
-        return GhostParts(received[place]), sized.size * (self.size - 1)
+        return self._exchanged(loop, "all_gather", (_size(value),) * self.size)
 
     def all_to_all(self, loop: LoopState, parts: object) -> Steps:
         """Returns (parts, payload bytes that leave this member)."""
-        place = self._place[loop.name]
         if not isinstance(parts, GhostParts) or len(parts.sizes) != self.size:
             raise TypeError(f"AllToAll of group {self.name!r} needs one part for each member")
-        if self.size == 1:
-            yield from self._alone(loop, "all_to_all")
-            return parts, 0
-        received = yield from self._join(
-            loop, "all_to_all", self._exchange, (place, parts.sizes), 2 * (self.size - 1)
-        )
-        return GhostParts(received[place]), sum(parts.sizes) - parts.sizes[place]
+        return self._exchanged(loop, "all_to_all", parts.sizes)
+
+    def _exchanged(self, loop: LoopState, effect: str, sent: tuple[int, ...]) -> Steps:
+        """``sent``: to each member."""
+        place = self._place[loop.name]
+        received = yield from self._join(loop, effect, self._exchange, (place, sent))
+        return GhostParts(received[place] if received else sent), sum(sent) - sent[place]
 
     def agree(self, loop: LoopState, yes: bool) -> Steps:
         """Returns whether all members say yes."""
-        if self.size == 1:
-            yield from self._alone(loop, "next_round")
-            return yes
-        return (
-            yield from self._join(loop, "next_round", self._vote, bool(yes), 2 * (self.size - 1))
-        )
+        agreed = yield from self._join(loop, "next_round", self._vote, bool(yes))
+        return yes if agreed is None else agreed
 
     # ------------------------------------------------------------------ one meeting
 
-    def _sized(self, loop: LoopState, effect: str, value: object) -> Sized:
-        if not isinstance(value, GhostBlock | GhostDense | GhostTable):
-            raise TypeError(f"{effect} can not send {type(value).__name__}")
-        return value
-
-    def _alone(self, loop: LoopState, effect: str) -> Steps:
-        yield self.world.work(loop, self.world.overhead, effect)
-
     def _join(
-        self,
-        loop: LoopState,
-        effect: str,
-        move: Callable[[list[Any]], Steps],
-        item: object,
-        messages: int,
+        self, loop: LoopState, effect: str, move: Callable[[list[Any]], Steps], item: object
     ) -> Steps:
+        """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        yield world.work(loop, plus(world.overhead, world.messages(messages)), effect)
+        messages = world.messages(2 * (self.size - 1))
+        yield world.work(loop, plus(world.overhead, messages), effect)
+        if self.size == 1:
+            return None
         if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
             yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
@@ -190,3 +165,10 @@ class GroupRuntime:
         each = steps / self.size * FLAG_BYTES
         yield from self._move(steps, lambda m: m.ring(self._processes, each))
         return all(votes)
+
+
+def _size(value: object) -> int:
+    """Bytes of a value that crosses the network. Raises TypeError for one that does not."""
+    if not isinstance(value, GhostBlock | GhostDense | GhostSparse | GhostMasked | GhostTable):
+        raise TypeError(f"a collective cannot send {type(value).__name__}")
+    return value.size

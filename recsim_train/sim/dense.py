@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recsim_train.placement.plan import DensePlan, DenseShard
-from recsim_train.sim.compression import GhostSparse
 from recsim_train.sim.engine import Steps
-from recsim_train.sim.ghosts import GhostDense
+from recsim_train.sim.ghosts import GhostDense, GhostSparse
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import ANSWER, Request

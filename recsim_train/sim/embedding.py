@@ -8,17 +8,50 @@ from functools import partial
 from recsim_train.data.counts import ShardCount
 from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
-from recsim_train.sim.compression import PooledMask
 from recsim_train.sim.engine import Barrier, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostIds, GhostRows
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
-from recsim_train.sim.pricing import NOTHING, Seconds, plus
+from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import ANSWER, Request
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
+from recsim_train.workload.compression import (
+    ACTIVATION_GRADIENTS,
+    ACTIVATIONS,
+    Mask,
+    MaskOver,
+    Tallies,
+    Tally,
+)
+
+
+class PooledMask:
+    """What a mask makes of one shard's pooled values of a batch."""
+
+    def __init__(self, pricing: Pricing, slices: int, share: float, over: MaskOver) -> None:
+        model, batch = pricing.experiment.model, pricing.examples
+        self._pricing = pricing
+        mask = Mask.of(slices, model.row_width, share, over)
+        self._value = shape.value_bytes(model)
+        self._values, self._kept = batch * mask.values, batch * mask.all_kept
+        self.answer = batch * mask.bytes(self._value)
+        """Bytes of an answer."""
+        self.gradient = self._kept * self._value
+        """Bytes of its gradient: no places."""
+
+    def seconds(self, operation: str) -> Seconds:
+        """Of "mask", "unmask", "pick" or "unpick"."""
+        return self._pricing.operation(operation, elements=self._values, kept=self._kept)
+
+    def count(self, tallies: Tallies, *, gradient: bool) -> None:
+        """Add one answer, or one gradient, to a loop's tallies."""
+        name = ACTIVATION_GRADIENTS if gradient else ACTIVATIONS
+        sent = self.gradient if gradient else self.answer
+        tally = tallies.setdefault(name, Tally())
+        tally.add(self._values, self._kept, self._values * self._value, sent)
 
 
 class EmbeddingRuntime(Service[EmbeddingShard]):

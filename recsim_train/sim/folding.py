@@ -13,6 +13,7 @@ What stragglers do to those that wait for each other is kept: see `Lateness`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -142,21 +143,25 @@ def unfold(outcome: Outcome, folding: Folding) -> None:
     """Give every trainer the records of its stand-in; spans stay those of the simulated ones."""
     if folding.simulated == folding.trainers:
         return
-    copies = _Names(folding)
-    outcome.iterations = [
-        Iteration(name, i.iteration, i.start, i.end)
-        for i in outcome.iterations
-        for name in copies.of(i.loop)
-    ]
-    outcome.rounds = [
-        Iteration(name, i.iteration, i.start, i.end)
-        for i in outcome.rounds
-        for name in copies.of(i.loop)
-    ]
-    outcome.syncs = [sync._replace(loop=n) for sync in outcome.syncs for n in copies.of(sync.loop)]
+
+    @cache
+    def copies(name: str) -> tuple[str, ...]:
+        """ "trainer[0].worker[1]" gives that of every trainer that trainer[0] stands for."""
+        if not name.startswith("trainer["):
+            return (name,)
+        index, _, rest = name.removeprefix("trainer[").partition("]")
+        return tuple(f"trainer[{number}]{rest}" for number in folding.like(int(index)))
+
+    def everyones(iterations: list[Iteration]) -> list[Iteration]:
+        return [
+            Iteration(n, i.iteration, i.start, i.end) for i in iterations for n in copies(i.loop)
+        ]
+
+    outcome.iterations, outcome.rounds = everyones(outcome.iterations), everyones(outcome.rounds)
+    outcome.syncs = [sync._replace(loop=n) for sync in outcome.syncs for n in copies(sync.loop)]
     totals: dict[TotalKey, Total] = {}
     for key, total in outcome.totals.items():
-        instances, loops = copies.of(key.instance), copies.of(key.loop)
+        instances, loops = copies(key.instance), copies(key.loop)
         if len(instances) == 1:
             instances = instances * len(loops)
         elif len(loops) == 1:
@@ -166,24 +171,3 @@ def unfold(outcome: Outcome, folding: Folding) -> None:
                 total.count, total.seconds, total.bytes
             )
     outcome.totals = dict(sorted(totals.items()))
-
-
-class _Names:
-    """The names of all that one stands for, its own first."""
-
-    def __init__(self, folding: Folding) -> None:
-        self._folding = folding
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def of(self, name: str) -> tuple[str, ...]:
-        """ "trainer[0].worker[1]" gives that of every trainer that trainer[0] stands for."""
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = self._make(name)
-        return known
-
-    def _make(self, name: str) -> tuple[str, ...]:
-        if not name.startswith("trainer["):
-            return (name,)
-        index, _, rest = name.removeprefix("trainer[").partition("]")
-        return tuple(f"trainer[{number}]{rest}" for number in self._folding.like(int(index)))

@@ -2,123 +2,137 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from recsim_train.strategy.values import Block, Dense, Features, Ids, Parts, Rows, Slots
+from recsim_train.strategy.values import (
+    Block,
+    Dense,
+    Features,
+    Ids,
+    Masked,
+    Parts,
+    Rows,
+    Slots,
+    Sparse,
+    Tape,
+)
 
 Ghost = tuple[object, dict[str, Any]]
 """What an operation comes to: its answer, and the keywords of `Pricing.operation`."""
 
 
+@dataclass(slots=True, eq=False)
 class GhostBlock(Block):
     """``size`` bytes that cross the network as they are, in rows of ``width`` values (0: one)."""
 
-    __slots__ = ("size", "width")
-
-    def __init__(self, size: int, width: int = 0) -> None:
-        self.size = size
-        self.width = width
+    size: int
+    width: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class GhostDense(Dense):
     """Dense parameters or their gradient, or a part of them: [elements] in ``size`` bytes.
 
     ``start``: where a part lies in the central copy.
     """
 
-    __slots__ = ("elements", "size", "start")
-
-    def __init__(self, elements: int, size: int, start: int = 0) -> None:
-        self.elements = elements
-        self.size = size
-        self.start = start
+    elements: int
+    size: int
+    start: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class GhostSparse(Sparse):
+    """Entries of a dense vector that pass a threshold of this ``share``: ``size`` bytes."""
+
+    size: int
+    share: float
+
+
+@dataclass(slots=True, eq=False)
+class GhostMasked(Masked):
+    """``kept`` of ``rows`` * ``width`` values; ``size`` with or without their places."""
+
+    size: int
+    rows: int
+    width: int
+    kept: int
+
+
+@dataclass(slots=True, eq=False)
 class GhostParts(Parts):
     """Bytes for, or from, each member of a group."""
 
-    __slots__ = ("sizes",)
-
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        self.sizes = sizes
+    sizes: tuple[int, ...]
 
 
+@dataclass(slots=True, eq=False)
 class GhostIds(Ids):
     """The ids of one batch: those of the stream, or each once per table (``distinct``).
 
     ``position``, ``batch``: the training loop's place in the stream and its batch's number there.
     """
 
-    __slots__ = ("batch", "distinct", "ids", "position", "unique")
-
-    def __init__(
-        self, position: int, batch: int, ids: int, unique: int, distinct: bool = False
-    ) -> None:
-        self.position = position
-        self.batch = batch
-        self.ids = ids
-        self.unique = unique
-        self.distinct = distinct
+    position: int
+    batch: int
+    ids: int
+    unique: int
+    distinct: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class GhostRows(Rows):
     """The answer of a lookup of ``ids``, or its gradient."""
 
-    __slots__ = ("gradient", "ids")
-
-    def __init__(self, ids: GhostIds, gradient: bool = False) -> None:
-        self.ids = ids
-        self.gradient = gradient
+    ids: GhostIds
+    gradient: bool = False
 
     def as_gradient(self) -> GhostRows:
         """The gradient of these rows."""
         return GhostRows(self.ids, gradient=True)
 
 
+@dataclass(slots=True, eq=False)
 class GhostTable(GhostRows):
     """One row for each virtual id, or its gradient, in ``size`` bytes."""
 
-    __slots__ = ("size",)
-
-    def __init__(self, ids: GhostIds, size: int) -> None:
-        super().__init__(ids)
-        self.size = size
+    size: int = 0
 
     def as_gradient(self) -> GhostTable:
         return self
 
 
+@dataclass(slots=True, eq=False)
 class GhostSlots(Slots):
     """One step in a trainer's cache: the batch's virtual ids."""
 
-    __slots__ = ("ids",)
-
-    def __init__(self, ids: GhostIds) -> None:
-        self.ids = ids
+    ids: GhostIds
 
 
+@dataclass(slots=True, eq=False)
 class GhostPart(Ids):
     """Distinct ids of which each embedding shard holds so many."""
 
-    __slots__ = ("by_shard",)
-
-    def __init__(self, by_shard: tuple[int, ...]) -> None:
-        self.by_shard = by_shard
+    by_shard: tuple[int, ...]
 
 
+@dataclass(slots=True, eq=False)
 class GhostStored(Rows):
     """Rows with their optimizer's state, of which each embedding shard holds so many."""
 
-    __slots__ = ("by_shard",)
-
-    def __init__(self, by_shard: tuple[int, ...]) -> None:
-        self.by_shard = by_shard
+    by_shard: tuple[int, ...]
 
 
+@dataclass(slots=True, eq=False)
 class GhostFeatures(Features):
     """Dense features and labels of ``size`` examples."""
 
-    __slots__ = ("size",)
+    size: int
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+
+@dataclass(slots=True, eq=False)
+class GhostPass(Tape):
+    """One batch on its way through one host's part of a cut net."""
+
+    ids: GhostIds

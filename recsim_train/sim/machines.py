@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
@@ -29,53 +31,30 @@ HEADER_BYTES = 64
 """Bytes of a message's fixed header; on the wire, but not payload."""
 
 
-class Rack:
+class Rack(NamedTuple):
     """A rack's uplink, by direction: out of the rack, into it."""
 
-    __slots__ = ("down", "up")
-
-    def __init__(self, up: Resource, down: Resource) -> None:
-        self.up = up
-        self.down = down
+    up: Resource
+    down: Resource
 
 
+@dataclass(slots=True, eq=False)
 class Process:
     """One process of the job and what it can run short of."""
 
-    __slots__ = (
-        "cores",
-        "interpreter",
-        "kinds",
-        "name",
-        "rack",
-        "receive",
-        "send",
-        "standing",
-        "thread",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        cores: Resource,
-        interpreter: Resource,
-        send: Resource,
-        receive: Resource,
-        rack: Rack | None = None,
-    ) -> None:
-        self.name = name
-        self.cores = cores
-        self.interpreter = interpreter
-        self.send = send
-        self.receive = receive
-        self.rack = rack
-        """None: there are no racks."""
-        self.kinds: dict[tuple[float, float, bool], Kind] = {}
-        """Computations by lock-held share, copies, and whether in the thread of its own."""
-        self.standing = 1.0
-        """How many equal processes this one stands for."""
-        self.thread: Resource | None = None
-        """The thread that parses, in a reader."""
+    name: str
+    cores: Resource
+    interpreter: Resource
+    send: Resource
+    receive: Resource
+    rack: Rack | None = None
+    """None: there are no racks."""
+    standing: float = 1.0
+    """How many equal processes this one stands for."""
+    thread: Resource | None = None
+    """The thread that parses, in a reader."""
+    kinds: dict[tuple[float, float, bool], Kind] = field(default_factory=dict)
+    """Computations by lock-held share, copies, and whether in the thread of its own."""
 
 
 class Machines:

@@ -8,18 +8,9 @@ from typing import Any
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.placement.segments import Segment, segment_of
-from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostIds, GhostParts, GhostRows
-from recsim_train.strategy.values import Batch, NetGradients, Tape
+from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostParts, GhostPass, GhostRows
+from recsim_train.strategy.values import Batch, NetGradients
 from recsim_train.workload import shape
-
-
-class GhostPass(Tape):
-    """One batch on its way through one host's part of the net."""
-
-    __slots__ = ("ids",)
-
-    def __init__(self, ids: GhostIds) -> None:
-        self.ids = ids
 
 
 class NetRuntime:

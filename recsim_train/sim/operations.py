@@ -16,14 +16,15 @@ from collections.abc import Callable
 
 from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.sim.cache import CacheRuntime
-from recsim_train.sim.compression import GhostMasked, GhostSparse
 from recsim_train.sim.ghosts import (
     Ghost,
     GhostBlock,
     GhostDense,
     GhostIds,
+    GhostMasked,
     GhostParts,
     GhostRows,
+    GhostSparse,
 )
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.net import NetRuntime
@@ -109,10 +110,11 @@ def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
 
 def _masked(at: Trainer, masked: GhostMasked, *, whole: bool) -> Ghost:
     value, values = shape.value_bytes(at.world.model), masked.rows * masked.width
-    answer: GhostBlock = GhostBlock(values * value, masked.width)
-    if not whole:
-        answer = GhostMasked(masked.kept * value, masked.rows, masked.width, masked.kept)
-    return answer, {"elements": values, "kept": masked.kept}
+    answer = GhostMasked(masked.kept * value, masked.rows, masked.width, masked.kept)
+    return GhostBlock(values * value, masked.width) if whole else answer, {
+        "elements": values,
+        "kept": masked.kept,
+    }
 
 
 def _unmask(at: Trainer, _: LoopState, masked: GhostMasked) -> Ghost:
