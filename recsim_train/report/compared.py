@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from recsim_train.report import alone, anatomy, cuts, text, what_if
+from recsim_train.report import anatomy, cuts, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import published
 from recsim_train.report.claims import Judged
-from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
     background,
     learning,
@@ -23,7 +23,7 @@ from recsim_train.report.comparison_tables import (
     throughputs,
 )
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.doubts import doubts
+from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import limits, run_table
 from recsim_train.results.rundir import run_document
@@ -59,19 +59,19 @@ class Compared:
     def document(self) -> doc.Document:
         """The report."""
         both, claims = bool(self.comparisons), len(self.claims)
-        headlines = alone.headlines(self.findings)
+        said = headlines(self.findings)
         checked = "Published claims beside predictions"
-        heading = "Predicted against measured" if both or not headlines else "Predictions"
+        heading = "Predicted against measured" if both or not said else "Predictions"
         title = checked
         if claims and not both and not self.findings.unpaired:
             heading, title = checked, ""
-        if claims and not headlines:
-            headlines = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
+        if claims and not said:
+            said = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
         return doc.Document(
             subject=_subject(self.findings, self.claims),
             kind="predicted against measured" if both else "predictions",
             heading=heading,
-            headlines=headlines or [alone.UNPAIRED],
+            headlines=said or [NO_PAIR],
             tiles=self._tiles() if both else (),
             items=[
                 self._alarm(Where.WRITTEN, "bytes per counted step"),
@@ -177,7 +177,7 @@ class Compared:
 
     def _unpaired(self) -> list[doc.Item]:
         """Runs without a partner, with what their own world says of them."""
-        predictions = alone.predictions(self.findings)
+        predictions = predictions_alone(self.findings)
         rows, reasons, parts = [], [], []
         figures = ("critical-path", "bounds", "over-time", "what-if")
         for number, u in enumerate(self.findings.unpaired, start=1):
@@ -197,7 +197,7 @@ class Compared:
             ]
             parts.append(doc.Section(record.run_id, items))
         heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
-        note = stopped([alone.UNPAIRED]) if predictions else []
+        note = stopped([NO_PAIR]) if predictions else []
         items = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
             doc.Table.of(heads, rows, words, where=_PAGE),
@@ -218,7 +218,7 @@ class Compared:
         words = doc.Cards([("", list(glossary(effects).items()))])
         return [
             doc.Section(
-                "Environment", [doc.Cards(environments(self.findings))], _PAGE, "environment"
+                "Environment", [doc.Cards(environments(self.comparisons))], _PAGE, "environment"
             ),
             doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
             doc.Section("Words", [words], _PAGE, "glossary"),

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recsim_train.report import text, what_if
-from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, Table, Where
 from recsim_train.report.drawing import colour
-from recsim_train.report.explain import Explanation, Part, name_of
+from recsim_train.report.findings import Findings
+from recsim_train.report.gap import Gap, Part, name_of
 from recsim_train.report.payload import EffectBytes
 from recsim_train.results.statistics import median
 
@@ -79,20 +80,19 @@ def background(findings: Findings) -> list[Item]:
     return [Table.of(heads, rows, where=markdown), Lines([said], markdown, listed=False)]
 
 
-def parts(why: Explanation) -> Table:
+def parts(why: Gap) -> Table:
     """Every part of the iteration in both worlds."""
 
-    def times(p: Part | Explanation, gap: float) -> list[str]:
-        sign = "+" if gap >= 0 else "−"
-        return [text.seconds(p.predicted), text.seconds(p.measured), sign + text.seconds(abs(gap))]
+    def times(p: Part | Gap) -> list[str]:
+        apart = f"{'+' if p.difference >= 0 else '−'}{text.seconds(abs(p.difference))}"
+        return [text.seconds(p.predicted), text.seconds(p.measured), apart]
 
     heads = ("part", "predicted", "measured", "measured − predicted", "share of the gap")
     rows: list[Sequence[str | Cell]] = [
-        (_coloured(name_of(p.name), p.name.partition(" ")[0]), *times(p, p.difference),
-         text.percent(p.share))
+        (_coloured(name_of(p.name), p.name.partition(" ")[0]), *times(p), text.percent(p.share))
         for p in why.parts
     ]  # fmt: skip
-    whole = ("whole iteration", *times(why, why.gap), "")
+    whole = ("whole iteration", *times(why), "")
     return Table.of(heads, rows, foot=whole, folded="Every part of the iteration")
 
 

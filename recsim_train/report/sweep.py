@@ -10,9 +10,18 @@ from typing import Any
 
 from recsim_train.config.sweep import written
 from recsim_train.report.axes import Axis, axis_of
-from recsim_train.report.contenders import REPEATS, Row, best_row, contenders
 from recsim_train.report.runs import title
-from recsim_train.report.winner import Choice, choose, listed, rated, sentence
+from recsim_train.report.winner import (
+    REPEATS,
+    Choice,
+    Row,
+    best_row,
+    choose,
+    contenders,
+    listed,
+    rated,
+    sentence,
+)
 from recsim_train.results.sweep import COMPLETE, SweepRecord
 
 SCALING = ("roles.trainers", "training.threads")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from recsim_train.report.claims import Judged
-    from recsim_train.report.compare import Findings
-    from recsim_train.report.write import ReportResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +91,6 @@ class Runs:
         return pd.DataFrame(
             [{"world": run.world, **run.settings, **run.figures} for run in self.runs]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Predictions beside measurements."""
-
-    findings: Findings
-    """Its ``comparisons`` pair them; ``unpaired`` says which runs are alone, and why."""
-    claims: tuple[Judged, ...] = ()
-    """The claims whose runs were given, with their verdicts."""
-    report: ReportResult | None = None
-    """What was written, and where its ``page`` is; None: nothing was."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each comparison, the figures of ``report --json``."""
-        import pandas as pd
-
-        return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
 
 
 @dataclass(frozen=True, slots=True)

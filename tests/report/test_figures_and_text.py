@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from recsim_train.report import figures, text
-from recsim_train.report.compare import compare
 from recsim_train.report.drawing import COLOURS, colour, svg_for_page
+from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.timeline import timeline
 

@@ -1,4 +1,4 @@
-"""Why a prediction differs: the iteration's time, effect by effect, in both worlds."""
+"""The gap between a predicted and a measured iteration, divided up by effects and operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Gap:
     """The gap between two iterations, divided up."""
 
     predicted: float
@@ -42,12 +42,12 @@ class Explanation:
     sentences: tuple[str, ...]
 
     @property
-    def gap(self) -> float:
+    def difference(self) -> float:
         """Measured minus predicted seconds of an iteration."""
         return self.measured - self.predicted
 
 
-def explain(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Explanation | None:
+def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Gap | None:
     """Divide the difference of two iterations up by their parts (which sum to the iteration).
 
     None where a world has no parts.
@@ -63,7 +63,7 @@ def explain(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ex
         parts.append(Part(name, p, m, None if close else (m - p) / gap))
     parts.sort(key=lambda part: -abs(part.difference))
     sentences = _sentences(total_p, total_m, parts, close)
-    return Explanation(total_p, total_m, tuple(parts), tuple(sentences))
+    return Gap(total_p, total_m, tuple(parts), tuple(sentences))
 
 
 def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -> list[str]:
