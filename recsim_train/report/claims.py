@@ -8,6 +8,7 @@ compares leaves cores idle, and "follows from the input" where an input sets the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -96,13 +97,10 @@ class Judged:
         if len({v.input for v in self.varied}) < 2:
             return None
         base = self.checks[0].figure
-        moved = [
-            (abs(v.figure - base), v.input)
-            for v in self.varied
-            if v.figure is not None and base is not None
-        ]
-        most = max(moved, default=None)
-        return most[1] if most is not None and most[0] > 0 else None
+        figures = [(v.figure, v.input) for v in self.varied if v.figure is not None]
+        moved = [] if base is None else [(abs(figure - base), name) for figure, name in figures]
+        most, name = max(moved, default=(0.0, None))
+        return name if most > 0 else None
 
     def document(self) -> dict[str, Any]:
         """The entry of ``claims`` in the report's JSON."""
@@ -160,24 +158,20 @@ def judge(made: ClaimRuns) -> Judged:
         for check in made.claim.checks
     )
     first = made.claim.checks[0]
-    varied = []
-    for change in made.changes:
-        found = judge_check(first, _records(made, change.runs))
-        varied.append(Varied(change.input, change.change, found.figure, found.verdict))
+    again = [(change, judge_check(first, _records(made, change.runs))) for change in made.changes]
+    varied = tuple(Varied(c.input, c.change, found.figure, found.verdict) for c, found in again)
     profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
     clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
     facts = [r.summary.get("facts") or {} for r in runs.values()]
     notes = dict.fromkeys(str(note) for f in facts for note in f.get("warnings") or ())
-    return Judged(made, checks, tuple(varied), tuple(clusters), tuple(notes))
+    return Judged(made, checks, varied, tuple(clusters), tuple(notes))
 
 
 def _records(made: ClaimRuns, ids: Mapping[str, str]) -> dict[str, RunRecord]:
     found = {}
     for variant, run_id in ids.items():
-        try:
+        with suppress(UserError):  # the check that needs it says so
             found[variant] = read_run(made.folder / run_id)
-        except UserError:
-            continue  # the check that needs it says so
     return found
 
 
@@ -185,7 +179,9 @@ def judge_check(check: Check, runs: Runs) -> Checked:
     """One check against its runs."""
     try:
         value = figure(check, runs)
-        expected = _expected(check, runs)
+        expected = next(iter(expectations(check).values()), None)
+        if check.law != "none":
+            expected = expected_by_law(check, runs)
         idle = idle_cores(check, runs)
     except NoFigureError as error:
         return Checked(check, None, None, "no figure", str(error))
@@ -213,12 +209,6 @@ def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -
     elif why:
         said = "not comparable"
     return Checked(check, best, check.up_to, said, why, figures)
-
-
-def _expected(check: Check, runs: Runs) -> float | None:
-    if check.law != "none":
-        return expected_by_law(check, runs)
-    return next(iter(expectations(check).values()), None)
 
 
 def verdict(check: Check, value: float, expected: float | None) -> Verdict:

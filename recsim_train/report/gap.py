@@ -62,8 +62,7 @@ def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ga
         p, m = predicted.get(name, 0.0), measured.get(name, 0.0)
         parts.append(Part(name, p, m, None if close else (m - p) / gap))
     parts.sort(key=lambda part: -abs(part.difference))
-    sentences = _sentences(total_p, total_m, parts, close)
-    return Gap(total_p, total_m, tuple(parts), tuple(sentences))
+    return Gap(total_p, total_m, tuple(parts), tuple(_sentences(total_p, total_m, parts, close)))
 
 
 def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -> list[str]:
@@ -81,14 +80,15 @@ def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -
 
 
 def _sentence(part: Part) -> str:
-    name = name_of(part.name)
     times = f"{text.seconds(part.predicted)} predicted, {text.seconds(part.measured)} measured"
     if part.share is None:
         way = "longer" if part.difference > 0 else "shorter"
-        return f"{name} takes {times}: {text.seconds(abs(part.difference))} {way} than predicted."
-    if part.share >= 0:
-        return f"{name} takes {times}: that is {part.share * 100:.0f} % of the gap."
-    return f"{name} takes {times}: that hides {-part.share * 100:.0f} % of the gap again."
+        apart = f"{text.seconds(abs(part.difference))} {way} than predicted"
+    elif part.share >= 0:
+        apart = f"that is {part.share * 100:.0f} % of the gap"
+    else:
+        apart = f"that hides {-part.share * 100:.0f} % of the gap again"
+    return f"{name_of(part.name)} takes {times}: {apart}."
 
 
 def name_of(part: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.sweep import Row, SweepFindings, binding
+from recsim_train.report.sweep import SweepFindings, binding
+from recsim_train.report.winner import Row
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
@@ -61,10 +62,7 @@ def swept(
         [numbers, *listed.columns],
         folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
-    best = [
-        table(findings.best, written),
-        doc.Lines(explained, page, mark="note", listed=False),
-    ]
+    best = [table(findings.best, written), doc.Lines(explained, page, mark="note", listed=False)]
     binds = [*figure("binding"), doc.Lines(changes)]
     return doc.Document(
         subject=name,

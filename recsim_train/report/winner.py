@@ -145,32 +145,22 @@ def contenders(rows: Sequence[Row]) -> list[Entry[Row]]:
     """Rows with a throughput; of repeats the middle one, with the range of all of them."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(repr(_without_repeats(row)), []).append(row)
+        swept = list(row)[1 : list(row).index("strategy")]
+        same = [row[key] for key in ("strategy", "options", "profile", *swept) if key != REPEATS]
+        groups.setdefault(repr(same), []).append(row)
     return [_contender(group) for group in groups.values()]
 
 
 def _contender(group: Sequence[Row]) -> Entry[Row]:
-    row = _middle(group)
     found = [float(r["examples_per_second"]) for r in group]
-    intervals = [
-        (row["eps_low"], row["eps_high"]),
-        (row["calibration_low"], row["calibration_high"]),
-    ]
-    repeats = [(min(found), max(found))] if len(found) > 1 else []
+    middle = median(found)
+    eps, row = min(zip(found, group, strict=True), key=lambda pair: abs(pair[0] - middle))
     cost = (
         sum(int(row[role] or 0) for role in _ROLES),
         float(row.get("cores") or 0.0),
         int(row["trainers"] or 0) * int(row["threads"] or 0),
     )
-    return Entry(row, float(row["examples_per_second"]), hull(*intervals, *repeats), cost)
-
-
-def _without_repeats(row: Row) -> list[Any]:
-    values = [row["strategy"], row["options"], row["profile"]]
-    figures = list(row)[1 : list(row).index("strategy")]
-    return values + [row[key] for key in figures if key != REPEATS]
-
-
-def _middle(rows: Sequence[Row]) -> Row:
-    middle = median([float(r["examples_per_second"]) for r in rows])
-    return min(rows, key=lambda r: abs(float(r["examples_per_second"]) - middle))
+    interval = row["eps_low"], row["eps_high"]
+    prices = row["calibration_low"], row["calibration_high"]
+    repeats = (min(found), max(found)) if len(found) > 1 else None
+    return Entry(row, eps, hull(interval, prices, repeats), cost)

@@ -124,11 +124,7 @@ def predict(
 
 
 def measure(
-    study: Study,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    caller: Caller = NOBODY,
+    study: Study, *, out: str | Path | None = None, resume: bool = False, caller: Caller = NOBODY
 ) -> Runs:
     """Train for real: every role a process of this machine, torch.distributed over gloo.
 

@@ -20,11 +20,7 @@ from recsim_train.session.pool import Finished, Task, simulate_points
 
 
 def simulate_all(
-    jobs: Sequence[Job],
-    refused: Mapping[int, str],
-    keep: Keep,
-    processes: int,
-    caller: Caller,
+    jobs: Sequence[Job], refused: Mapping[int, str], keep: Keep, processes: int, caller: Caller
 ) -> results.SweepRecord:
     """Simulate all points but those that are ``refused``, whose rows say why.
 
