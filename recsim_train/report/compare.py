@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
-from recsim_train.report.rounds import Rounds, rounds_of
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import median
 from recsim_train.results.summary import clean
@@ -233,3 +232,37 @@ def _interval(record: RunRecord) -> float | None:
     if not ci95:
         return None
     return float(max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record))
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Synchronisation in the background: rounds per second of one loop, medians of repeats."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def signed_error(self) -> float:
+        """Predicted / measured - 1: positive where too many rounds are predicted."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def sentence(self) -> str:
+        """Without a full stop."""
+        return (
+            f"a background loop does {text.number(self.predicted, 1)} rounds per second predicted, "
+            f"{text.number(self.measured, 1)} measured: "
+            f"{text.percent(self.signed_error, signed=True)}"
+        )
+
+
+def rounds_of(simulated: Sequence[RunRecord], real: Sequence[RunRecord]) -> Rounds | None:
+    """None where there are no background loops, or a world ended none of their rounds."""
+    predicted, measured = _rounds_per_second(simulated), _rounds_per_second(real)
+    return Rounds(predicted, measured) if predicted and measured else None
+
+
+def _rounds_per_second(records: Sequence[RunRecord]) -> float | None:
+    found = [r.summary.get("synchronisation") or {} for r in records]
+    known = [f["rounds_per_second"] for f in found if f.get("rounds_per_second") is not None]
+    return median(known) if len(known) == len(found) else None

@@ -71,13 +71,12 @@ def background(findings: Findings) -> list[Item]:
         for label, r in known
     ]
     heads = ("strategy", "sync rounds/s predicted", "measured", "signed error")
-    errors = findings.rounds_errors
+    errors, where = findings.rounds_errors, Where.MARKDOWN
     said = (
         f"Synchronisation in the background: median absolute error of the rounds "
-        f"{text.percent(median(errors))}, largest {text.percent(max(errors))}."
+        f"{percent(median(errors))}, largest {percent(max(errors))}."
     )
-    markdown = Where.MARKDOWN
-    return [Table.of(heads, rows, where=markdown), Lines([said], markdown, listed=False)]
+    return [Table.of(heads, rows, where=where), Lines([said], where, listed=False)]
 
 
 def parts(why: Gap) -> Table:
@@ -89,15 +88,12 @@ def parts(why: Gap) -> Table:
 
     heads = ("part", "predicted", "measured", "measured − predicted", "share of the gap")
     rows: list[Sequence[str | Cell]] = [
-        (_coloured(name_of(p.name), p.name.partition(" ")[0]), *times(p), text.percent(p.share))
+        (Cell(name_of(p.name), swatch=colour(p.name.partition(" ")[0])), *times(p),
+         text.percent(p.share))
         for p in why.parts
     ]  # fmt: skip
     whole = ("whole iteration", *times(why), "")
     return Table.of(heads, rows, foot=whole, folded="Every part of the iteration")
-
-
-def _coloured(name: str, effect: str) -> Cell:
-    return Cell(name, swatch=colour(effect))
 
 
 def sent(c: Comparison) -> Item:
@@ -107,8 +103,8 @@ def sent(c: Comparison) -> Item:
         return Lines([said], listed=False)
     exact = text.exact
     rows: list[Sequence[str | Cell]] = [
-        (_coloured(text.effect(b.effect), b.effect), exact(b.predicted), exact(b.measured),
-         _agreement(b))
+        (Cell(text.effect(b.effect), swatch=colour(b.effect)), exact(b.predicted),
+         exact(b.measured), _agreement(b))
         for b in c.payload
     ]  # fmt: skip
     return Table.of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
@@ -23,9 +23,10 @@ from recsim_train.report.drawing import (
     rows_of,
     style,
 )
-from recsim_train.report.timeline import Lane, timeline
+from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import counted
-from recsim_train.results.summary import OTHER
+from recsim_train.results.summary import OTHER, SERVED, folded
+from recsim_train.trace.perfetto import order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 IDLE = 0.005
 """Busy share below which a resource is not worth a row."""
+MOST_LANES = 14
 
 
 def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
@@ -234,3 +236,58 @@ def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     examples = float(c.real.summary.get("batch_size") or 1) * len({i.loop for i in iterations})
     x = [min((g + 1) * group, last + 1) * examples for g in sorted(losses)]
     return x, [sum(losses[g]) / len(losses[g]) for g in sorted(losses)]
+
+
+class Bar(NamedTuple):
+    """One effect; seconds from the start of the first counted iteration."""
+
+    effect: str
+    served: bool
+    start: float
+    end: float
+
+
+class Lane(NamedTuple):
+    """One loop, or everything that one server did; where iterations begin there is a mark."""
+
+    label: str
+    bars: tuple[Bar, ...]
+    marks: tuple[float, ...]
+
+
+def timeline(record: RunRecord, iterations: int) -> list[Lane]:
+    """Lanes of the training loops, then of the servers; empty where no span was kept.
+
+    The window is that of the first loop's ``iterations`` first counted iterations.
+    """
+    warmup = int(record.manifest["configuration"]["training"]["warmup_steps"])
+    marks = record.iterations()
+    window = [i for i in marks if warmup <= i.iteration < warmup + iterations]
+    if not window:
+        return []
+    first = min(window, key=lambda i: (order(i.loop.partition(".")[0]), i.loop))
+    own = [i for i in window if i.loop == first.loop]
+    begin, end = min(i.start for i in own), max(i.end for i in own)
+    lanes: dict[tuple[str, str], list[Bar]] = {}
+    for s in record.spans():
+        if s.end <= begin or s.start >= end or s.end <= s.start:
+            continue
+        served = s.effect.startswith(SERVED)
+        # A server answers its clients from several threads: one lane shows when it is at work.
+        lane = (s.instance, "" if served else s.loop)
+        start, stop = max(s.start, begin) - begin, min(s.end, end) - begin
+        lanes.setdefault(lane, []).append(Bar(folded(s.effect), served, start, stop))
+    if not lanes:
+        return []
+    starts: dict[str, list[float]] = {}
+    for i in marks:
+        if begin <= i.start < end:
+            starts.setdefault(i.loop, []).append(i.start - begin)
+    found = []
+    for instance, loop in sorted(lanes, key=lambda lane: (order(lane[0]), lane[1])):
+        label = f"{instance}.{loop}" if loop else instance
+        if not loop and instance.startswith("trainer"):
+            label = f"{instance} (own shard)"
+        bars = tuple(sorted(lanes[instance, loop], key=lambda b: (b.start, b.end, b.effect)))
+        found.append(Lane(label, bars, tuple(sorted(starts.get(f"{instance}.{loop}", [])))))
+    return found[:MOST_LANES]

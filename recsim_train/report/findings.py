@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.report import text
@@ -34,11 +34,11 @@ class Findings:
     unpaired: tuple[Unpaired, ...] = ()
     left_out: tuple[str, ...] = ()
     """A sentence for each folder that was named and is no run."""
-    absolute_errors: tuple[float, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        errors = tuple(abs(c.signed_error) for c in self.comparisons)
-        object.__setattr__(self, "absolute_errors", errors)
+    @property
+    def absolute_errors(self) -> list[float]:
+        """Of the comparisons, as shares."""
+        return [abs(c.signed_error) for c in self.comparisons]
 
     @property
     def median_abs_error(self) -> float | None:
@@ -79,20 +79,17 @@ class Findings:
 
     def document(self) -> dict[str, Any]:
         """The document of ``report --json`` and of summary.json."""
+        known, rounds = bool(self.comparisons), self.rounds_errors
         return {
             "comparisons": [c.document() for c in self.comparisons],
             "summary": {
                 "median_abs_error": self.median_abs_error,
                 "max_abs_error": max(self.absolute_errors, default=None),
                 "rank_agreement": self.rank_agreement,
-                "median_abs_rounds_error": median(self.rounds_errors)
-                if self.rounds_errors
-                else None,
-                "max_abs_rounds_error": max(self.rounds_errors, default=None),
-                "unexplained": self.unexplained if self.comparisons else None,
-                "bytes_agree": all(not c.faults for c in self.comparisons)
-                if self.comparisons
-                else None,
+                "median_abs_rounds_error": median(rounds) if rounds else None,
+                "max_abs_rounds_error": max(rounds, default=None),
+                "unexplained": self.unexplained if known else None,
+                "bytes_agree": not any(c.faults for c in self.comparisons) if known else None,
             },
             "unpaired": [
                 {
@@ -114,15 +111,18 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     Real runs of the same settings are repeats of one measurement. Simulated runs of the same
     settings on one profile are repeats too; each profile gives a comparison of its own.
     """
-    unpaired: list[Unpaired] = []
+    counted = [r for r in records if r.summary["examples_per_second"]]
+    # an unfinished run is left out where a finished one of the same settings and world exists
+    finished = {(pair_key(r), r.world) for r in counted if r.status == "complete"}
+    nothing = "it counted no iteration, so it has no throughput"
+    unpaired = [Unpaired(r, nothing) for r in records if not r.summary["examples_per_second"]]
     usable = []
-    for record in records:
-        if record.summary["examples_per_second"]:
-            usable.append(record)
+    for r in counted:
+        if r.status != "complete" and (pair_key(r), r.world) in finished:
+            why = f"it is {r.status}, and a complete run of the same settings is used"
+            unpaired.append(Unpaired(r, why))
         else:
-            unpaired.append(Unpaired(record, "it counted no iteration, so it has no throughput"))
-    usable, left_out = _prefer_complete(usable)
-    unpaired += left_out
+            usable.append(r)
     real: dict[str, list[RunRecord]] = {}
     simulated: dict[str, dict[str, list[RunRecord]]] = {}
     for record in usable:
@@ -141,9 +141,7 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     names = labels([predictions[0] for predictions, _ in pairs])
     comparisons = [comparison_of(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
     paired = {id(r) for p, m in pairs for r in (*p, *m)}
-    unpaired += [
-        Unpaired(record, why_alone(record, usable)) for record in usable if id(record) not in paired
-    ]
+    unpaired += [Unpaired(r, why_alone(r, usable)) for r in usable if id(r) not in paired]
     return Findings(tuple(comparisons), tuple(unpaired))
 
 
@@ -151,20 +149,6 @@ def pair_key(record: RunRecord) -> str:
     """What a prediction and its measurement share."""
     parts = [record.manifest["comparison_key"], record.manifest["strategy"]]
     return json.dumps(parts, sort_keys=True)
-
-
-def _prefer_complete(records: Sequence[RunRecord]) -> tuple[list[RunRecord], list[Unpaired]]:
-    """Leave unfinished runs out where a finished one of the same settings and world exists."""
-    finished = {(pair_key(r), r.world) for r in records if r.status == "complete"}
-    kept, left_out = [], []
-    for r in records:
-        if r.status != "complete" and (pair_key(r), r.world) in finished:
-            left_out.append(
-                Unpaired(r, f"it is {r.status}, and a complete run of the same settings is used")
-            )
-        else:
-            kept.append(r)
-    return kept, left_out
 
 
 def predictions_alone(findings: Findings) -> list[RunRecord]:
@@ -201,28 +185,23 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
 
     Where several comparisons were measured on a busy machine, one sentence says so of all.
     """
-    comparisons = findings.comparisons
+    comparisons, many = findings.comparisons, len(findings.comparisons)
     everything = [c.label for c in comparisons]
+    said = dict.fromkeys(findings.left_out, everything)
     slowed = {c.label: sentence for c in comparisons for sentence in busy(c.all_real)}
-    found: dict[str, list[str]] = {}
-    replaced: set[str] = set()
     if len(slowed) > 1:
         # profiles may share a measurement, which counts once
         measured = {real.path: real for c in comparisons for real in c.all_real}
         (joint,) = busy(list(measured.values()))
-        found[joint] = list(slowed)
-        replaced = set(slowed.values())
+        said[joint] = list(slowed)
     for c in comparisons:
         for warning in c.warnings:
-            if warning not in replaced:
-                found.setdefault(warning, []).append(c.label)
-    beyond = [c.label for c in comparisons if c.unexplained]
-    if beyond:
-        subject = f"{len(beyond)} of {len(comparisons)} errors are"
-        if len(comparisons) == 1:
-            subject = "The error is"
-        found[
+            if len(slowed) < 2 or warning not in slowed.values():
+                said.setdefault(warning, []).append(c.label)
+    if beyond := [c.label for c in comparisons if c.unexplained]:
+        subject = "The error is" if many == 1 else f"{len(beyond)} of {many} errors are"
+        said[
             f"{subject} larger than the intervals of prediction and measurement explain: the "
             "simulator leaves something out, or the machine has changed since its calibration."
         ] = beyond
-    return [*((sentence, everything) for sentence in findings.left_out), *found.items()]
+    return list(said.items())

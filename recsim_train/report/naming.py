@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import flat_settings
 from recsim_train.strategy.options import flat
 
 MODEL = "model.name"
@@ -30,7 +31,7 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         differing = [*(k for k in fact["parts"] if k not in differing), *differing]
         differing = [key for key in differing if not _named_by_model(key, same)]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
-        shown = ", ".join(f"{_short(key)} {_value(fact[key])}" for key in telling[:4])
+        shown = ", ".join(_said(key, fact[key]) for key in telling[:4])
         found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
     return found
 
@@ -45,12 +46,9 @@ def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
     return 1 < len(models) == len(pairs)
 
 
-def _short(key: str) -> str:
-    return "model" if key == MODEL else key.rsplit(".", 1)[-1]
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _said(key: str, value: Any) -> str:
+    name = "model" if key == MODEL else key.rsplit(".", 1)[-1]
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
@@ -62,24 +60,12 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)
     ]
     found["profile"] = (record.manifest.get("cluster") or {}).get("name")
-    found |= {k: v for k, v in _flat(record).items() if k not in ("seed", "cluster")}
-    return found
-
-
-def _flat(record: RunRecord) -> dict[str, Any]:
-    """A run's resolved settings by dotted name, without the list of strategies."""
-    configuration = record.manifest["configuration"]
-    kept = {k: v for k, v in configuration.items() if k not in ("strategies", "strategy")}
-    return {k: json.dumps(v) if isinstance(v, list) else v for k, v in dotted(kept)}
-
-
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings within settings by their dotted names."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    elsewhere = ("strategies", "strategy", "seed", "cluster")
+    kept = {k: v for k, v in record.manifest["configuration"].items() if k not in elsewhere}
+    listed = {
+        k: json.dumps(v) if isinstance(v, list) else v for k, v in flat_settings(kept).items()
+    }
+    return found | listed
 
 
 def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
