@@ -86,19 +86,19 @@ def _reason(judged: Judged) -> str:
             f"{amount(c, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
             for c in chosen
         )
-    found = f"{figure} where {expectation(first)} is expected"
+    said = f"{figure} where {expectation(first)} is expected"
     if first.points:
         reached = sum(value >= (first.expected or 0.0) for _, value in first.points)
         lowest = amount(first, min(value for _, value in first.points))
-        found = (
+        said = (
             f"{reached} of {len(first.points)} settings stated beforehand reach "
             f"{amount(first, first.expected)}; they range from {lowest} to {figure}"
         )
     missed = [c for c in judged.checks[1:] if c.verdict not in ("reproduced", "for context")]
     if first.verdict == "reproduced" and missed:
         number, verb = ("one", "is") if len(missed) == 1 else (str(len(missed)), "are")
-        found += f", but {number} of the further expectations {verb} not met"
-    return found
+        said += f", but {number} of the further expectations {verb} not met"
+    return said
 
 
 def _grid(checked: Checked) -> str:

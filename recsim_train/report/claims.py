@@ -1,4 +1,4 @@
-"""Claims beside predictions: does our reconstruction reproduce what was published?
+"""Verdicts on claims: whether our reconstruction reproduces what was published.
 
 Nothing here is tuned: a check compares a figure of simulated runs with what the claim's file
 expects, and says "not reproduced" where it does not meet it, "not comparable" where a run that it
@@ -158,21 +158,23 @@ def judge(made: ClaimRuns) -> Judged:
         for check in made.claim.checks
     )
     first = made.claim.checks[0]
-    again = [(change, judge_check(first, _records(made, change.runs))) for change in made.changes]
-    varied = tuple(Varied(c.input, c.change, found.figure, found.verdict) for c, found in again)
+    varied = []
+    for change in made.changes:
+        again = judge_check(first, _records(made, change.runs))
+        varied.append(Varied(change.input, change.change, again.figure, again.verdict))
     profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
     clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
     facts = [r.summary.get("facts") or {} for r in runs.values()]
     notes = dict.fromkeys(str(note) for f in facts for note in f.get("warnings") or ())
-    return Judged(made, checks, varied, tuple(clusters), tuple(notes))
+    return Judged(made, checks, tuple(varied), tuple(clusters), tuple(notes))
 
 
 def _records(made: ClaimRuns, ids: Mapping[str, str]) -> dict[str, RunRecord]:
-    found = {}
+    records = {}
     for variant, run_id in ids.items():
         with suppress(UserError):  # the check that needs it says so
-            found[variant] = read_run(made.folder / run_id)
-    return found
+            records[variant] = read_run(made.folder / run_id)
+    return records
 
 
 def judge_check(check: Check, runs: Runs) -> Checked:
@@ -197,11 +199,11 @@ def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -
     """The largest figure of all points. There is no band: either a point reaches it or none."""
     assert check.up_to is not None
     plain = check.model_copy(update={"up_to": None})
-    found = [(at, judge_check(plain, runs)) for at, runs in points]
-    why = next((c.why for _, c in found if c.why), "" if found else "no point was simulated")
-    figures = tuple((at, c.figure) for at, c in found if c.figure is not None)
+    each = [(at, judge_check(plain, runs)) for at, runs in points]
+    why = next((c.why for _, c in each if c.why), "" if each else "no point was simulated")
+    figures = tuple((at, c.figure) for at, c in each if c.figure is not None)
     best = max((value for _, value in figures), default=None)
-    if best is None or len(figures) < len(found):
+    if best is None or len(figures) < len(each):
         return Checked(check, None, check.up_to, "no figure", why, figures)
     said: Verdict = "reproduced" if best >= check.up_to else "not reproduced"
     if check.follows_from:

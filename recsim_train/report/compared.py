@@ -88,13 +88,13 @@ class Compared:
         return [self.pictures[name] for name in ended if name in self.pictures]
 
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
-        found, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
-        rank = text.number(found.rank_agreement, 2)
+        findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
+        rank = text.number(findings.rank_agreement, 2)
         faults = any(c.faults for c in self.comparisons)
         agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
-            (doc.Cell(text.percent(found.median_abs_error)), "median absolute error"),
-            (doc.Cell(text.percent(max(found.absolute_errors))), "largest absolute error"),
+            (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
+            (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
             (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
@@ -163,10 +163,10 @@ class Compared:
         """What binds a prediction, what nothing can beat, and what would change it."""
         summary = record.summary
         bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
-        found = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
+        said = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
         if bound and not anatomy.bounds(summary):
-            found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
-        said = stopped([*found, *limits(summary), *more])
+            said.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
+        said = stopped([*said, *limits(summary), *more])
         figures = ("critical-path", "bounds", "utilisation", "over-time", "what-if")
         return [doc.Lines(said, _PAGE, listed=False), *self._drawn(*figures, after=number)]
 

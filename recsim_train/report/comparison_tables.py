@@ -130,7 +130,7 @@ def synchronisation(c: Comparison) -> list[Item]:
     both: list[Mapping[str, Any]] = [
         r.summary.get("synchronisation") or {} for r in (c.simulated, c.real)
     ]
-    if not all(found.get("sync_gap") for found in both):
+    if not all(figures.get("sync_gap") for figures in both):
         return []
     rows = [
         ("sync gap, iterations of a trainer", *(text.spread(f["sync_gap"]) for f in both)),

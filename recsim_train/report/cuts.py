@@ -72,9 +72,9 @@ def net_figure(record: RunRecord, name: str, label: str) -> Picture | None:
 def _places(operators: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     """(column, row) of each operator: its level, and its turn in it."""
     taken: dict[int, int] = {}
-    found = {}
+    places = {}
     for operator in operators:
         level = int(operator["level"])
-        found[str(operator["name"])] = (level, taken.get(level, 0))
+        places[str(operator["name"])] = (level, taken.get(level, 0))
         taken[level] = taken.get(level, 0) + 1
-    return found
+    return places

@@ -1,4 +1,4 @@
-"""From paths on the command line to what lies there: runs, or one sweep."""
+"""What lies at the paths of a command line: runs, or one sweep."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
 
     Raises UserError for a path that is neither, or a damaged run directory.
     """
-    found: dict[Path, RunRecord] = {}
+    runs: dict[Path, RunRecord] = {}
     for path in paths:
         for folder in _expand(path):
             place = folder.resolve()
-            if place not in found:
-                found[place] = read_run(folder)
-    if not found:
+            if place not in runs:
+                runs[place] = read_run(folder)
+    if not runs:
         raise UserError("no run directory was given")
-    return list(found.values())
+    return list(runs.values())
 
 
 def find_sweep(paths: Sequence[Path]) -> Path | None:

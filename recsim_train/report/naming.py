@@ -18,7 +18,7 @@ LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.
 def labels(records: Sequence[RunRecord]) -> list[str]:
     """The strategies' names, with the settings, options and profiles in which they differ."""
     facts = [_facts(record) for record in records]
-    found = []
+    names = []
     for fact in facts:
         same = [other for other in facts if other["strategy"] == fact["strategy"]]
         differing = [
@@ -32,8 +32,8 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         differing = [key for key in differing if not _named_by_model(key, same)]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
         shown = ", ".join(_said(key, fact[key]) for key in telling[:4])
-        found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
-    return found
+        names.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
+    return names
 
 
 def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
@@ -53,19 +53,19 @@ def _said(key: str, value: Any) -> str:
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     """Flat settings of a run by which a reader tells it from others."""
-    found: dict[str, Any] = {"strategy": record.strategy}
+    facts: dict[str, Any] = {"strategy": record.strategy}
     options = record.manifest["strategy"].get("options", {})
-    found |= {f"strategy.{key}": value for key, value in flat(options).items()}
-    found["parts"] = [
+    facts |= {f"strategy.{key}": value for key, value in flat(options).items()}
+    facts["parts"] = [
         f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)
     ]
-    found["profile"] = (record.manifest.get("cluster") or {}).get("name")
+    facts["profile"] = (record.manifest.get("cluster") or {}).get("name")
     elsewhere = ("strategies", "strategy", "seed", "cluster")
     kept = {k: v for k, v in record.manifest["configuration"].items() if k not in elsewhere}
     listed = {
         k: json.dumps(v) if isinstance(v, list) else v for k, v in flat_settings(kept).items()
     }
-    return found | listed
+    return facts | listed
 
 
 def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:

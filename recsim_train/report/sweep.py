@@ -153,17 +153,17 @@ class SweepFindings:
         if not self.done:
             return []
         tied = [e.item for e in self.fastest.tied]
-        found = []
+        best = []
         for name in self.strategies:
             if rows := [r for r in self.done if self.strategy(r) == name]:
                 own = [row for row in tied if self.strategy(row) == name]
-                found.append((name, own[0] if own else best_row(rows)))
+                best.append((name, own[0] if own else best_row(rows)))
 
         def place(pair: tuple[str, Row]) -> tuple[int, float]:
             last = len(tied), -pair[1]["examples_per_second"]
             return (tied.index(pair[1]), 0.0) if pair[1] in tied else last
 
-        return sorted(found, key=place)
+        return sorted(best, key=place)
 
     @cached_property
     def bindings(self) -> list[str]:
@@ -219,16 +219,16 @@ class SweepFindings:
         """The finding in one sentence."""
         if not self.done:
             return "No point has a throughput"
-        found = self.fastest
-        row = found.preferred.item
+        choice = self.fastest
+        row = choice.preferred.item
         points = f"{len(self.done)} {'point' if len(self.done) == 1 else 'points'}"
-        if not found.clear:
-            where = "there" if found.cheaper else "at the highest"
-            shown = row if found.cheaper else found.top.item
-            return f"{sentence(found, points, self.named)}; {binding(shown)} binds {where}"
+        if not choice.clear:
+            where = "there" if choice.cheaper else "at the highest"
+            shown = row if choice.cheaper else choice.top.item
+            return f"{sentence(choice, points, self.named)}; {binding(shown)} binds {where}"
         at = f" at {self.settings(row)}" if self.settings(row) else ""
         return (
-            f"{self.strategy(row)} is the fastest of {points} with {rated(found.preferred)}{at}; "
+            f"{self.strategy(row)} is the fastest of {points} with {rated(choice.preferred)}{at}; "
             f"{binding(row)} binds there"
         )
 
@@ -274,15 +274,15 @@ class SweepFindings:
         }
 
     def _fastest_document(self) -> dict[str, Any]:
-        found = self.fastest
-        row = found.preferred.item
+        choice = self.fastest
+        row = choice.preferred.item
         return {
-            "clear": found.clear,
-            "cheapest": found.cheaper,
+            "clear": choice.clear,
+            "cheapest": choice.cheaper,
             "label": self.strategy(row),
             "point": row["point"],
             "examples_per_second": row["examples_per_second"],
-            "tied": [e.item["point"] for e in found.tied],
+            "tied": [e.item["point"] for e in choice.tied],
         }
 
 

@@ -34,7 +34,7 @@ MOST_CELLS = 24
 
 def draw(findings: SweepFindings) -> dict[str, Picture]:
     """Every figure that the sweep has something to show in, by name."""
-    drawn = [scaling_figure(findings), map_figure(findings), binding_figure(findings)]
+    drawn = (scaling_figure(findings), map_figure(findings), binding_figure(findings))
     return {picture.name: picture for picture in drawn if picture is not None}
 
 

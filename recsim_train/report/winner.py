@@ -1,4 +1,4 @@
-"""Which is the fastest, as far as intervals can tell; of those that tie, the cheapest.
+"""The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
 The fastest is one of those whose 95 % interval (that of the simulation, and what the calibration's
 errors make) reaches above the lower ends of all others: these tie. One without an interval ties

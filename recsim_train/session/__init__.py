@@ -179,11 +179,11 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Re
     ...     cluster="reference-2core",
     ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
     ... )
-    >>> found = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
-    >>> (pair,) = found.findings.comparisons
+    >>> report = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
+    >>> (pair,) = report.findings.comparisons
     >>> pair.signed_error == pair.predicted_eps / pair.measured_eps - 1
     True
-    >>> found.to_frame()["label"].tolist()
+    >>> report.to_frame()["label"].tolist()
     ['flat_ps']
     """
     from recsim_train.report.write import report_on
@@ -193,8 +193,8 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Re
         if isinstance(item, Runs) and item.sweep is not None and len(runs) == 1:
             paths.append(item.sweep.path)
         else:
-            made = item.runs if isinstance(item, Runs) else (item,)
-            paths += [one.folder if isinstance(one, Run) else Path(one) for one in made]
+            several = item.runs if isinstance(item, Runs) else (item,)
+            paths += [one.folder if isinstance(one, Run) else Path(one) for one in several]
     return report_on(paths, None if out is None else Path(out))
 
 

@@ -121,12 +121,12 @@ def run_of(job: Job, record: RunRecord) -> Run:
 
 def runs_of(sweep: SweepRecord) -> Runs:
     """The points of a sweep."""
-    made = []
+    runs = []
     for row in sweep.rows:
         path = sweep.path / RUNS / row["run_id"] if row["run_id"] else None
         values = {key: row[key] for key in sweep.keys}
-        made.append(_run("simulated", values, row, path))
-    return Runs(tuple(made), sweep)
+        runs.append(_run("simulated", values, row, path))
+    return Runs(tuple(runs), sweep)
 
 
 def _run(

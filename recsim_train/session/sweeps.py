@@ -79,10 +79,10 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
         repeatable(keep.command),
     )
     base = results.base_path(keep.out, first.experiment.name)
-    found = results.find_started(base, header) if keep.resume else None
-    folder = results.SweepFolder(found.path if found else results.free_path(base), header)
-    if found is not None:
-        done = results.figures_of(found)
+    started = results.find_started(base, header) if keep.resume else None
+    folder = results.SweepFolder(started.path if started else results.free_path(base), header)
+    if started is not None:
+        done = results.figures_of(started)
         folder.rows = {n: row for n, row in done.items() if row["status"] != results.FAILED}
     folder.start()
     return folder
