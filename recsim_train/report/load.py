@@ -35,8 +35,9 @@ def find_sweep(paths: Sequence[Path]) -> Path | None:
         if len(paths) > 1:
             raise UserError(f"{named[0]} is a sweep: it has a report of its own, name it alone")
         return named[0]
-    if len(paths) != 1 or is_run(paths[0]) or any(map(is_run, inside := _inside(paths[0]))):
-        return None  # runs are compared; a sweep beside them has a report of its own
+    inside = _inside(paths[0]) if len(paths) == 1 and not is_run(paths[0]) else []
+    if any(map(is_run, inside)):
+        return None  # the runs are compared; a sweep beside them has a report of its own
     sweeps = [path for path in inside if is_sweep(path)]
     if len(sweeps) > 1:
         names = ", ".join(map(str, sweeps))
