@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recsim_train.cli import common
-
-if TYPE_CHECKING:
-    from recsim_train.report.document import Document
 
 
 def _percent(text: str) -> float:
@@ -43,26 +40,16 @@ def report(
     limit = _percent(max_error) if max_error is not None else None
 
     from recsim_train import session
-    from recsim_train.report.swept import find_sweep, write_sweep_report
-
-    if (sweep := find_sweep(runs)) is not None:
-        if limit is not None:
-            raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
-        swept = write_sweep_report(sweep, out)
-        _print(swept.document, swept.report, json)
-        return
-    made = session.compare(*runs, out=out).report
-    assert made is not None
-    _print(made.document, made.report, json)
-    if limit is not None and not made.within(limit):
-        common.say(f"gate failed: {made.gate_sentence(limit)}")
-        raise typer.Exit(common.GATE_FAILED)
-
-
-def _print(document: dict[str, Any], report: Document, json: bool) -> None:
+    from recsim_train.report.load import find_sweep
     from recsim_train.report.terminal import show
 
+    if limit is not None and find_sweep(runs) is not None:
+        raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
+    made = session.compare(*runs, out=out)
     if json:
-        common.print_json(document)
+        common.print_json(made.document)
     else:
-        show(report)
+        show(made.report)
+    if limit is not None and not made.findings.within(limit):
+        common.say(f"gate failed: {made.findings.gate_sentence(limit)}")
+        raise typer.Exit(common.GATE_FAILED)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from recsim_train.report import text
-from recsim_train.report.compare import Findings
+from recsim_train.report.compare import Comparison
 from recsim_train.results.rundir import RunRecord
 
 Card = tuple[str, list[tuple[str, str]]]
 """Title, and (term, meaning) pairs."""
 
 
-def environments(findings: Findings) -> list[Card]:
+def environments(comparisons: Sequence[Comparison]) -> list[Card]:
     """One card per profile and per machine."""
     cards: dict[str, Card] = {}
-    for c in findings.comparisons:
+    for c in comparisons:
         for record in (*c.all_simulated, *c.all_real):
             card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
             cards.setdefault(repr(card), card)

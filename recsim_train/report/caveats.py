@@ -10,8 +10,8 @@ from typing import Any
 from recsim_train.report import text
 from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
-from recsim_train.report.naming import dotted
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import flat_settings
 
 BUSY_SHARE = 0.25
 """Background load above this share of the cores is worth a warning."""
@@ -105,7 +105,7 @@ def settings_of(record: RunRecord) -> dict[str, float]:
     """Every numeric setting of a run, by its dotted name."""
     return {
         name: float(value)
-        for name, value in dotted(record.manifest["configuration"])
+        for name, value in flat_settings(record.manifest["configuration"]).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from recsim_train.report import text
-from recsim_train.report.claims import MARKS, Checked, Judged, Varied
+from recsim_train.report.claims import MARKS, Checked, Judged
 from recsim_train.report.document import Cell, Finding, Lines, Section, Table, Where
 
 HEAD = ("claim", "mark", "expected", "predicted", "verdict")
@@ -14,12 +13,8 @@ _VERDICTS: dict[str, str] = {"reproduced": "good", "partly": "off", "not reprodu
 
 
 def amount(checked: Checked, value: float | None) -> str:
-    """A figure of a check, with what it is a figure of."""
-    return shown(checked.check.form, checked.check.measure, value)
-
-
-def shown(form: str, measure: str, value: float | None) -> str:
-    """A figure as its form is read."""
+    """A figure of a check, as its form is read."""
+    form, measure = checked.check.form, checked.check.measure
     if value is None:
         return text.NONE
     if form == "saved":
@@ -91,22 +86,22 @@ def _reason(judged: Judged) -> str:
             f"{amount(c, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
             for c in chosen
         )
-    found = f"{figure} where {expectation(first)} is expected"
+    said = f"{figure} where {expectation(first)} is expected"
     if first.points:
         reached = sum(value >= (first.expected or 0.0) for _, value in first.points)
         lowest = amount(first, min(value for _, value in first.points))
-        found = (
+        said = (
             f"{reached} of {len(first.points)} settings stated beforehand reach "
             f"{amount(first, first.expected)}; they range from {lowest} to {figure}"
         )
     missed = [c for c in judged.checks[1:] if c.verdict not in ("reproduced", "for context")]
     if first.verdict == "reproduced" and missed:
         number, verb = ("one", "is") if len(missed) == 1 else (str(len(missed)), "are")
-        found += f", but {number} of the further expectations {verb} not met"
-    return found
+        said += f", but {number} of the further expectations {verb} not met"
+    return said
 
 
-def _grid(checked: Checked) -> Iterator[str]:
+def _grid(checked: Checked) -> str:
     """How often "up to" is reached, by each axis of the grid, and where it is highest."""
     least = checked.expected or 0.0
     at, best = max(checked.points, key=lambda point: point[1])
@@ -118,7 +113,7 @@ def _grid(checked: Checked) -> Iterator[str]:
         each = ", ".join(f"{v}: {sum(reached)} of {len(reached)}" for v, reached in there.items())
         counts.append(f"by {axis}: {each}")
     where = ", ".join(f"{axis} {value}" for axis, value in at.items())
-    yield (
+    return (
         f"{_sentence(checked.check.says)[:-1]}: settings that reach {amount(checked, least)}, "
         f"{'; '.join(counts)}; the highest is {amount(checked, best)}, at {where}."
     )
@@ -127,32 +122,30 @@ def _grid(checked: Checked) -> Iterator[str]:
 def sentences(judged: Judged) -> list[str]:
     """What a reader must know about a claim's answer."""
     claim = judged.claim
-    found = [f"Source: {claim.source} ({MARKS[claim.mark]})."]
-    found.append(f"Setting: {_sentence(claim.setting)}")
-    found += [f"Profile {name}: {_sentence(about)}" for name, about in judged.clusters if about]
     fitted = "; ".join(f"{name} ({_sentence(how)[:-1]})" for name, how in claim.fitted.items())
-    found.append(f"Fitted inputs: {fitted}." if fitted else "No input was fitted.")
     bands = (c.check for c in judged.checks if c.check.tolerance is not None)
-    found += dict.fromkeys(
+    tolerances = (
         f"Tolerance of {text.percent(b.tolerance or 0.0)}: {_sentence(b.tolerance_from)}"
         for b in bands
     )
-    for checked in judged.checks:
-        if checked.points:
-            found += _grid(checked)
-    found.append(f"It hinges on {_sentence(claim.hinges_on)}")
+    said = [
+        f"Source: {claim.source} ({MARKS[claim.mark]}).",
+        f"Setting: {_sentence(claim.setting)}",
+        *(f"Profile {name}: {_sentence(about)}" for name, about in judged.clusters if about),
+        f"Fitted inputs: {fitted}." if fitted else "No input was fitted.",
+        *dict.fromkeys(tolerances),
+        *(_grid(checked) for checked in judged.checks if checked.points),
+        f"It hinges on {_sentence(claim.hinges_on)}",
+    ]
     if judged.varied:
         check = judged.checks[0]
-        changes = "; ".join(_varied(check, v) for v in judged.varied)
-        found.append(f"First figure {amount(check, check.figure)}; with {changes}.")
+        changes = "; ".join(
+            f"{v.input} {v.change}: {amount(check, v.figure)} ({v.verdict})" for v in judged.varied
+        )
+        said.append(f"First figure {amount(check, check.figure)}; with {changes}.")
     if judged.most_sensitive is not None:
-        found.append(f"Of these, {judged.most_sensitive} moves it most.")
-    found += [_sentence(note) for note in judged.notes]
-    return found
-
-
-def _varied(check: Checked, varied: Varied) -> str:
-    return f"{varied.input} {varied.change}: {amount(check, varied.figure)} ({varied.verdict})"
+        said.append(f"Of these, {judged.most_sensitive} moves it most.")
+    return [*said, *map(_sentence, judged.notes)]
 
 
 def _sentence(words: str) -> str:
@@ -162,33 +155,20 @@ def _sentence(words: str) -> str:
 def published(claims: Sequence[Judged], title: str = "") -> Section:
     """Claims beside predictions: an overview, and a part for each with what it leans on."""
     heads = ("claim", "source", "mark", "verdict")
-    overview = [
-        (_sentence(c.claim.statement), c.claim.source, c.claim.mark, conclusion(c)) for c in claims
-    ]
-    table = Table.of(heads, overview, heads, where=Where.MARKDOWN)
+    overview: list[Sequence[str]] = []
+    together: list[Sequence[str | Cell]] = []
+    marks: dict[int, str] = {}
     parts = []
     for c in claims:
-        verdict, why = conclusion(c).split(": ", 1)
-        items = [
-            Finding(_sentence(c.claim.statement), verdict.capitalize(), why),
-            _checks(rows(c), where=Where.WRITTEN),
-            Lines(sentences(c)),
-        ]
-        parts.append(Section(c.made.name, items))
-    return Section(title, [table, _together(claims), *parts], name="claims")
-
-
-def _together(claims: Sequence[Judged]) -> Table:
-    """All claims with their checks."""
-    marks: dict[int, str] = {}
-    found: list[Sequence[str | Cell]] = []
-    for c in claims:
-        marks[len(found)] = _VERDICTS.get(c.verdict, "")
-        statement = Cell(_sentence(c.claim.statement), "strong")
-        found.append((statement, c.claim.mark, "", "", Cell(conclusion(c), "strong")))
-        found += ((f"  {says}", *cells) for says, *cells in rows(c))
-    return _checks(found, where=Where.TERMINAL, marks=marks)
-
-
-def _checks(found: Iterable[Sequence[str | Cell]], **more: Any) -> Table:
-    return Table.of(HEAD, found, HEAD, **more)
+        statement, mark, concluded = _sentence(c.claim.statement), c.claim.mark, conclusion(c)
+        overview.append((statement, c.claim.source, mark, concluded))
+        marks[len(together)] = _VERDICTS.get(c.verdict, "")
+        together.append((Cell(statement, "strong"), mark, "", "", Cell(concluded, "strong")))
+        together += ((f"  {says}", *cells) for says, *cells in rows(c))
+        verdict, why = concluded.split(": ", 1)
+        checks = Table.of(HEAD, rows(c), HEAD, where=Where.WRITTEN)
+        shown = [Finding(statement, verdict.capitalize(), why), checks, Lines(sentences(c))]
+        parts.append(Section(c.made.name, shown))
+    table = Table.of(heads, overview, heads, where=Where.MARKDOWN)
+    brief = Table.of(HEAD, together, HEAD, where=Where.TERMINAL, marks=marks)
+    return Section(title, [table, brief, *parts], name="claims")

@@ -1,4 +1,4 @@
-"""Claims beside predictions: does our reconstruction reproduce what was published?
+"""Verdicts on claims: whether our reconstruction reproduces what was published.
 
 Nothing here is tuned: a check compares a figure of simulated runs with what the claim's file
 expects, and says "not reproduced" where it does not meet it, "not comparable" where a run that it
@@ -8,6 +8,7 @@ compares leaves cores idle, and "follows from the input" where an input sets the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -96,13 +97,10 @@ class Judged:
         if len({v.input for v in self.varied}) < 2:
             return None
         base = self.checks[0].figure
-        moved = [
-            (abs(v.figure - base), v.input)
-            for v in self.varied
-            if v.figure is not None and base is not None
-        ]
-        most = max(moved, default=None)
-        return most[1] if most is not None and most[0] > 0 else None
+        figures = [(v.figure, v.input) for v in self.varied if v.figure is not None]
+        moved = [] if base is None else [(abs(figure - base), name) for figure, name in figures]
+        most, name = max(moved, default=(0.0, None))
+        return name if most > 0 else None
 
     def document(self) -> dict[str, Any]:
         """The entry of ``claims`` in the report's JSON."""
@@ -162,8 +160,8 @@ def judge(made: ClaimRuns) -> Judged:
     first = made.claim.checks[0]
     varied = []
     for change in made.changes:
-        found = judge_check(first, _records(made, change.runs))
-        varied.append(Varied(change.input, change.change, found.figure, found.verdict))
+        again = judge_check(first, _records(made, change.runs))
+        varied.append(Varied(change.input, change.change, again.figure, again.verdict))
     profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
     clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
     facts = [r.summary.get("facts") or {} for r in runs.values()]
@@ -172,20 +170,20 @@ def judge(made: ClaimRuns) -> Judged:
 
 
 def _records(made: ClaimRuns, ids: Mapping[str, str]) -> dict[str, RunRecord]:
-    found = {}
+    records = {}
     for variant, run_id in ids.items():
-        try:
-            found[variant] = read_run(made.folder / run_id)
-        except UserError:
-            continue  # the check that needs it says so
-    return found
+        with suppress(UserError):  # the check that needs it says so
+            records[variant] = read_run(made.folder / run_id)
+    return records
 
 
 def judge_check(check: Check, runs: Runs) -> Checked:
     """One check against its runs."""
     try:
         value = figure(check, runs)
-        expected = _expected(check, runs)
+        expected = next(iter(expectations(check).values()), None)
+        if check.law != "none":
+            expected = expected_by_law(check, runs)
         idle = idle_cores(check, runs)
     except NoFigureError as error:
         return Checked(check, None, None, "no figure", str(error))
@@ -201,11 +199,11 @@ def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -
     """The largest figure of all points. There is no band: either a point reaches it or none."""
     assert check.up_to is not None
     plain = check.model_copy(update={"up_to": None})
-    found = [(at, judge_check(plain, runs)) for at, runs in points]
-    why = next((c.why for _, c in found if c.why), "" if found else "no point was simulated")
-    figures = tuple((at, c.figure) for at, c in found if c.figure is not None)
+    each = [(at, judge_check(plain, runs)) for at, runs in points]
+    why = next((c.why for _, c in each if c.why), "" if each else "no point was simulated")
+    figures = tuple((at, c.figure) for at, c in each if c.figure is not None)
     best = max((value for _, value in figures), default=None)
-    if best is None or len(figures) < len(found):
+    if best is None or len(figures) < len(each):
         return Checked(check, None, check.up_to, "no figure", why, figures)
     said: Verdict = "reproduced" if best >= check.up_to else "not reproduced"
     if check.follows_from:
@@ -213,12 +211,6 @@ def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -
     elif why:
         said = "not comparable"
     return Checked(check, best, check.up_to, said, why, figures)
-
-
-def _expected(check: Check, runs: Runs) -> float | None:
-    if check.law != "none":
-        return expected_by_law(check, runs)
-    return next(iter(expectations(check).values()), None)
 
 
 def verdict(check: Check, value: float, expected: float | None) -> Verdict:

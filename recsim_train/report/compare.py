@@ -1,20 +1,17 @@
-"""Pair predictions with measurements and say how far apart they are."""
+"""A prediction beside its measurement: how far apart they are, and what is to be said of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
-from recsim_train.report.explain import Explanation, explain
-from recsim_train.report.naming import labels, why_alone
+from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
-from recsim_train.report.rounds import Rounds, rounds_of
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import kendall_tau, median
+from recsim_train.results.statistics import median
 from recsim_train.results.summary import clean
 
 
@@ -35,7 +32,7 @@ class Comparison:
     measured_spread: float | None
     """Relative to the measurement: half the range of repeats, or a single run's interval."""
     payload: tuple[EffectBytes, ...]
-    why: Explanation | None
+    why: Gap | None
     warnings: tuple[str, ...]
     rounds: Rounds | None = None
     """Of background loops; None where there are none."""
@@ -189,141 +186,8 @@ class Comparison:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Unpaired:
-    """A run that has no partner, and why."""
-
-    record: RunRecord
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Everything that a report says."""
-
-    comparisons: tuple[Comparison, ...]
-    unpaired: tuple[Unpaired, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """A sentence for each folder that was named and is no run."""
-    absolute_errors: tuple[float, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        errors = tuple(abs(c.signed_error) for c in self.comparisons)
-        object.__setattr__(self, "absolute_errors", errors)
-
-    @property
-    def median_abs_error(self) -> float | None:
-        """Median of the comparisons' absolute errors; None without a comparison."""
-        return median(self.absolute_errors) if self.absolute_errors else None
-
-    @property
-    def rounds_errors(self) -> list[float]:
-        """Absolute errors of the rounds of background loops."""
-        return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
-
-    @property
-    def unexplained(self) -> int:
-        """How many errors are larger than the intervals of both worlds explain."""
-        return sum(c.unexplained for c in self.comparisons)
-
-    @property
-    def rank_agreement(self) -> float | None:
-        """Kendall's tau between predicted and measured order; None below two comparisons."""
-        return kendall_tau(
-            [c.predicted_eps for c in self.comparisons], [c.measured_eps for c in self.comparisons]
-        )
-
-    def document(self) -> dict[str, Any]:
-        """The document of ``report --json`` and of summary.json."""
-        return {
-            "comparisons": [c.document() for c in self.comparisons],
-            "summary": {
-                "median_abs_error": self.median_abs_error,
-                "max_abs_error": max(self.absolute_errors, default=None),
-                "rank_agreement": self.rank_agreement,
-                "median_abs_rounds_error": median(self.rounds_errors)
-                if self.rounds_errors
-                else None,
-                "max_abs_rounds_error": max(self.rounds_errors, default=None),
-                "unexplained": self.unexplained if self.comparisons else None,
-                "bytes_agree": all(not c.faults for c in self.comparisons)
-                if self.comparisons
-                else None,
-            },
-            "unpaired": [
-                {
-                    "run_id": u.record.run_id,
-                    "world": u.record.world,
-                    "strategy": u.record.strategy,
-                    "examples_per_second": u.record.summary["examples_per_second"],
-                    "reason": u.reason,
-                }
-                for u in self.unpaired
-            ],
-            "left_out": list(self.left_out),
-        }
-
-
-def compare(records: Sequence[RunRecord]) -> Findings:
-    """Pair runs by experiment, strategy and settings.
-
-    Real runs of the same settings are repeats of one measurement. Simulated runs of the same
-    settings on one profile are repeats too; each profile gives a comparison of its own.
-    """
-    unpaired: list[Unpaired] = []
-    usable = []
-    for record in records:
-        if record.summary["examples_per_second"]:
-            usable.append(record)
-        else:
-            unpaired.append(Unpaired(record, "it counted no iteration, so it has no throughput"))
-    usable, left_out = _prefer_complete(usable)
-    unpaired += left_out
-    real: dict[str, list[RunRecord]] = {}
-    simulated: dict[str, dict[str, list[RunRecord]]] = {}
-    for record in usable:
-        key = pair_key(record)
-        if record.world == "real":
-            real.setdefault(key, []).append(record)
-        else:
-            profile = json.dumps(record.manifest.get("cluster"), sort_keys=True)
-            simulated.setdefault(key, {}).setdefault(profile, []).append(record)
-    pairs = [
-        (predictions, real[key])
-        for key, profiles in simulated.items()
-        if key in real
-        for predictions in profiles.values()
-    ]
-    names = labels([predictions[0] for predictions, _ in pairs])
-    comparisons = [_pair(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
-    paired = {id(r) for p, m in pairs for r in (*p, *m)}
-    unpaired += [
-        Unpaired(record, why_alone(record, usable)) for record in usable if id(record) not in paired
-    ]
-    return Findings(tuple(comparisons), tuple(unpaired))
-
-
-def pair_key(record: RunRecord) -> str:
-    """What a prediction and its measurement share."""
-    parts = [record.manifest["comparison_key"], record.manifest["strategy"]]
-    return json.dumps(parts, sort_keys=True)
-
-
-def _prefer_complete(records: Sequence[RunRecord]) -> tuple[list[RunRecord], list[Unpaired]]:
-    """Leave unfinished runs out where a finished one of the same settings and world exists."""
-    finished = {(pair_key(r), r.world) for r in records if r.status == "complete"}
-    kept, left_out = [], []
-    for r in records:
-        if r.status != "complete" and (pair_key(r), r.world) in finished:
-            left_out.append(
-                Unpaired(r, f"it is {r.status}, and a complete run of the same settings is used")
-            )
-        else:
-            kept.append(r)
-    return kept, left_out
-
-
-def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:
+def comparison_of(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:
+    """One comparison, of runs that count as repeats on either side."""
     predicted = median([_eps(r) for r in predictions])
     values = [_eps(r) for r in repeats]
     measured = median(values)
@@ -340,7 +204,7 @@ def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) ->
         measured_eps=measured,
         measured_spread=spread,
         payload=tuple(_payload(simulated, real, repeats)),
-        why=explain(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
+        why=divided(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
         warnings=(*caveats(simulated, repeats), *noisy(spread, len(repeats))),
         rounds=rounds_of(predictions, repeats),
     )
@@ -368,3 +232,37 @@ def _interval(record: RunRecord) -> float | None:
     if not ci95:
         return None
     return float(max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record))
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Synchronisation in the background: rounds per second of one loop, medians of repeats."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def signed_error(self) -> float:
+        """Predicted / measured - 1: positive where too many rounds are predicted."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def sentence(self) -> str:
+        """Without a full stop."""
+        return (
+            f"a background loop does {text.number(self.predicted, 1)} rounds per second predicted, "
+            f"{text.number(self.measured, 1)} measured: "
+            f"{text.percent(self.signed_error, signed=True)}"
+        )
+
+
+def rounds_of(simulated: Sequence[RunRecord], real: Sequence[RunRecord]) -> Rounds | None:
+    """None where there are no background loops, or a world ended none of their rounds."""
+    predicted, measured = _rounds_per_second(simulated), _rounds_per_second(real)
+    return Rounds(predicted, measured) if predicted and measured else None
+
+
+def _rounds_per_second(records: Sequence[RunRecord]) -> float | None:
+    found = [r.summary.get("synchronisation") or {} for r in records]
+    known = [f["rounds_per_second"] for f in found if f.get("rounds_per_second") is not None]
+    return median(known) if len(known) == len(found) else None

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 
-from recsim_train.report import alone, anatomy, cuts, text, what_if
+from recsim_train.report import anatomy, cuts, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import stated
 from recsim_train.report.claim_text import published
 from recsim_train.report.claims import Judged
-from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
     background,
     learning,
@@ -23,10 +22,10 @@ from recsim_train.report.comparison_tables import (
     throughputs,
 )
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.doubts import doubts
+from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import limits, run_table
-from recsim_train.results.rundir import run_document
+from recsim_train.results.rundir import RunRecord, run_document
 
 _PAGE = Where.PAGE
 _REPEATING = (
@@ -59,19 +58,18 @@ class Compared:
     def document(self) -> doc.Document:
         """The report."""
         both, claims = bool(self.comparisons), len(self.claims)
-        headlines = alone.headlines(self.findings)
-        checked = "Published claims beside predictions"
-        heading = "Predicted against measured" if both or not headlines else "Predictions"
-        title = checked
+        said = headlines(self.findings)
+        heading = "Predicted against measured" if both or not said else "Predictions"
+        title = "Published claims beside predictions"
         if claims and not both and not self.findings.unpaired:
-            heading, title = checked, ""
-        if claims and not headlines:
-            headlines = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
+            heading, title = title, ""
+        if claims and not said:
+            said = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
         return doc.Document(
             subject=_subject(self.findings, self.claims),
             kind="predicted against measured" if both else "predictions",
             heading=heading,
-            headlines=headlines or [alone.UNPAIRED],
+            headlines=said or [NO_PAIR],
             tiles=self._tiles() if both else (),
             items=[
                 self._alarm(Where.WRITTEN, "bytes per counted step"),
@@ -90,17 +88,15 @@ class Compared:
         return [self.pictures[name] for name in ended if name in self.pictures]
 
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
-        summary, many = self.findings.document()["summary"], len(self.comparisons)
-        rank = text.number(summary["rank_agreement"], 2)
-        agree = doc.Cell("agree", "good") if summary["bytes_agree"] else doc.Cell("differ", "fault")
+        findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
+        rank = text.number(findings.rank_agreement, 2)
+        faults = any(c.faults for c in self.comparisons)
+        agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
-            (doc.Cell(text.percent(summary["median_abs_error"])), "median absolute error"),
-            (doc.Cell(text.percent(summary["max_abs_error"])), "largest absolute error"),
+            (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
+            (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
-            (
-                doc.Cell(f"{summary['unexplained']} of {many}"),
-                "errors beyond the intervals of both",
-            ),
+            (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
         ]
 
@@ -118,11 +114,11 @@ class Compared:
         return doc.Lines(said, where, title, "payload bytes disagree", "fault")
 
     def _caution(self, title: str, where: Where) -> doc.Lines:
-        many = len(self.comparisons)
-        said = []
-        for warning, labels in doubts(self.findings):
-            whose = f" ({'; '.join(labels)})" if where is _PAGE and len(labels) < many else ""
-            said.append(warning + whose)
+        many = len(self.comparisons) if where is _PAGE else 0
+        said = [
+            f"{warning} ({'; '.join(labels)})" if len(labels) < many else warning
+            for warning, labels in doubts(self.findings)
+        ]
         return doc.Lines(said, where, title, "caveat", "off")
 
     def _comparing(self) -> list[doc.Item]:
@@ -137,12 +133,8 @@ class Compared:
             *(replace(p, where=Where.MARKDOWN) for p in self._drawn("throughput")),
         ]
         why = [[doc.Lines(c.why.sentences), parts(c.why)] if c.why else [] for c in cs]
-        figures = ("critical-path", "bounds", "utilisation", "over-time", "what-if")
-        bounding: list[list[doc.Item]] = [
-            [
-                doc.Lines(_limits(c.simulated.summary, *c.net, *c.compression), listed=False),
-                *self._drawn(*figures, after=number),
-            ]
+        bounding = [
+            self._limits(c.simulated, number, *c.net, *c.compression)
             for number, c in enumerate(cs, start=1)
         ]
         return [
@@ -167,6 +159,17 @@ class Compared:
         labels = [c.label if len(each) > 1 else "" for c in self.comparisons]
         return doc.Section(title, [*first, *map(doc.Section, labels, each)], _PAGE, name)
 
+    def _limits(self, record: RunRecord, number: object, *more: str) -> list[doc.Item]:
+        """What binds a prediction, what nothing can beat, and what would change it."""
+        summary = record.summary
+        bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
+        said = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
+        if bound and not anatomy.bounds(summary):
+            said.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
+        said = stopped([*said, *limits(summary), *more])
+        figures = ("critical-path", "bounds", "utilisation", "over-time", "what-if")
+        return [doc.Lines(said, _PAGE, listed=False), *self._drawn(*figures, after=number)]
+
     def _timeline(self, number: int) -> list[doc.Item]:
         items: list[doc.Item] = [*self._drawn("net", "timeline", after=number)]
         if number in self.traces:
@@ -177,9 +180,8 @@ class Compared:
 
     def _unpaired(self) -> list[doc.Item]:
         """Runs without a partner, with what their own world says of them."""
-        predictions = alone.predictions(self.findings)
+        predictions = predictions_alone(self.findings)
         rows, reasons, parts = [], [], []
-        figures = ("critical-path", "bounds", "over-time", "what-if")
         for number, u in enumerate(self.findings.unpaired, start=1):
             record, summary = u.record, u.record.summary
             rows.append(
@@ -189,15 +191,12 @@ class Compared:
             cut = cuts.sentences(record)
             told = Where.MARKDOWN if self.comparisons else Where.SHORT
             notes = [*stated(record), *cuts.cautions(record)]
-            items = [
-                doc.Lines(_limits(summary, *cut), _PAGE, listed=False),
-                doc.Lines(stopped([*limits(summary), *cut]), told),
-                doc.Lines(notes, Where.WRITTEN, mark="note", listed=False),
-                *self._drawn(*figures, after=f"alone-{number}"),
-            ]
-            parts.append(doc.Section(record.run_id, items))
+            said, *drawn = self._limits(record, f"alone-{number}", *cut)
+            brief = doc.Lines(stopped([*limits(summary), *cut]), told)
+            noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
+            parts.append(doc.Section(record.run_id, [said, brief, noted, *drawn]))
         heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
-        note = stopped([alone.UNPAIRED]) if predictions else []
+        note = stopped([NO_PAIR]) if predictions else []
         items = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
             doc.Table.of(heads, rows, words, where=_PAGE),
@@ -216,10 +215,9 @@ class Compared:
         commands = doc.Lines(self.commands, mark="code")
         note = doc.Lines(_REPEATING, mark="note", listed=False)
         words = doc.Cards([("", list(glossary(effects).items()))])
+        cards = doc.Cards(environments(self.comparisons))
         return [
-            doc.Section(
-                "Environment", [doc.Cards(environments(self.findings))], _PAGE, "environment"
-            ),
+            doc.Section("Environment", [cards], _PAGE, "environment"),
             doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
             doc.Section("Words", [words], _PAGE, "glossary"),
         ]
@@ -245,25 +243,13 @@ def _totals(findings: Findings) -> list[str]:
 def _short(c: Comparison) -> list[doc.Lines]:
     """What there is to say of one comparison, for those who show no figures."""
     summary, label = c.simulated.summary, c.label
-    said = {
-        "What if": what_if.sentences(summary), "Cuts": c.net, "Compression": c.compression,
-    }  # fmt: skip
     looped = [c.rounds.sentence] if c.rounds else []
+    said = (
+        ("What if", what_if.sentences(summary)), ("Cuts", c.net), ("Compression", c.compression),
+    )  # fmt: skip
     return [
         doc.Lines(c.why.sentences if c.why else (), title=f"Why: {label}"),
         doc.Lines(stopped(anatomy.sentences(summary)), Where.MARKDOWN, f"Bounds: {label}"),
         doc.Lines(stopped(looped), Where.TERMINAL, lead=label),
-        *(
-            doc.Lines(stopped(s), title=f"{title}: {label}", lead=label)
-            for title, s in said.items()
-        ),
+        *(doc.Lines(stopped(s), title=f"{title}: {label}", lead=label) for title, s in said),
     ]
-
-
-def _limits(summary: Mapping[str, Any], *more: str) -> list[str]:
-    """What binds a prediction, what nothing can beat, and what would change it."""
-    bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
-    found = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
-    if bound and not anatomy.bounds(summary):
-        found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
-    return stopped([*found, *limits(summary), *more])

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recsim_train.report import text, what_if
-from recsim_train.report.compare import Comparison, Findings
+from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, Table, Where
 from recsim_train.report.drawing import colour
-from recsim_train.report.explain import Explanation, Part, name_of
+from recsim_train.report.findings import Findings
+from recsim_train.report.gap import Gap, Part, name_of
 from recsim_train.report.payload import EffectBytes
 from recsim_train.results.statistics import median
 
@@ -70,34 +71,29 @@ def background(findings: Findings) -> list[Item]:
         for label, r in known
     ]
     heads = ("strategy", "sync rounds/s predicted", "measured", "signed error")
-    errors = findings.rounds_errors
+    errors, where = findings.rounds_errors, Where.MARKDOWN
     said = (
         f"Synchronisation in the background: median absolute error of the rounds "
-        f"{text.percent(median(errors))}, largest {text.percent(max(errors))}."
+        f"{percent(median(errors))}, largest {percent(max(errors))}."
     )
-    markdown = Where.MARKDOWN
-    return [Table.of(heads, rows, where=markdown), Lines([said], markdown, listed=False)]
+    return [Table.of(heads, rows, where=where), Lines([said], where, listed=False)]
 
 
-def parts(why: Explanation) -> Table:
+def parts(why: Gap) -> Table:
     """Every part of the iteration in both worlds."""
 
-    def times(p: Part | Explanation, gap: float) -> list[str]:
-        sign = "+" if gap >= 0 else "−"
-        return [text.seconds(p.predicted), text.seconds(p.measured), sign + text.seconds(abs(gap))]
+    def times(p: Part | Gap) -> list[str]:
+        apart = f"{'+' if p.difference >= 0 else '−'}{text.seconds(abs(p.difference))}"
+        return [text.seconds(p.predicted), text.seconds(p.measured), apart]
 
     heads = ("part", "predicted", "measured", "measured − predicted", "share of the gap")
     rows: list[Sequence[str | Cell]] = [
-        (_coloured(name_of(p.name), p.name.partition(" ")[0]), *times(p, p.difference),
+        (Cell(name_of(p.name), swatch=colour(p.name.partition(" ")[0])), *times(p),
          text.percent(p.share))
         for p in why.parts
     ]  # fmt: skip
-    whole = ("whole iteration", *times(why, why.gap), "")
+    whole = ("whole iteration", *times(why), "")
     return Table.of(heads, rows, foot=whole, folded="Every part of the iteration")
-
-
-def _coloured(name: str, effect: str) -> Cell:
-    return Cell(name, swatch=colour(effect))
 
 
 def sent(c: Comparison) -> Item:
@@ -107,8 +103,8 @@ def sent(c: Comparison) -> Item:
         return Lines([said], listed=False)
     exact = text.exact
     rows: list[Sequence[str | Cell]] = [
-        (_coloured(text.effect(b.effect), b.effect), exact(b.predicted), exact(b.measured),
-         _agreement(b))
+        (Cell(text.effect(b.effect), swatch=colour(b.effect)), exact(b.predicted),
+         exact(b.measured), _agreement(b))
         for b in c.payload
     ]  # fmt: skip
     return Table.of(
@@ -134,7 +130,7 @@ def synchronisation(c: Comparison) -> list[Item]:
     both: list[Mapping[str, Any]] = [
         r.summary.get("synchronisation") or {} for r in (c.simulated, c.real)
     ]
-    if not all(found.get("sync_gap") for found in both):
+    if not all(figures.get("sync_gap") for figures in both):
         return []
     rows = [
         ("sync gap, iterations of a trainer", *(text.spread(f["sync_gap"]) for f in both)),

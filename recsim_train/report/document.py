@@ -190,8 +190,8 @@ def _filled(item: Item, where: Where) -> bool:
             return bool(visible(items, where))
         case Table(columns=columns):
             return bool(columns and columns[0].cells)
-        case Lines(sentences=found) | Cards(cards=found):
-            return bool(found)
+        case Lines(sentences=content) | Cards(cards=content):
+            return bool(content)
     return True
 
 

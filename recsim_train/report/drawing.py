@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from recsim_train.report.document import Picture
 from recsim_train.results.summary import OTHER, folded
@@ -96,12 +96,18 @@ def wrapped(label: str, width: int = 30) -> str:
     return "\n".join(textwrap.wrap(label, width, break_long_words=False)) or label
 
 
-def rows_of(axes: Axes, labels: Sequence[str]) -> None:
+def rows_of(axes: Axes, labels: Sequence[str], *, grid: bool = True) -> None:
     """One labelled row per bar or lane, the first on top."""
     axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
     axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=GRID, alpha=0.35, linewidth=0.6)
+    if grid:
+        grid_of(axes, "x")
+
+
+def grid_of(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Faint lines at the ticks."""
+    axes.grid(axis=axis, color=GRID, alpha=0.35, linewidth=0.6)
 
 
 def svg_for_page(picture: Picture) -> str:

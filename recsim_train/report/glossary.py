@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from recsim_train.report import text
+from recsim_train.results.summary import OTHER
+
 TERMS = {
     "examples/s": "Throughput: training examples finished per second by all training loops "
     "together, from the first counted start to the last counted end.",
@@ -51,21 +54,21 @@ EFFECTS = {
     "barrier": "Waiting for other loops of the same trainer.",
     "next_round": "Beginning a round of a loop in the background: whether it is the last one.",
     "all_gather": "Handing a value to all trainers of a group, such as a batch's ids.",
+    "all_to_all": "Sending each trainer of a group its own part of a value, such as embeddings.",
+    "now": "Asking for the time.",
+    "synced": "Noting that replicas of the dense parameters have just met; takes no time.",
     "pull": "Fetching the central dense parameters from the dense servers.",
     "push": "Sending a dense gradient to the dense servers.",
     "exchange": "Elastic averaging of dense parameters with the central copy.",
     "all_reduce": "Averaging dense values over all trainers, each receiving the mean.",
-    "other": "Between effects: what is left of an iteration after all its effects.",
+    OTHER: "Between effects: what is left of an iteration after all its effects.",
 }
 
 
 def glossary(effects: Collection[str]) -> dict[str, str]:
     """All general terms, and the effects that the report shows."""
-    from recsim_train.report.text import effect
-
-    shown = {
-        ("between effects" if e == "other" else effect(e)): EFFECTS[e]
-        for e in EFFECTS
-        if e in effects
+    return TERMS | {
+        "between effects" if name == OTHER else text.effect(name): meaning
+        for name, meaning in EFFECTS.items()
+        if name in effects
     }
-    return TERMS | shown

@@ -1,8 +1,8 @@
-"""From paths on the command line to run records."""
+"""What lies at the paths of a command line: runs, or one sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
@@ -15,29 +15,54 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
 
     Raises UserError for a path that is neither, or a damaged run directory.
     """
-    found: dict[Path, RunRecord] = {}
+    runs: dict[Path, RunRecord] = {}
     for path in paths:
         for folder in _expand(path):
             place = folder.resolve()
-            if place not in found:
-                found[place] = read_run(folder)
-    if not found:
+            if place not in runs:
+                runs[place] = read_run(folder)
+    if not runs:
         raise UserError("no run directory was given")
-    return list(found.values())
+    return list(runs.values())
+
+
+def find_sweep(paths: Sequence[Path]) -> Path | None:
+    """The sweep among the paths, or in the one folder that is named; None: there are only runs.
+
+    Raises UserError where a sweep is named beside something else.
+    """
+    if named := [path for path in paths if is_sweep(path)]:
+        if len(paths) > 1:
+            raise UserError(f"{named[0]} is a sweep: it has a report of its own, name it alone")
+        return named[0]
+    inside = _inside(paths[0]) if len(paths) == 1 and not is_run(paths[0]) else []
+    if any(map(is_run, inside)):
+        return None  # the runs are compared; a sweep beside them has a report of its own
+    sweeps = [path for path in inside if is_sweep(path)]
+    if len(sweeps) > 1:
+        names = ", ".join(map(str, sweeps))
+        raise UserError(f"{paths[0]} holds several sweeps, one a report: {names}")
+    return sweeps[0] if sweeps else None
 
 
 def left_out(paths: Iterable[Path]) -> list[str]:
     """A sentence for each folder beside the runs that could be one but has no manifest."""
-    inside = (p for path in paths if path.is_dir() and not is_run(path) for p in path.iterdir())
-    found = (p for p in inside if p.is_dir() and not p.name.startswith("."))
-    strange = sorted({p for p in found if not is_run(p) and not is_sweep(p)})
+    inside = {p for path in paths if not is_run(path) for p in _inside(path)}
+    strange = sorted(p for p in inside if not is_run(p) and not is_sweep(p))
     return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
 
 
 def _expand(path: Path) -> list[Path]:
     if not path.is_dir() or is_run(path):
         return [path]  # read_run says what is wrong with it, if anything
-    inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_run(p))
+    inside = [p for p in _inside(path) if is_run(p)]
     if not inside:
         raise UserError(f"{path} neither is a run directory nor holds any")
     return inside
+
+
+def _inside(path: Path) -> list[Path]:
+    """The folders in a folder, sorted."""
+    if not path.is_dir():
+        return []
+    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))

@@ -17,22 +17,22 @@ def markdown(document: doc.Document) -> str:
 
 def render(items: Iterable[doc.Item], level: int = 2) -> list[str]:
     """The lines of items, under titles of a level; each item ends with an empty line."""
-    found: list[str] = []
+    lines: list[str] = []
     for item in visible(items, Where.MARKDOWN):
         match item:
             case doc.Section():
-                found += [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
-                found += render(item.items, level + bool(item.title))
+                lines += [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
+                lines += render(item.items, level + bool(item.title))
             case doc.Table():
-                found += [*_table(item.shown(Where.MARKDOWN).columns), ""]
+                lines += [*_table(item.shown(Where.MARKDOWN).columns), ""]
             case doc.Finding():
                 said = f"{plain(item.statement)} **{plain(item.verdict)}**: {plain(item.why)}."
-                found += [said, ""]
+                lines += [said, ""]
             case doc.Picture():
-                found += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
+                lines += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
             case doc.Lines():
-                found += _lines(item, level)
-    return found
+                lines += _lines(item, level)
+    return lines
 
 
 def _lines(item: doc.Lines, level: int) -> list[str]:

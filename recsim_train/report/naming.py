@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import flat_settings
 from recsim_train.strategy.options import flat
 
 MODEL = "model.name"
@@ -17,7 +18,7 @@ LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.
 def labels(records: Sequence[RunRecord]) -> list[str]:
     """The strategies' names, with the settings, options and profiles in which they differ."""
     facts = [_facts(record) for record in records]
-    found = []
+    names = []
     for fact in facts:
         same = [other for other in facts if other["strategy"] == fact["strategy"]]
         differing = [
@@ -30,9 +31,9 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
         differing = [*(k for k in fact["parts"] if k not in differing), *differing]
         differing = [key for key in differing if not _named_by_model(key, same)]
         telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
-        shown = ", ".join(f"{_short(key)} {_value(fact[key])}" for key in telling[:4])
-        found.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
-    return found
+        shown = ", ".join(_said(key, fact[key]) for key in telling[:4])
+        names.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
+    return names
 
 
 def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
@@ -45,41 +46,26 @@ def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
     return 1 < len(models) == len(pairs)
 
 
-def _short(key: str) -> str:
-    return "model" if key == MODEL else key.rsplit(".", 1)[-1]
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _said(key: str, value: Any) -> str:
+    name = "model" if key == MODEL else key.rsplit(".", 1)[-1]
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     """Flat settings of a run by which a reader tells it from others."""
-    found: dict[str, Any] = {"strategy": record.strategy}
+    facts: dict[str, Any] = {"strategy": record.strategy}
     options = record.manifest["strategy"].get("options", {})
-    found |= {f"strategy.{key}": value for key, value in flat(options).items()}
-    found["parts"] = [
+    facts |= {f"strategy.{key}": value for key, value in flat(options).items()}
+    facts["parts"] = [
         f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)
     ]
-    found["profile"] = (record.manifest.get("cluster") or {}).get("name")
-    found |= {k: v for k, v in _flat(record).items() if k not in ("seed", "cluster")}
-    return found
-
-
-def _flat(record: RunRecord) -> dict[str, Any]:
-    """A run's resolved settings by dotted name, without the list of strategies."""
-    configuration = record.manifest["configuration"]
-    kept = {k: v for k, v in configuration.items() if k not in ("strategies", "strategy")}
-    return {k: json.dumps(v) if isinstance(v, list) else v for k, v in dotted(kept)}
-
-
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings within settings by their dotted names."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    facts["profile"] = (record.manifest.get("cluster") or {}).get("name")
+    elsewhere = ("strategies", "strategy", "seed", "cluster")
+    kept = {k: v for k, v in record.manifest["configuration"].items() if k not in elsewhere}
+    listed = {
+        k: json.dumps(v) if isinstance(v, list) else v for k, v in flat_settings(kept).items()
+    }
+    return facts | listed
 
 
 def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:

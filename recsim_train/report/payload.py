@@ -1,4 +1,4 @@
-"""Do both worlds send the same payload? Bytes per counted step, by effect."""
+"""Payload bytes per counted step, by effect: whether both worlds send the same."""
 
 from __future__ import annotations
 

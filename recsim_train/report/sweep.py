@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from recsim_train.config.sweep import written
 from recsim_train.report.axes import Axis, axis_of
-from recsim_train.report.contenders import REPEATS, Row, best_row, contenders
 from recsim_train.report.runs import title
-from recsim_train.report.winner import Choice, choose, listed, rated, sentence
-from recsim_train.results.sweep import COMPLETE, SweepRecord
+from recsim_train.report.winner import (
+    REPEATS,
+    Choice,
+    Row,
+    best_row,
+    choose,
+    contenders,
+    listed,
+    rated,
+    sentence,
+)
+from recsim_train.results.sweep import SweepRecord
 
 SCALING = ("roles.trainers", "training.threads")
 """Axes along which twice as much would ideally be twice as fast."""
@@ -24,12 +35,10 @@ MOST_NAMED = 4
 """Points that tie are named one by one up to so many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One point of a line."""
+class Dot(NamedTuple):
+    """One point of a line, with its value of the line's axis."""
 
     value: Any
-    """Of the line's axis."""
     row: Row
 
 
@@ -70,11 +79,8 @@ class SweepFindings:
         """The numeric axis that lines are drawn over: trainers or threads if they are swept, else
         the one with most values."""
         numeric = [a for a in self.axes if a.numbers is not None and a.key != REPEATS]
-        for key in SCALING:
-            for axis in numeric:
-                if axis.key == key:
-                    return axis
-        return max(numeric, key=lambda a: len(a.values), default=None)
+        scaling = [a for key in SCALING for a in numeric if a.key == key]
+        return scaling[0] if scaling else max(numeric, key=lambda a: len(a.values), default=None)
 
     @cached_property
     def free(self) -> list[Axis]:
@@ -85,10 +91,8 @@ class SweepFindings:
     def _follows(self, axis: Axis) -> bool:
         if self.x is None:
             return False
-        seen: dict[str, set[str]] = {}
-        for row in self.record.rows:
-            seen.setdefault(repr(row[self.x.key]), set()).add(repr(row[axis.key]))
-        return all(len(values) == 1 for values in seen.values())
+        both = {(repr(row[self.x.key]), repr(row[axis.key])) for row in self.record.rows}
+        return len(both) == len({x for x, _ in both})
 
     def strategy(self, row: Row) -> str:
         """A row's strategy with the options that are not swept."""
@@ -116,7 +120,7 @@ class SweepFindings:
         return [a for a in self.free if a not in self.told_apart]
 
     def _label(self, row: Row, axes: Sequence[Axis]) -> str:
-        parts = [f"{a.label} {written(row[a.key])}" for a in axes if row[a.key] is not None]
+        parts = _settings(row, axes)
         name = self.strategy(row) if len(self.strategies) > 1 or not parts else ""
         return ", ".join([name, *parts] if name else parts)
 
@@ -125,23 +129,16 @@ class SweepFindings:
         """Throughput over x."""
         if self.x is None:
             return []
-        grouped: dict[str, dict[Any, list[Row]]] = {}
-        order = {name: place for place, name in enumerate(self.strategies)}
-        for row in sorted(self.record.rows, key=lambda r: order[self.strategy(r)]):
-            values = grouped.setdefault(self._label(row, self.told_apart), {})
-            values.setdefault(row[self.x.key], []).append(row)
+        order = self.strategies.index
+        grouped: dict[str, list[Row]] = {}
+        for row in sorted(self.record.rows, key=lambda r: order(self.strategy(r))):
+            grouped.setdefault(self._label(row, self.told_apart), []).append(row)
         lines = []
-        for label, by_value in grouped.items():
-            dots, missing = [], []
-            for value in self.x.values:
-                if value not in by_value:
-                    continue
-                done = [r for r in by_value[value] if r["examples_per_second"]]
-                if done:
-                    dots.append(Dot(value, best_row(done)))
-                else:
-                    missing.append(value)
-            lines.append(Line(label, tuple(dots), tuple(missing)))
+        for label, rows in grouped.items():
+            at = {value: [r for r in rows if r[self.x.key] == value] for value in self.x.values}
+            done = {v: [r for r in there if r["examples_per_second"]] for v, there in at.items()}
+            dots = tuple(Dot(value, best_row(there)) for value, there in done.items() if there)
+            lines.append(Line(label, dots, tuple(v for v in at if at[v] and not done[v])))
         return lines[:MOST_LINES]
 
     @cached_property
@@ -156,25 +153,22 @@ class SweepFindings:
         if not self.done:
             return []
         tied = [e.item for e in self.fastest.tied]
-        found = []
+        best = []
         for name in self.strategies:
-            rows = [r for r in self.done if self.strategy(r) == name]
-            own = [e.item for e in self.fastest.tied if self.strategy(e.item) == name]
-            if rows:
-                found.append((name, own[0] if own else best_row(rows)))
+            if rows := [r for r in self.done if self.strategy(r) == name]:
+                own = [row for row in tied if self.strategy(row) == name]
+                best.append((name, own[0] if own else best_row(rows)))
 
         def place(pair: tuple[str, Row]) -> tuple[int, float]:
             last = len(tied), -pair[1]["examples_per_second"]
             return (tied.index(pair[1]), 0.0) if pair[1] in tied else last
 
-        return sorted(found, key=place)
+        return sorted(best, key=place)
 
     @cached_property
     def bindings(self) -> list[str]:
         """What binds anywhere, most frequent first."""
-        counts: dict[str, int] = {}
-        for row in self.done:
-            counts[binding(row)] = counts.get(binding(row), 0) + 1
+        counts = Counter(map(binding, self.done))
         return sorted(counts, key=lambda name: (-counts[name], name))
 
     @cached_property
@@ -186,33 +180,20 @@ class SweepFindings:
 
     def _changes(self, line: Line) -> str:
         assert self.x is not None
-        runs: list[tuple[str, Any, Any]] = []
-        for dot in line.dots:
-            name = binding(dot.row)
-            if runs and runs[-1][0] == name:
-                runs[-1] = (name, runs[-1][1], dot.value)
-            else:
-                runs.append((name, dot.value, dot.value))
-        if not runs:
-            return ""
-        if len(runs) == 1:
-            return f"{line.label}: {runs[0][0]} throughout"
-        said = []
-        for place, (name, first, last) in enumerate(runs):
-            if place == 0:
-                said.append(f"{name} up to {self.x.label} {written(last)}")
-            elif place == len(runs) - 1:
-                said.append(f"{name} from {written(first)} on")
-            elif first == last:
-                said.append(f"{name} at {written(first)}")
-            else:
-                said.append(f"{name} from {written(first)} to {written(last)}")
+        same = groupby(line.dots, key=lambda dot: binding(dot.row))
+        runs = [(name, [written(dot.value) for dot in dots]) for name, dots in same]
+        if len(runs) < 2:
+            return f"{line.label}: {runs[0][0]} throughout" if runs else ""
+        said = [f"{runs[0][0]} up to {self.x.label} {runs[0][1][-1]}"]
+        for name, values in runs[1:-1]:
+            at = f"at {values[0]}" if len(values) == 1 else f"from {values[0]} to {values[-1]}"
+            said.append(f"{name} {at}")
+        said.append(f"{runs[-1][0]} from {runs[-1][1][0]} on")
         return f"{line.label}: {', '.join(said)}"
 
     def settings(self, row: Row) -> str:
         """A row's swept settings."""
-        parts = [f"{a.label} {written(row[a.key])}" for a in self.axes if row[a.key] is not None]
-        return ", ".join(parts)
+        return ", ".join(_settings(row, self.axes))
 
     def named(self, rows: Sequence[Row]) -> str:
         """Points in a sentence: "trainers 1, 2 and 4", "flat_ps at nic 5 Gbit/s and allreduce"."""
@@ -223,17 +204,14 @@ class SweepFindings:
         if len(self.strategies) == 1 and alike and len(differing) == 1:
             (axis,) = differing
             values = sorted((r[axis.key] for r in rows), key=axis.values.index)
-            shared = [
-                f"{a.label} {written(rows[0][a.key])}"
-                for a in self.axes
-                if a is not axis and a.key != REPEATS and rows[0][a.key] is not None
-            ]
+            others = [a for a in self.axes if a is not axis and a.key != REPEATS]
+            shared = _settings(rows[0], others)
             at = f" (at {', '.join(shared)})" if shared else ""
             return f"{axis.label} {listed([written(v) for v in values])}{at}"
         names = []
         for row in rows:
             parts = [self.strategy(row)] if len(self.strategies) > 1 else []
-            names.append(" at ".join([*parts, *filter(None, [self.settings(row)])]))
+            names.append(" at ".join(filter(None, [*parts, self.settings(row)])))
         return listed([name or self.strategy(rows[0]) for name in names])
 
     @property
@@ -241,16 +219,16 @@ class SweepFindings:
         """The finding in one sentence."""
         if not self.done:
             return "No point has a throughput"
-        found = self.fastest
-        row = found.preferred.item
+        choice = self.fastest
+        row = choice.preferred.item
         points = f"{len(self.done)} {'point' if len(self.done) == 1 else 'points'}"
-        if not found.clear:
-            where = "there" if found.cheaper else "at the highest"
-            shown = row if found.cheaper else found.top.item
-            return f"{sentence(found, points, self.named)}; {binding(shown)} binds {where}"
+        if not choice.clear:
+            where = "there" if choice.cheaper else "at the highest"
+            shown = row if choice.cheaper else choice.top.item
+            return f"{sentence(choice, points, self.named)}; {binding(shown)} binds {where}"
         at = f" at {self.settings(row)}" if self.settings(row) else ""
         return (
-            f"{self.strategy(row)} is the fastest of {points} with {rated(found.preferred)}{at}; "
+            f"{self.strategy(row)} is the fastest of {points} with {rated(choice.preferred)}{at}; "
             f"{binding(row)} binds there"
         )
 
@@ -296,16 +274,20 @@ class SweepFindings:
         }
 
     def _fastest_document(self) -> dict[str, Any]:
-        found = self.fastest
-        row = found.preferred.item
+        choice = self.fastest
+        row = choice.preferred.item
         return {
-            "clear": found.clear,
-            "cheapest": found.cheaper,
+            "clear": choice.clear,
+            "cheapest": choice.cheaper,
             "label": self.strategy(row),
             "point": row["point"],
             "examples_per_second": row["examples_per_second"],
-            "tied": [e.item["point"] for e in found.tied],
+            "tied": [e.item["point"] for e in choice.tied],
         }
+
+
+def _settings(row: Row, axes: Iterable[Axis]) -> list[str]:
+    return [f"{a.label} {written(row[a.key])}" for a in axes if row[a.key] is not None]
 
 
 def _short(row: Row) -> Row:
@@ -317,6 +299,3 @@ def binding(row: Row) -> str:
     phrase = str(row["bottleneck"] or "nothing known")
     phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
     return re.sub(r"\[\d+\]", "", phrase)
-
-
-__all__ = ["COMPLETE", "Axis", "Dot", "Line", "Row", "SweepFindings", "best_row", "binding"]

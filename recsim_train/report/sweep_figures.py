@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recsim_train.config.sweep import written
 from recsim_train.report import text
+from recsim_train.report.axes import Axis
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
@@ -15,11 +15,14 @@ from recsim_train.report.drawing import (
     MARKERS,
     SPARE,
     finish,
+    grid_of,
     new_figure,
+    rows_of,
     style,
     wrapped,
 )
-from recsim_train.report.sweep import SCALING, Axis, Row, SweepFindings, best_row, binding
+from recsim_train.report.sweep import SCALING, SweepFindings, binding
+from recsim_train.report.winner import best_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +34,7 @@ MOST_CELLS = 24
 
 def draw(findings: SweepFindings) -> dict[str, Picture]:
     """Every figure that the sweep has something to show in, by name."""
-    drawn = [scaling_figure(findings), map_figure(findings), binding_figure(findings)]
+    drawn = (scaling_figure(findings), map_figure(findings), binding_figure(findings))
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
@@ -50,7 +53,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
             rows = [dot.row for dot in line.dots]
             speed = [float(r["examples_per_second"]) for r in rows]
             fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
-            half = [_half(r) for r in rows]
+            half = [((r["eps_high"] or 0.0) - (r["eps_low"] or 0.0)) / 2 for r in rows]
             axes.errorbar(
                 at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
                 linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
@@ -66,8 +69,8 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
             )  # fmt: skip
         notes = ["dashed: the bound that nothing can beat"]
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
-            first = max((line.dots[0] for line in lines), key=lambda d: _per(x, d.value, d.row))
-            slope = _per(x, first.value, first.row)
+            first = [line.dots[0] for line in lines]
+            slope = max(d.row["examples_per_second"] / x.number(d.value) for d in first)
             ends = [x.numbers[0], x.numbers[-1]]
             axes.plot(ends, [slope * e for e in ends], color=GRID, linestyle=":", linewidth=1.6)
             notes.append("dotted: linear")
@@ -81,22 +84,14 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         else:
             top = max(float(d.row["examples_per_second"]) for line in lines for d in line.dots)
             axes.set_ylim(0, 1.25 * top)
-        axes.set_xlabel(f"{x.label}{f' ({x.unit})' if x.unit else ''}    ({'; '.join(notes)})")
+        axes.set_xlabel(f"{_named(x)}    ({'; '.join(notes)})")
         axes.set_ylabel("predicted throughput (examples/s)")
         axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+        grid_of(axes)
         figure.legend(loc="outside upper left", ncols=2, fontsize=9)
         best = findings.best_of
         rest = f"; of {', '.join(a.label for a in best)} the best value" if best else ""
         return finish(figure, "scaling", f"Predicted throughput over {x.label}{rest}")
-
-
-def _half(row: Row) -> float:
-    return (row["eps_high"] - row["eps_low"]) / 2 if row["eps_high"] is not None else 0.0
-
-
-def _per(x: Axis, value: Any, row: Row) -> float:
-    return float(row["examples_per_second"]) / x.number(value)
 
 
 def _numeric_ticks(axes: Axes, x: Axis) -> bool:
@@ -121,11 +116,8 @@ def map_figure(findings: SweepFindings) -> Picture | None:
     if first is None or not across or len(first.values) > MOST_CELLS:
         return None
     second = max(across, key=lambda a: (a.numbers is not None, len(a.values)))
-    names = [
-        name
-        for name in findings.strategies
-        if any(findings.strategy(r) == name and r[second.key] is not None for r in findings.done)
-    ][:MOST_MAPS]
+    told = {findings.strategy(r) for r in findings.done if r[second.key] is not None}
+    names = [name for name in findings.strategies if name in told][:MOST_MAPS]
     if not names:
         return None
     height = 0.75 + 0.42 * len(second.values)
@@ -151,15 +143,11 @@ def _draw_map(
     import matplotlib as mpl
     import numpy as np
 
+    own = [r for r in findings.done if findings.strategy(r) == name]
     cells = np.full((len(second.values), len(first.values)), np.nan)
     for i, b in enumerate(second.values):
         for j, a in enumerate(first.values):
-            rows = [
-                r
-                for r in findings.done
-                if findings.strategy(r) == name and r[first.key] == a and r[second.key] == b
-            ]
-            if rows:
+            if rows := [r for r in own if r[first.key] == a and r[second.key] == b]:
                 cells[i, j] = best_row(rows)["examples_per_second"]
     colours = mpl.colormaps["Blues"]
     axes.pcolormesh(
@@ -207,7 +195,7 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
                 axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[binding(dot.row)])
             for value in line.missing:
                 axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
-        _category_rows(axes, [line.label for line in lines])
+        rows_of(axes, [line.label for line in lines], grid=False)
         axes.set_xticks(range(len(x.values)), _cells(x))
         axes.set_xlim(-0.6, len(x.values) - 0.4)
         axes.set_xlabel(_named(x))
@@ -217,8 +205,3 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
         handles = [Patch(color=fills[n], label=n) for n in findings.bindings if n in shown]
         figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=9)
         return finish(figure, "binding", f"What binds, over {x.label}")
-
-
-def _category_rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.45, -0.55)

@@ -1,23 +1,15 @@
-"""The report of a sweep as a document, and its files."""
+"""The report of a sweep as a document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-from recsim_train.config.errors import UserError
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.sweep import Row, SweepFindings, binding
-from recsim_train.report.sweep_figures import draw
-from recsim_train.report.write import save
-from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import writable
-from recsim_train.results.rundir import is_run
-from recsim_train.results.sweep import SweepRecord, base_path, is_sweep, read_sweep
+from recsim_train.report.sweep import SweepFindings, binding
+from recsim_train.report.winner import Row
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
@@ -25,67 +17,6 @@ MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
 HEADS = ("strategy", "settings", "examples/s", "bound", "payload/step", "memory", "bound by")
 _WORDS = ("strategy", "settings", "bound by")
-
-
-@dataclass(frozen=True, slots=True)
-class SweepReport:
-    """What was found and where it was written."""
-
-    findings: SweepFindings
-    out: Path
-    report: doc.Document
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document of ``report --json``."""
-        return self.findings.document()
-
-    @property
-    def page(self) -> Path:
-        """The HTML page."""
-        return self.out / "report.html"
-
-
-def find_sweep(paths: Sequence[Path]) -> Path | None:
-    """The sweep among the paths, or in the one folder that is named; None: there are only runs.
-
-    Raises UserError where a sweep is named beside something else.
-    """
-    named = [path for path in paths if is_sweep(path)]
-    if not named and len(paths) == 1 and paths[0].is_dir() and not is_run(paths[0]):
-        inside = [p for p in sorted(paths[0].iterdir()) if not p.name.startswith(".")]
-        if any(map(is_run, inside)):
-            return None  # the runs are compared; a sweep beside them has a report of its own
-        named = [p for p in inside if is_sweep(p)]
-        if len(named) > 1:
-            names = ", ".join(map(str, named))
-            raise UserError(f"{paths[0]} holds several sweeps, one a report: {names}")
-    elif named and len(paths) > 1:
-        raise UserError(f"{named[0]} is a sweep: it has a report of its own, name it alone")
-    return named[0] if named else None
-
-
-def write_sweep_report(path: Path, out: Path) -> SweepReport:
-    """Write summary.json, summary.md, report.html and figures/ of a sweep.
-
-    Raises UserError for bad input and RunFailed if the disk does not take the report.
-    """
-    findings = SweepFindings(read_sweep(path))
-    if not findings.record.rows:
-        raise UserError(f"{path}: no point of this sweep has a prediction")
-    writable(out)
-    pictures = draw(findings)
-    made = swept(findings, pictures, how_to_reproduce(findings.record))
-    return SweepReport(findings, out, save(out, made, pictures, findings.document()))
-
-
-def how_to_reproduce(record: SweepRecord) -> list[str]:
-    """The commands that make this sweep and its report anew."""
-    header = record.header
-    command = list(map(str, header["command"]))
-    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
-    result = base_path(Path(), str(header["name"])).name
-    return reproducing([(command, local_profile(command, profile))], result)
 
 
 def swept(
@@ -131,10 +62,7 @@ def swept(
         [numbers, *listed.columns],
         folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
-    best = [
-        table(findings.best, written),
-        doc.Lines(explained, page, mark="note", listed=False),
-    ]
+    best = [table(findings.best, written), doc.Lines(explained, page, mark="note", listed=False)]
     binds = [*figure("binding"), doc.Lines(changes)]
     return doc.Document(
         subject=name,

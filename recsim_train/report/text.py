@@ -13,10 +13,14 @@ def rate(value: float | None) -> str:
     """Examples per second: 21300 -> "21.3k"."""
     if value is None:
         return NONE
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit * 0.9995:
-            return f"{_digits(value / limit)}{unit}"
-    return _digits(value)
+    return _in_units(value, {"G": 1e9, "M": 1e6, "k": 1e3}) or _digits(value)
+
+
+def _in_units(value: float, units: Mapping[str, float], least: float = 0.9995) -> str:
+    """In the largest unit of which ``value`` has one, when it is rounded; empty: in none."""
+    fitting = (unit for unit, size in units.items() if abs(value) >= size * least)
+    unit = next(fitting, "")
+    return f"{_digits(value / units[unit])}{unit}" if unit else ""
 
 
 def _digits(value: float) -> str:
@@ -40,31 +44,25 @@ def seconds(value: float | None) -> str:
     """A duration with a fitting unit: 0.0031 -> "3.10 ms"."""
     if value is None:
         return NONE
-    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if abs(value) >= limit * 0.9995:
-            return f"{_digits(value / limit)} {unit}"
-    return "0 s" if value == 0 else f"{_digits(value * 1e9)} ns"
+    if value == 0:
+        return "0 s"
+    return _in_units(value, {" s": 1.0, " ms": 1e-3, " µs": 1e-6}) or f"{_digits(value * 1e9)} ns"
 
 
 def size(value: float | None) -> str:
     """Bytes with a binary unit: 2048 -> "2.00 KiB"."""
     if value is None:
         return NONE
-    for limit, unit in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if abs(value) >= limit:
-            return f"{_digits(value / limit)} {unit}"
-    return f"{value:.0f} B"
+    units = {" TiB": 2.0**40, " GiB": 2.0**30, " MiB": 2.0**20, " KiB": 2.0**10}
+    return _in_units(value, units, least=1.0) or f"{value:.0f} B"
 
 
 def exact(value: float | None) -> str:
     """A count with thousands separators; a mean that is not whole keeps two places."""
     if value is None:
         return NONE
-    return (
-        f"{value:,.0f}"
-        if abs(value - round(value)) < 5e-7 * max(1, abs(value))
-        else f"{value:,.2f}"
-    )
+    whole = abs(value - round(value)) < 5e-7 * max(1, abs(value))
+    return f"{value:,.0f}" if whole else f"{value:,.2f}"
 
 
 def percent(value: float | None, *, signed: bool = False) -> str:

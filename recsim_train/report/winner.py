@@ -1,4 +1,4 @@
-"""Which is the fastest, as far as intervals can tell; of those that tie, the cheapest.
+"""The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
 The fastest is one of those whose 95 % interval (that of the simulation, and what the calibration's
 errors make) reaches above the lower ends of all others: these tie. One without an interval ties
@@ -10,13 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from recsim_train.report import text
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.statistics import median
 from recsim_train.results.sweep import cores_of
 
 T = TypeVar("T")
+Row = dict[str, Any]
+REPEATS = "seed"
+"""Points that differ only here are repeats: their median counts."""
+_ROLES = ("trainers", "embedding_servers", "dense_servers", "readers")
 Interval = tuple[float, float]
 UNKNOWN: Interval = (0.0, math.inf)
 _EQUAL = 1e-9
@@ -129,3 +134,33 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         hull(summary["ci95"], facts.get("calibration_ci95")),
         (processes, cores_of(facts.get("cores"), colocated) or 0.0, threads),
     )
+
+
+def best_row(rows: Sequence[Row]) -> Row:
+    """The fastest row, of those that tie the cheapest; of repeats the middle one counts."""
+    return choose(contenders(rows)).preferred.item
+
+
+def contenders(rows: Sequence[Row]) -> list[Entry[Row]]:
+    """Rows with a throughput; of repeats the middle one, with the range of all of them."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        swept = list(row)[1 : list(row).index("strategy")]
+        same = [row[key] for key in ("strategy", "options", "profile", *swept) if key != REPEATS]
+        groups.setdefault(repr(same), []).append(row)
+    return [_contender(group) for group in groups.values()]
+
+
+def _contender(group: Sequence[Row]) -> Entry[Row]:
+    found = [float(r["examples_per_second"]) for r in group]
+    middle = median(found)
+    eps, row = min(zip(found, group, strict=True), key=lambda pair: abs(pair[0] - middle))
+    cost = (
+        sum(int(row[role] or 0) for role in _ROLES),
+        float(row.get("cores") or 0.0),
+        int(row["trainers"] or 0) * int(row["threads"] or 0),
+    )
+    interval = row["eps_low"], row["eps_high"]
+    prices = row["calibration_low"], row["calibration_high"]
+    repeats = (min(found), max(found)) if len(found) > 1 else None
+    return Entry(row, eps, hull(interval, prices, repeats), cost)

@@ -1,132 +1,134 @@
-"""Write a report: documents, figures, timelines and the page."""
+"""A report of runs, claims or a sweep: what they show, and the files that say it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recsim_train.config.errors import RunFailed
-from recsim_train.report import anatomy, figures, text
-from recsim_train.report.alone import headlines
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.report import anatomy, figures, sweep_figures
 from recsim_train.report.claims import Judged, judge_all, without_claims
-from recsim_train.report.compare import Comparison, Findings, compare
+from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
+from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
+from recsim_train.report.findings import Findings, compare, headlines
 from recsim_train.report.html import page
-from recsim_train.report.load import left_out, load_runs
+from recsim_train.report.load import find_sweep, left_out, load_runs
 from recsim_train.report.markdown import markdown
-from recsim_train.report.net_figure import net_figure
+from recsim_train.report.sweep import SweepFindings
+from recsim_train.report.swept import swept
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import SweepRecord, base_path, read_sweep
 from recsim_train.trace.perfetto import Source, write_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_DETAILED = 12
 """Comparisons with figures and a timeline of their own; tables hold all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportResult:
-    """What was found and where it was written."""
+class Report:
+    """What runs, claims or a sweep show."""
 
     findings: Findings
-    out: Path
-    claims: tuple[Judged, ...] = ()
-    report: Document = field(default_factory=Document)
-    """What was written, in words and tables."""
+    """Its ``comparisons`` pair predictions with measurements; ``unpaired`` says which runs are
+    alone, and why. Of a sweep: none."""
+    claims: tuple[Judged, ...]
+    """The claims whose runs were given, with their verdicts."""
+    sweep: SweepFindings | None
+    """What a sweep shows: axes, lines, best points and what binds; None: there are runs."""
+    report: Document
+    """All of it in words and tables, and in figures where it was written."""
+    out: Path | None = None
+    """The folder that it was written to; None: nowhere."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The document of ``report --json``."""
-        found = {**self.findings.document(), "headlines": headlines(self.findings)}
-        return {**found, "claims": [c.document() for c in self.claims]} if self.claims else found
+        """The document of ``report --json`` and of summary.json."""
+        if self.sweep is not None:
+            return self.sweep.document()
+        claims = {"claims": [c.document() for c in self.claims]} if self.claims else {}
+        return {**self.findings.document(), "headlines": headlines(self.findings), **claims}
 
     @property
-    def page(self) -> Path:
-        """The HTML page."""
-        return self.out / "report.html"
+    def page(self) -> Path | None:
+        """The HTML page; None: nothing was written."""
+        return None if self.out is None else self.out / "report.html"
 
-    def within(self, limit: float) -> bool:
-        """Whether the median absolute error is at most ``limit`` (a share); False without one."""
-        error = self.findings.median_abs_error
-        return error is not None and error <= limit
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each comparison, or for each point of a sweep: figures of ``--json``."""
+        import pandas as pd
 
-    def gate_sentence(self, limit: float) -> str:
-        """Why `within` says what it says."""
-        error = self.findings.median_abs_error
-        if error is None:
-            return "no prediction is paired with a measurement, so there is no error to judge"
-        relation = "at most" if error <= limit else "above"
-        return (
-            f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
-        )
+        if self.sweep is not None:
+            return pd.DataFrame(self.sweep.record.rows)
+        return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
 
 
-def read(
-    run_dirs: Sequence[Path],
-) -> tuple[Findings, tuple[Judged, ...], list[RunRecord]]:
-    """What runs show beside each other, the claims among them, and the runs. Raises UserError."""
-    claims = judge_all(run_dirs)
-    records = load_runs(run_dirs)
+def report_on(paths: Sequence[Path], out: Path | None = None) -> Report:
+    """What lies at ``paths``: run directories, folders that hold some, or one sweep.
+
+    ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
+    None: nowhere. Raises UserError for bad input and RunFailed if the disk does not take them.
+    """
+    if (place := find_sweep(paths)) is not None:
+        return _on_sweep(place, out)
+    claims = tuple(judge_all(paths))
+    records = load_runs(paths)
     findings = compare(without_claims(records, claims))
-    return replace(findings, left_out=tuple(left_out(run_dirs))), tuple(claims), records
+    findings = replace(findings, left_out=tuple(left_out(paths)))
+    said = Compared(findings, claims, commands=_repeating_runs(records))
+    if out is not None:
+        writable(out)
+        said = replace(said, pictures=draw(findings), traces=_traces(out, findings.comparisons))
+    return _kept(Report(findings, claims, None, said.document()), said.pictures, out)
 
 
-def write_report(run_dirs: Sequence[Path], out: Path) -> ReportResult:
-    """Compare runs and write summary.json, summary.md, report.html, figures/ and trace-*.json.
-
-    ``run_dirs``: run directories, or folders that hold some. Raises UserError for bad input and
-    RunFailed if the disk does not take the report.
-    """
-    findings, claims, records = read(run_dirs)
-    writable(out)
-    pictures = draw(findings)
-    try:
-        traces = {
-            number: _trace(out, number, c)
-            for number, c in enumerate(findings.comparisons[:MOST_DETAILED], start=1)
-        }
-    except OSError as error:
-        raise unwritable(out, error) from None
-    made = Compared(findings, claims, pictures, traces, how_to_reproduce(records)).document()
-    result = ReportResult(findings, out, claims)
-    return replace(result, report=save(out, made, pictures, result.document))
+def _on_sweep(place: Path, out: Path | None) -> Report:
+    sweep = SweepFindings(read_sweep(place))
+    if not sweep.record.rows:
+        raise UserError(f"{place}: no point of this sweep has a prediction")
+    pictures: Mapping[str, Picture] = {}
+    if out is not None:
+        writable(out)
+        pictures = sweep_figures.draw(sweep)
+    said = swept(sweep, pictures, _repeating_sweep(sweep.record))
+    return _kept(Report(Findings(()), (), sweep, said), pictures, out)
 
 
-def save(
-    out: Path, report: Document, pictures: Mapping[str, Picture], document: Mapping[str, Any]
-) -> Document:
-    """Write summary.json, summary.md, report.html and figures/.
-
-    Returns the report with the place of its page at its end. Raises RunFailed if the disk does not
-    take them.
-    """
+def _kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Report:
+    """A report as it is, or written, with the place of its page at its end."""
+    if out is None:
+        return made
+    numbers = json.dumps(made.document, indent=2, allow_nan=False, ensure_ascii=False)
     try:
         (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
             put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
             put(out / "figures" / f"{picture.name}.png", picture.png)
-        numbers = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         put(out / "summary.json", f"{numbers}\n".encode())
-        put(out / "summary.md", markdown(report).encode("utf-8"))
-        put(out / "report.html", page(report).encode("utf-8"))
+        put(out / "summary.md", markdown(made.report).encode("utf-8"))
+        put(out / "report.html", page(made.report).encode("utf-8"))
     except OSError as error:
-        raise unwritable(out, error) from None
+        raise _unwritable(out, error) from None
     place = Lines([str(out / "report.html")], Where.TERMINAL, lead="page")
-    return replace(report, items=[*report.items, place])
+    return replace(made, out=out, report=replace(made.report, items=[*made.report.items, place]))
 
 
-def unwritable(out: Path, error: OSError) -> RunFailed:
-    """The disk does not take a report."""
+def _unwritable(out: Path, error: OSError) -> RunFailed:
     return RunFailed(f"{out}: the report could not be written: {error.strerror}")
 
 
-def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
+def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
     """The commands that make these runs and their report anew, predictions first."""
     made = []
     for record in sorted(records, key=lambda r: r.world == "real"):
@@ -134,6 +136,15 @@ def how_to_reproduce(records: Sequence[RunRecord]) -> list[str]:
         profile = record.manifest["configuration"].get("cluster")
         made.append((command, local_profile(command, profile)))
     return reproducing(made)
+
+
+def _repeating_sweep(record: SweepRecord) -> list[str]:
+    """The commands that make this sweep and its report anew."""
+    header = record.header
+    command = list(map(str, header["command"]))
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"])).name
+    return reproducing([(command, local_profile(command, profile))], result)
 
 
 def draw(findings: Findings) -> dict[str, Picture]:
@@ -158,12 +169,22 @@ def draw(findings: Findings) -> dict[str, Picture]:
         drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
         drawn += predicted(c.simulated, str(number), c.label)
-        drawn.append(net_figure(c, f"net-{number}"))
+        drawn.append(net_figure(c.simulated, f"net-{number}", c.label))
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
+def _traces(
+    out: Path, comparisons: Sequence[Comparison]
+) -> dict[int, tuple[str, Mapping[str, str]]]:
+    """Perfetto files of both worlds by number: (file name, what was left out)."""
+    shown = enumerate(comparisons[:MOST_DETAILED], start=1)
+    try:
+        return {number: _trace(out, number, c) for number, c in shown}
+    except OSError as error:
+        raise _unwritable(out, error) from None
+
+
 def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
-    """Both worlds' timeline in one Perfetto file: (file name, what was left out)."""
     slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
     name = f"trace-{number}-{slug}.json"
     sources = [

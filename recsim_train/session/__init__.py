@@ -15,14 +15,17 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsim_train.session.caller import NOBODY, Caller, Progress
-from recsim_train.session.results import Compared, Profile, Run, Runs
+from recsim_train.session.results import Profile, Run, Runs
 from recsim_train.session.study import Study
+
+if TYPE_CHECKING:
+    from recsim_train.report.write import Report
 
 __all__ = [
     "Caller",
-    "Compared",
     "Profile",
     "Progress",
     "Run",
@@ -121,11 +124,7 @@ def predict(
 
 
 def measure(
-    study: Study,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    caller: Caller = NOBODY,
+    study: Study, *, out: str | Path | None = None, resume: bool = False, caller: Caller = NOBODY
 ) -> Runs:
     """Train for real: every role a process of this machine, torch.distributed over gloo.
 
@@ -165,12 +164,13 @@ def measure(
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 
-def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Compared:
-    """Pair predictions with measurements: how far they are apart, and why.
+def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Report:
+    """Pair predictions with measurements: how far they are apart, and why; or look at a sweep.
 
     ``runs``: what `predict` and `measure` gave back, run directories, or folders that hold some.
-    ``out``: where a report is written: one HTML page, summary.json, summary.md, figures and
-    timelines; None: nowhere. Raises UserError for a path that is no run or damaged.
+    One sweep, alone: throughput over its settings, the best points and what binds where. ``out``:
+    where a report is written: one HTML page, summary.json, summary.md, figures and timelines;
+    None: nowhere. Raises UserError for a path that is no run or damaged, or a sweep beside others.
 
     >>> import recsim_train
     >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
@@ -179,24 +179,23 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Co
     ...     cluster="reference-2core",
     ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
     ... )
-    >>> found = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
-    >>> (pair,) = found.findings.comparisons
+    >>> report = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
+    >>> (pair,) = report.findings.comparisons
     >>> pair.signed_error == pair.predicted_eps / pair.measured_eps - 1
     True
-    >>> found.to_frame()["label"].tolist()
+    >>> report.to_frame()["label"].tolist()
     ['flat_ps']
     """
-    from recsim_train.report.write import read, write_report
+    from recsim_train.report.write import report_on
 
     paths: list[Path] = []
     for item in runs:
-        made = item.runs if isinstance(item, Runs) else (item,)
-        paths += [one.folder if isinstance(one, Run) else Path(one) for one in made]
-    if out is not None:
-        report = write_report(paths, Path(out))
-        return Compared(report.findings, report.claims, report)
-    findings, claims, _ = read(paths)
-    return Compared(findings, claims)
+        if isinstance(item, Runs) and item.sweep is not None and len(runs) == 1:
+            paths.append(item.sweep.path)
+        else:
+            several = item.runs if isinstance(item, Runs) else (item,)
+            paths += [one.folder if isinstance(one, Run) else Path(one) for one in several]
+    return report_on(paths, None if out is None else Path(out))
 
 
 def calibrate(

@@ -41,7 +41,7 @@ def steps(loaded: Loaded) -> Iterator[Step]:
                 yield step(name, *more, point=tuple((axis, value) for axis, value, _ in point))
 
 
-def judged(loaded: Loaded, jobs: Sequence[Job], made: Iterable[Run], out: Path) -> Judged:
+def judged(loaded: Loaded, jobs: Sequence[Job], done: Iterable[Run], out: Path) -> Judged:
     """Write down which runs belong to the claim, and judge it by them."""
     from recsim_train.report.claims import judge
 
@@ -50,7 +50,7 @@ def judged(loaded: Loaded, jobs: Sequence[Job], made: Iterable[Run], out: Path) 
     runs: dict[str, str] = {}
     changed: dict[tuple[str, str], dict[str, str]] = {}
     points: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-    for job, run in zip(jobs, made, strict=True):
+    for job, run in zip(jobs, done, strict=True):
         step = job.step
         assert step is not None
         own = runs
@@ -59,7 +59,7 @@ def judged(loaded: Loaded, jobs: Sequence[Job], made: Iterable[Run], out: Path) 
         elif step.point:
             own = points.setdefault(step.point, {})
         own[step.variant] = run.figures["run_id"]
-    found = ClaimRuns(
+    claimed = ClaimRuns(
         loaded.experiment.name,
         loaded.path.as_posix(),
         claim,
@@ -68,5 +68,5 @@ def judged(loaded: Loaded, jobs: Sequence[Job], made: Iterable[Run], out: Path) 
         tuple(GridPoint(dict(point), ids) for point, ids in points.items()),
         out,
     )
-    write_claim_runs(out, found)
-    return judge(found)
+    write_claim_runs(out, claimed)
+    return judge(claimed)

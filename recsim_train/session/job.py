@@ -56,8 +56,7 @@ class Job:
     """Of everything that decides its outcome: equal jobs are one run."""
 
     def __post_init__(self) -> None:
-        found = identity(self.plan, self.world, self.cluster)
-        object.__setattr__(self, "identity", found)
+        object.__setattr__(self, "identity", identity(self.plan, self.world, self.cluster))
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""Makes runs and keeps them: the one place that simulates, measures, resumes and writes."""
+"""The maker of runs: the one place that simulates, measures, resumes and writes."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class Simulator:
 
         loops = folding_of(plan, cluster).loops(plan)
         key = loops, counts_key(plan)
-        known = self._counts.pop(key, None)
-        self._counts[key] = known = counts_for(plan, loops) if known is None else known
+        counts = self._counts.pop(key, None)
+        self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
-        return known
+        return counts
 
 
 class Maker:
@@ -109,16 +109,16 @@ class Maker:
 
         Raises RunFailed, and UserError for what only shows when it is made.
         """
-        found = self._records.get(job.identity)
-        if found is None and self._keep.resume:
-            found = find_complete(self._keep.out, job.plan, job.world, job.cluster)
-        if found is None and job.world == "real" and job.loaded.sweep is not None:
+        record = self._records.get(job.identity)
+        if record is None and self._keep.resume:
+            record = find_complete(self._keep.out, job.plan, job.world, job.cluster)
+        if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
-        if found is None:
-            found = self._measured(job) if job.world == "real" else self._predicted(job)
-        if found is not None:
-            self._records[job.identity] = found
-        return found
+        if record is None:
+            record = self._measured(job) if job.world == "real" else self._predicted(job)
+        if record is not None:
+            self._records[job.identity] = record
+        return record
 
     def _predicted(self, job: Job) -> RunRecord:
         assert job.cluster is not None

@@ -32,15 +32,15 @@ class Profiles:
     dry: bool
     """Nothing is measured: where this machine's profile is missing, there is none."""
     caller: Caller
-    known: dict[str, Cluster | None] = field(default_factory=dict)
+    read: dict[str, Cluster | None] = field(default_factory=dict)
 
     def of(self, loaded: Loaded) -> Cluster | None:
         """The profile of a point; a measurement does not need one. Raises UserError."""
         wanted = self.name or loaded.experiment.cluster
         key = f"{wanted} {loaded.profile_sets!r}"
-        if key not in self.known:
-            self.known[key] = self._found(wanted, loaded)
-        return self.known[key]
+        if key not in self.read:
+            self.read[key] = self._found(wanted, loaded)
+        return self.read[key]
 
     def _found(self, wanted: str, loaded: Loaded) -> Cluster | None:
         if find_cluster(wanted, loaded.path) is None:

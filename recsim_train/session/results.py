@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from recsim_train.report.claims import Judged
-    from recsim_train.report.compare import Findings
-    from recsim_train.report.write import ReportResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +94,6 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Predictions beside measurements."""
-
-    findings: Findings
-    """Its ``comparisons`` pair them; ``unpaired`` says which runs are alone, and why."""
-    claims: tuple[Judged, ...] = ()
-    """The claims whose runs were given, with their verdicts."""
-    report: ReportResult | None = None
-    """What was written, and where its ``page`` is; None: nothing was."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each comparison, the figures of ``report --json``."""
-        import pandas as pd
-
-        return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """What this machine's calibration found, and where it was written."""
 
@@ -141,12 +121,12 @@ def run_of(job: Job, record: RunRecord) -> Run:
 
 def runs_of(sweep: SweepRecord) -> Runs:
     """The points of a sweep."""
-    made = []
+    runs = []
     for row in sweep.rows:
         path = sweep.path / RUNS / row["run_id"] if row["run_id"] else None
         values = {key: row[key] for key in sweep.keys}
-        made.append(_run("simulated", values, row, path))
-    return Runs(tuple(made), sweep)
+        runs.append(_run("simulated", values, row, path))
+    return Runs(tuple(runs), sweep)
 
 
 def _run(

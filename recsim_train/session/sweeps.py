@@ -20,11 +20,7 @@ from recsim_train.session.pool import Finished, Task, simulate_points
 
 
 def simulate_all(
-    jobs: Sequence[Job],
-    refused: Mapping[int, str],
-    keep: Keep,
-    processes: int,
-    caller: Caller,
+    jobs: Sequence[Job], refused: Mapping[int, str], keep: Keep, processes: int, caller: Caller
 ) -> results.SweepRecord:
     """Simulate all points but those that are ``refused``, whose rows say why.
 
@@ -83,10 +79,10 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
         repeatable(keep.command),
     )
     base = results.base_path(keep.out, first.experiment.name)
-    found = results.find_started(base, header) if keep.resume else None
-    folder = results.SweepFolder(found.path if found else results.free_path(base), header)
-    if found is not None:
-        done = results.figures_of(found)
+    started = results.find_started(base, header) if keep.resume else None
+    folder = results.SweepFolder(started.path if started else results.free_path(base), header)
+    if started is not None:
+        done = results.figures_of(started)
         folder.rows = {n: row for n, row in done.items() if row["status"] != results.FAILED}
     folder.start()
     return folder

@@ -13,30 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
 
-BASE = """
-model: tiny
-data: {eval_rows: 0, synthetic: {rows: 2000}}
-roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
-training: {threads: 2, steps: 5, warmup_steps: 1}
-strategy: flat_ps
-"""
-CLAIM = """
-name: more
-claim:
-  statement: two trainers do more than one
-  source: nobody
-  mark: ours
-  setting: a toy
-  hinges_on: the cores
-  fitted: {}
-  variants: {one: [], two: [roles.trainers=2], again: [roles.trainers=1]}
-  checks:
-    - {says: two over one, measure: eps, form: ratio, of: [two], over: [one], at_least: 1}
-    - {says: one over itself, measure: eps, form: ratio, of: [again], over: [one],
-       near: 1, tolerance: 0 %, tolerance_from: it is the same run}
-  sensitivity:
-    - {input: the NIC, changes: {slow: ['cluster.hosts.default.nic=1 Mbit/s']}}
-"""
+CLAIM = (Path(__file__).parent / "more.yaml").read_text(encoding="utf-8")
+BASE = CLAIM[CLAIM.index("\nmodel:") :]
 
 GRID = """
 name: upwards
@@ -66,7 +44,7 @@ def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "all").mkdir()
-    (tmp_path / "all" / "b.yaml").write_text(CLAIM + BASE)
+    (tmp_path / "all" / "b.yaml").write_text(CLAIM)
     return tmp_path
 
 
@@ -136,7 +114,7 @@ def test_up_to_is_judged_in_every_combination_of_the_grid(folder: Path) -> None:
 def test_one_bad_file_does_not_stop_the_others(folder: Path) -> None:
     (folder / "all" / "a.yaml").write_text("name: bad\nmodle: tiny\n" + BASE)
     two = CLAIM.replace("two: [roles.trainers=2]", "two: ['strategy=[flat_ps, allreduce]']")
-    (folder / "all" / "c.yaml").write_text(two + BASE)
+    (folder / "all" / "c.yaml").write_text(two)
     found, said = simulate(folder, code=1)
     assert [claim["name"] for claim in found["claims"]] == ["more"]
     assert "did you mean 'model'" in said

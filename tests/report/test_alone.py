@@ -10,18 +10,18 @@ from rich.console import Console
 
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
-from recsim_train.report.write import ReportResult, write_report
+from recsim_train.report.write import Report, report_on
 from recsim_train.results.rundir import run_document
 
 
-def printed(result: ReportResult, width: int) -> str:
+def printed(result: Report, width: int) -> str:
     shown = Console(file=io.StringIO(), width=width)
     show(result.report, shown)
     text: str = shown.file.getvalue()  # type: ignore[attr-defined]
     return text
 
 
-def heading(result: ReportResult) -> str:
+def heading(result: Report) -> str:
     page = result.page.read_text(encoding="utf-8").replace("\u00a0", " ")
     return page.split("<h1>")[1].split("</h1>")[0]
 
@@ -33,7 +33,7 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     found = factory.outcome(factory.plan(), jitter=0.1)
     found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
     record = factory.write(tmp_path / "runs", factory.plan(), "simulated", found=found)
-    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
     eps = record.summary["examples_per_second"]
     half = max(40_000.0 / eps - 1, 1 - 10_000.0 / eps)
     said = (
@@ -61,19 +61,19 @@ def test_strategies_alone_are_compared_as_far_as_intervals_tell(
         factory.write(tmp_path / "tie", plan, "simulated", found=found)
         found = factory.outcome(plan, speed=8.0 if kind == "flat_ps" else 1.0)
         factory.write(tmp_path / "clear", plan, "simulated", found=found)
-    tie = write_report([tmp_path / "tie"], tmp_path / "a")
+    tie = report_on([tmp_path / "tie"], tmp_path / "a")
     assert heading(tie).startswith(
         "allreduce and flat_ps tie within their intervals and are the fastest of 2 predictions; "
         "allreduce is the cheapest of them (4 processes) with "
     )
     assert len(tie.document["headlines"]) == 3
-    clear = write_report([tmp_path / "clear"], tmp_path / "b")
+    clear = report_on([tmp_path / "clear"], tmp_path / "b")
     assert heading(clear).startswith("flat_ps is the fastest of 2 predictions with ")
 
 
 def test_measurements_alone_say_that_there_is_no_prediction(tmp_path: Path, factory: Any) -> None:
     factory.write(tmp_path / "runs", factory.plan(), "real")
-    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
     assert heading(result) == f"{NOTE}."
     assert printed(result, 100).startswith(NOTE)
 
@@ -85,7 +85,7 @@ def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:
         found = factory.outcome(plan, world=world, sent=sent, jitter=0.1)
         found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
         factory.write(tmp_path / "runs", plan, world, found=found)
-    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
     (c,) = result.findings.comparisons
     both = [f"{sum(getattr(b, w) for b in c.payload):,.0f}" for w in ("predicted", "measured")]
     assert len(both[0]) > 12

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.report.compare import compare
 from recsim_train.report.compared import Compared
+from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.runs import run_table
-from recsim_train.report.write import ReportResult
 from recsim_train.results.rundir import run_document
 from recsim_train.workload.compression import Tally, documents
 
@@ -320,14 +319,14 @@ def test_a_run_without_throughput_is_unpaired(tmp_path: Path, factory: Any) -> N
 
 def test_the_gate(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path, speed=0.9)
-    result = ReportResult(compare(load_runs([tmp_path])), tmp_path)
-    error = result.findings.median_abs_error
+    result = compare(load_runs([tmp_path]))
+    error = result.median_abs_error
     assert error is not None
     assert 0.1 < error < 0.12
     assert result.within(0.12)
     assert not result.within(0.1)
     assert result.gate_sentence(0.1) == "the median absolute error 11.1 % is above 10.0 %"
-    empty = ReportResult(compare([]), tmp_path)
+    empty = compare([])
     assert not empty.within(1.0)
     assert "no error to judge" in empty.gate_sentence(1.0)
 

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
-from recsim_train.report.compare import compare
-from recsim_train.report.doubts import doubts
+from recsim_train.report.findings import compare, doubts
 from recsim_train.report.load import load_runs
 from recsim_train.report.terminal import show
-from recsim_train.report.write import write_report
+from recsim_train.report.write import report_on
 
 
 def measured(factory: Any, out: Path, strategy: str, load: float, speed: float = 1.0) -> None:
@@ -76,7 +75,7 @@ def test_a_run_without_its_manifest_is_left_out_visibly(tmp_path: Path, factory:
     broken = factory.write(runs, factory.plan("allreduce"), "simulated").path
     (broken / "manifest.json").unlink()
     (runs / ".writing-1").mkdir()
-    result = write_report([runs], tmp_path / "report")
+    result = report_on([runs], tmp_path / "report")
     said = f"{broken} is left out, as it has no manifest.json: it is no run."
     assert result.document["left_out"] == [said]
     shown = Console(file=io.StringIO(), width=100)
@@ -87,4 +86,4 @@ def test_a_run_without_its_manifest_is_left_out_visibly(tmp_path: Path, factory:
     assert said in short
     # named by itself it is an error
     with pytest.raises(UserError, match="neither is a run directory nor holds any"):
-        write_report([broken], tmp_path / "report")
+        report_on([broken], tmp_path / "report")

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from recsim_train.report import figures, text
-from recsim_train.report.compare import compare
 from recsim_train.report.drawing import COLOURS, colour, svg_for_page
+from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
-from recsim_train.report.timeline import timeline
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_inline_figures_take_the_pages_text_colour(comparisons: Any) -> None:
 
 
 def test_the_timeline_has_loops_then_servers(comparisons: Any) -> None:
-    lanes = timeline(comparisons[0].real, 3)
+    lanes = figures.timeline(comparisons[0].real, 3)
     assert [lane.label for lane in lanes] == [
         "trainer[0].worker[0]",
         "trainer[0].worker[1]",

@@ -12,12 +12,12 @@ from rich.console import Console
 from recsim_train.config.experiment import Simulation, StrategyChoice
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.report.compare import compare
+from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.payload import ROUNDS
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
-from recsim_train.report.write import write_report
+from recsim_train.report.write import report_on
 from recsim_train.results.rundir import run_document
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
@@ -144,7 +144,7 @@ def test_strategies_in_lock_step_have_no_staleness(tmp_path: Path, factory: Any)
 
 def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -> None:
     write_both(factory, tmp_path / "a", plan_of(factory))
-    result = write_report([tmp_path / "a"], tmp_path / "report")
+    result = report_on([tmp_path / "a"], tmp_path / "report")
     page = result.page.read_text(encoding="utf-8")
     assert "sync gap, iterations of a trainer" in page
     assert "example-level parallelism" in page
@@ -157,7 +157,7 @@ def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -
     assert "per thread" in out.getvalue()
     factory.write(tmp_path / "b", factory.plan(), "simulated")
     factory.write(tmp_path / "b", factory.plan(), "real")
-    other = write_report([tmp_path / "b"], tmp_path / "other")
+    other = report_on([tmp_path / "b"], tmp_path / "other")
     assert "sync gap, iterations of a trainer" not in other.page.read_text(encoding="utf-8")
 
 
@@ -176,7 +176,7 @@ def test_predicted_rounds_are_held_against_those_that_were_done(
         loops = len({r.loop for r in outcome.rounds})
         assert loops == 2
         expected[world] = len(inside) / loops / (end - start)
-    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
     (document,) = result.document["comparisons"]
     predicted, measured = (
         document[f"{way}_rounds_per_second"] for way in ("predicted", "measured")
@@ -201,7 +201,7 @@ def test_without_background_loops_there_are_no_rounds_to_predict(
 ) -> None:
     factory.write(tmp_path / "runs", factory.plan(), "simulated")
     factory.write(tmp_path / "runs", factory.plan(), "real")
-    document = write_report([tmp_path / "runs"], tmp_path / "report").document
+    document = report_on([tmp_path / "runs"], tmp_path / "report").document
     assert document["comparisons"][0]["rounds_error"] is None
     assert document["summary"]["median_abs_rounds_error"] is None
     assert "sync rounds" not in (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.report import write
-from recsim_train.report.write import write_report
+from recsim_train.report.write import report_on
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Links(html.parser.HTMLParser):
 
 
 def test_everything_is_written(runs: Path, tmp_path: Path) -> None:
-    result = write_report([runs], tmp_path / "report")
+    result = report_on([runs], tmp_path / "report")
     names = {p.relative_to(tmp_path / "report").as_posix() for p in result.out.rglob("*.*")}
     figures = ("throughput", "breakdown", "loss", "timeline-1", "timeline-2", "utilisation-1")
     for name in figures:
@@ -65,14 +65,14 @@ def test_everything_is_written(runs: Path, tmp_path: Path) -> None:
 
 def test_the_same_runs_give_the_same_report(runs: Path, tmp_path: Path) -> None:
     def content() -> dict[str, bytes]:
-        out = write_report([runs], tmp_path / "report").out
+        out = report_on([runs], tmp_path / "report").out
         return {str(p): p.read_bytes() for p in out.rglob("*.*") if p.is_file()}
 
     assert content() == content()
 
 
 def test_the_page_needs_nothing_from_outside(runs: Path, tmp_path: Path) -> None:
-    result = write_report([runs], tmp_path / "report")
+    result = report_on([runs], tmp_path / "report")
     parser = Links()
     parser.feed(result.page.read_text(encoding="utf-8"))
     assert parser.open == []
@@ -89,7 +89,7 @@ def test_the_page_needs_nothing_from_outside(runs: Path, tmp_path: Path) -> None
 
 
 def test_the_page_says_what_was_found(runs: Path, tmp_path: Path) -> None:
-    result = write_report([runs], tmp_path / "report")
+    result = report_on([runs], tmp_path / "report")
     page = re.sub(r"\s+", " ", result.page.read_text(encoding="utf-8").replace("\u00a0", " "))
     for c in result.findings.comparisons:
         assert f"{c.headline}." in page
@@ -117,7 +117,7 @@ def test_disagreeing_bytes_are_loud_everywhere(tmp_path: Path, factory: Any) -> 
     factory.write(tmp_path, plan, "simulated")
     wrong = factory.outcome(plan, world="real", sent={"push": (4004, 0)})
     factory.write(tmp_path, plan, "real", found=wrong)
-    result = write_report([tmp_path], tmp_path / "report")
+    result = report_on([tmp_path], tmp_path / "report")
     page = result.page.read_text(encoding="utf-8")
     assert 'role="alert"' in page
     assert "flat_ps, push: 16,000 bytes per counted step predicted, 16,016 measured" in page
@@ -144,7 +144,7 @@ def test_foreign_text_is_escaped(tmp_path: Path, factory: Any) -> None:
     outcome = factory.outcome(plan, world="real")
     outcome.utilisation[0].resource = evil
     factory.write(tmp_path, plan, "real", found=outcome, status="partial")
-    result = write_report([tmp_path], tmp_path / "report")
+    result = report_on([tmp_path], tmp_path / "report")
     text = result.page.read_text(encoding="utf-8")
     assert "<script" not in text
     assert "&lt;script&gt;" in text
@@ -158,7 +158,7 @@ def test_nothing_to_compare_still_gives_a_report(tmp_path: Path, factory: Any) -
     lost = {"failures": 2, "checkpoints": 0, "standstill_seconds": 0.0, "lost_examples": 10}
     outcome.facts["reliability"] = {**lost, "goodput": 500.0}
     factory.write(tmp_path / "runs", plan, "simulated", found=outcome)
-    result = write_report([tmp_path / "runs"], tmp_path / "report")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
     page = result.page.read_text(encoding="utf-8")
     assert "only a part is simulated." in page
     assert "What binds the prediction" in page
@@ -167,7 +167,7 @@ def test_nothing_to_compare_still_gives_a_report(tmp_path: Path, factory: Any) -
     assert "No prediction is paired with a measurement." in page
     assert "no measurement of this strategy was given" in page
     assert result.document["comparisons"] == []
-    assert not result.within(10.0)
+    assert not result.findings.within(10.0)
 
 
 def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> None:
@@ -176,7 +176,7 @@ def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> No
         outcome = factory.outcome(plan, world=world)
         outcome.spans, outcome.utilisation, outcome.dropped_spans = [], [], 99
         factory.write(tmp_path, plan, world, found=outcome)
-    result = write_report([tmp_path], tmp_path / "report")
+    result = report_on([tmp_path], tmp_path / "report")
     names = {p.stem for p in (result.out / "figures").iterdir()}
     assert names == {"throughput", "breakdown", "loss"}
     assert any("99 were beyond" in w for w in result.findings.comparisons[0].warnings)
@@ -185,16 +185,16 @@ def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> No
 def test_bad_targets(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="file: can not be used as a folder: File exists"):
-        write_report([runs], tmp_path / "file")
+        report_on([runs], tmp_path / "file")
     with pytest.raises(UserError, match="report: can not be used as a folder: "):
-        write_report([runs], Path("/proc/report"))
+        report_on([runs], Path("/proc/report"))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(write, "put", full)
     with pytest.raises(RunFailed, match="could not be written: No space left on device"):
-        write_report([runs], tmp_path / "report")
+        report_on([runs], tmp_path / "report")
 
 
 def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     documents = {"runs": [run_document(r) for r in load_runs([runs])]}
     shown = Console(file=io.StringIO(), width=200)
     show(finished(documents), shown)
-    show(write_report([runs], tmp_path / "report").report, shown)
+    show(report_on([runs], tmp_path / "report").report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "machine.cores (82 % busy)" in printed
     assert "0.7410" in printed

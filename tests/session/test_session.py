@@ -19,27 +19,7 @@ from recsim_train.session import Caller, Study
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["model=tiny", "data.path=", "training.steps=10", "training.warmup_steps=1"]
-CLAIM = """
-name: more
-claim:
-  statement: two trainers do more than one
-  source: nobody
-  mark: ours
-  setting: a toy
-  hinges_on: the cores
-  fitted: {}
-  variants: {one: [], two: [roles.trainers=2], again: [roles.trainers=1]}
-  checks:
-    - {says: two over one, measure: eps, form: ratio, of: [two], over: [one], at_least: 1}
-  sensitivity:
-    - {input: the NIC, changes: {slow: ['cluster.hosts.default.nic=1 Mbit/s']}}
-model: tiny
-data: {eval_rows: 0, synthetic: {rows: 2000}}
-roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
-training: {threads: 2, steps: 5, warmup_steps: 1}
-strategy: flat_ps
-cluster: reference-2core
-"""
+CLAIM = (ROOT / "tests" / "claims" / "more.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -156,11 +136,31 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
 
 def test_a_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     runs = recsim_train.predict(load("strategy=[flat_ps, allreduce]"), what_if=False)
-    assert recsim_train.compare(runs).report is None
+    assert recsim_train.compare(runs).page is None
     found = recsim_train.compare(runs[0], runs[1].path or "", out=tmp_path / "report")
-    assert found.report is not None
-    assert found.report.page == tmp_path / "report" / "report.html"
-    assert found.report.page.exists()
+    assert found.page == tmp_path / "report" / "report.html"
+    assert found.page.exists()
     assert found.findings.median_abs_error is None
     assert len(found.findings.unpaired) == 2
     assert found.to_frame().empty
+
+
+def test_a_sweep_is_compared_like_runs(tmp_path: Path) -> None:
+    runs = recsim_train.predict(load("roles.trainers=[1, 2]", "sweep.keep_runs=true"))
+    found = recsim_train.compare(runs, out=tmp_path / "report")
+    assert found.page is not None
+    assert found.page.exists()
+    assert found.sweep is not None
+    assert found.sweep.x is not None
+    assert found.sweep.x.values == (1, 2)
+    assert found.to_frame()["roles.trainers"].tolist() == [1, 2]
+    assert runs.sweep is not None
+    again = recsim_train.compare(runs.sweep.path)
+    assert again.document == found.document
+    assert (again.page, again.sweep.headline) == (None, found.sweep.headline)
+    # beside others its runs count, each by itself
+    beside = recsim_train.compare(runs, runs[0])
+    assert beside.sweep is None
+    assert len(beside.findings.unpaired) == 2
+    with pytest.raises(UserError, match="name it alone"):
+        recsim_train.compare(runs.sweep.path, runs[0])

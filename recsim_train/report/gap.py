@@ -1,4 +1,4 @@
-"""Why a prediction differs: the iteration's time, effect by effect, in both worlds."""
+"""The gap between a predicted and a measured iteration, divided up by effects and operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Gap:
     """The gap between two iterations, divided up."""
 
     predicted: float
@@ -42,12 +42,12 @@ class Explanation:
     sentences: tuple[str, ...]
 
     @property
-    def gap(self) -> float:
+    def difference(self) -> float:
         """Measured minus predicted seconds of an iteration."""
         return self.measured - self.predicted
 
 
-def explain(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Explanation | None:
+def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Gap | None:
     """Divide the difference of two iterations up by their parts (which sum to the iteration).
 
     None where a world has no parts.
@@ -62,8 +62,7 @@ def explain(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ex
         p, m = predicted.get(name, 0.0), measured.get(name, 0.0)
         parts.append(Part(name, p, m, None if close else (m - p) / gap))
     parts.sort(key=lambda part: -abs(part.difference))
-    sentences = _sentences(total_p, total_m, parts, close)
-    return Explanation(total_p, total_m, tuple(parts), tuple(sentences))
+    return Gap(total_p, total_m, tuple(parts), tuple(_sentences(total_p, total_m, parts, close)))
 
 
 def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -> list[str]:
@@ -81,14 +80,15 @@ def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -
 
 
 def _sentence(part: Part) -> str:
-    name = name_of(part.name)
     times = f"{text.seconds(part.predicted)} predicted, {text.seconds(part.measured)} measured"
     if part.share is None:
         way = "longer" if part.difference > 0 else "shorter"
-        return f"{name} takes {times}: {text.seconds(abs(part.difference))} {way} than predicted."
-    if part.share >= 0:
-        return f"{name} takes {times}: that is {part.share * 100:.0f} % of the gap."
-    return f"{name} takes {times}: that hides {-part.share * 100:.0f} % of the gap again."
+        apart = f"{text.seconds(abs(part.difference))} {way} than predicted"
+    elif part.share >= 0:
+        apart = f"that is {part.share * 100:.0f} % of the gap"
+    else:
+        apart = f"that hides {-part.share * 100:.0f} % of the gap again"
+    return f"{name_of(part.name)} takes {times}: {apart}."
 
 
 def name_of(part: str) -> str:

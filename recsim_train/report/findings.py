@@ -1,0 +1,207 @@
+"""What runs show beside each other: comparisons, runs without a partner, headlines and doubts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recsim_train.report import text
+from recsim_train.report.caveats import busy
+from recsim_train.report.compare import Comparison, comparison_of
+from recsim_train.report.naming import labels, why_alone
+from recsim_train.report.winner import choose, entry_of_run, listed, rated, sentence
+from recsim_train.results.rundir import RunRecord
+from recsim_train.results.statistics import kendall_tau, median
+
+NO_PAIR = "No prediction is paired with a measurement"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A run that has no partner, and why."""
+
+    record: RunRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that a report says."""
+
+    comparisons: tuple[Comparison, ...]
+    unpaired: tuple[Unpaired, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """A sentence for each folder that was named and is no run."""
+
+    @property
+    def absolute_errors(self) -> list[float]:
+        """Of the comparisons, as shares."""
+        return [abs(c.signed_error) for c in self.comparisons]
+
+    @property
+    def median_abs_error(self) -> float | None:
+        """Median of the comparisons' absolute errors; None without a comparison."""
+        return median(self.absolute_errors) if self.absolute_errors else None
+
+    @property
+    def rounds_errors(self) -> list[float]:
+        """Absolute errors of the rounds of background loops."""
+        return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
+
+    @property
+    def unexplained(self) -> int:
+        """How many errors are larger than the intervals of both worlds explain."""
+        return sum(c.unexplained for c in self.comparisons)
+
+    @property
+    def rank_agreement(self) -> float | None:
+        """Kendall's tau between predicted and measured order; None below two comparisons."""
+        return kendall_tau(
+            [c.predicted_eps for c in self.comparisons], [c.measured_eps for c in self.comparisons]
+        )
+
+    def within(self, limit: float) -> bool:
+        """Whether the median absolute error is at most ``limit`` (a share); False without one."""
+        error = self.median_abs_error
+        return error is not None and error <= limit
+
+    def gate_sentence(self, limit: float) -> str:
+        """Why `within` says what it says."""
+        error = self.median_abs_error
+        if error is None:
+            return "no prediction is paired with a measurement, so there is no error to judge"
+        relation = "at most" if error <= limit else "above"
+        return (
+            f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The document of ``report --json`` and of summary.json."""
+        known, rounds = bool(self.comparisons), self.rounds_errors
+        return {
+            "comparisons": [c.document() for c in self.comparisons],
+            "summary": {
+                "median_abs_error": self.median_abs_error,
+                "max_abs_error": max(self.absolute_errors, default=None),
+                "rank_agreement": self.rank_agreement,
+                "median_abs_rounds_error": median(rounds) if rounds else None,
+                "max_abs_rounds_error": max(rounds, default=None),
+                "unexplained": self.unexplained if known else None,
+                "bytes_agree": not any(c.faults for c in self.comparisons) if known else None,
+            },
+            "unpaired": [
+                {
+                    "run_id": u.record.run_id,
+                    "world": u.record.world,
+                    "strategy": u.record.strategy,
+                    "examples_per_second": u.record.summary["examples_per_second"],
+                    "reason": u.reason,
+                }
+                for u in self.unpaired
+            ],
+            "left_out": list(self.left_out),
+        }
+
+
+def compare(records: Sequence[RunRecord]) -> Findings:
+    """Pair runs by experiment, strategy and settings.
+
+    Real runs of the same settings are repeats of one measurement. Simulated runs of the same
+    settings on one profile are repeats too; each profile gives a comparison of its own.
+    """
+    counted = [r for r in records if r.summary["examples_per_second"]]
+    # an unfinished run is left out where a finished one of the same settings and world exists
+    finished = {(pair_key(r), r.world) for r in counted if r.status == "complete"}
+    nothing = "it counted no iteration, so it has no throughput"
+    unpaired = [Unpaired(r, nothing) for r in records if not r.summary["examples_per_second"]]
+    usable = []
+    for r in counted:
+        if r.status != "complete" and (pair_key(r), r.world) in finished:
+            why = f"it is {r.status}, and a complete run of the same settings is used"
+            unpaired.append(Unpaired(r, why))
+        else:
+            usable.append(r)
+    real: dict[str, list[RunRecord]] = {}
+    simulated: dict[str, dict[str, list[RunRecord]]] = {}
+    for record in usable:
+        key = pair_key(record)
+        if record.world == "real":
+            real.setdefault(key, []).append(record)
+        else:
+            profile = json.dumps(record.manifest.get("cluster"), sort_keys=True)
+            simulated.setdefault(key, {}).setdefault(profile, []).append(record)
+    pairs = [
+        (predictions, real[key])
+        for key, profiles in simulated.items()
+        if key in real
+        for predictions in profiles.values()
+    ]
+    names = labels([predictions[0] for predictions, _ in pairs])
+    comparisons = [comparison_of(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
+    paired = {id(r) for p, m in pairs for r in (*p, *m)}
+    unpaired += [Unpaired(r, why_alone(r, usable)) for r in usable if id(r) not in paired]
+    return Findings(tuple(comparisons), tuple(unpaired))
+
+
+def pair_key(record: RunRecord) -> str:
+    """What a prediction and its measurement share."""
+    parts = [record.manifest["comparison_key"], record.manifest["strategy"]]
+    return json.dumps(parts, sort_keys=True)
+
+
+def predictions_alone(findings: Findings) -> list[RunRecord]:
+    """Those of a report without a comparison that have a throughput; none in other reports."""
+    if findings.comparisons:
+        return []
+    records = [u.record for u in findings.unpaired]
+    return [r for r in records if r.world == "simulated" and r.summary["examples_per_second"]]
+
+
+def headlines(findings: Findings) -> list[str]:
+    """The findings of a report, without full stops: of each comparison, or of predictions alone."""
+    if findings.comparisons:
+        return [c.headline for c in findings.comparisons]
+    records = predictions_alone(findings)
+    names = dict(zip((r.path for r in records), labels(records), strict=True))
+
+    def named(chosen: Sequence[RunRecord]) -> str:
+        return listed([names[r.path] for r in chosen])
+
+    each = []
+    for record in records:
+        binds = record.summary.get("bottleneck")
+        limit = f"; it is limited by {binds}" if binds else ""
+        each.append(f"{names[record.path]}: predicted {rated(entry_of_run(record))}{limit}")
+    if len(records) < 2:
+        return each
+    found = choose([entry_of_run(record) for record in records])
+    return [sentence(found, f"{len(records)} predictions", named), *each]
+
+
+def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
+    """(sentence, labels of the comparisons it belongs to), in order of the comparisons.
+
+    Where several comparisons were measured on a busy machine, one sentence says so of all.
+    """
+    comparisons, many = findings.comparisons, len(findings.comparisons)
+    everything = [c.label for c in comparisons]
+    said = dict.fromkeys(findings.left_out, everything)
+    slowed = {c.label: sentence for c in comparisons for sentence in busy(c.all_real)}
+    if len(slowed) > 1:
+        # profiles may share a measurement, which counts once
+        measured = {real.path: real for c in comparisons for real in c.all_real}
+        (joint,) = busy(list(measured.values()))
+        said[joint] = list(slowed)
+    for c in comparisons:
+        for warning in c.warnings:
+            if len(slowed) < 2 or warning not in slowed.values():
+                said.setdefault(warning, []).append(c.label)
+    if beyond := [c.label for c in comparisons if c.unexplained]:
+        subject = "The error is" if many == 1 else f"{len(beyond)} of {many} errors are"
+        said[
+            f"{subject} larger than the intervals of prediction and measurement explain: the "
+            "simulator leaves something out, or the machine has changed since its calibration."
+        ] = beyond
+    return list(said.items())
