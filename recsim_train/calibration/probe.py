@@ -1,4 +1,4 @@
-"""A measuring process: ``python -m recsim_train.calibration.probe PART PARENT``.
+"""A measuring process, forked as the executor's are; its command line: PART PARENT.
 
 Reads its request as one JSON line, writes {"tick": true} now and then and {"result": ...} or
 {"error": ...} at the end. Threads and scheduling are those of the executor's processes.

@@ -1,8 +1,9 @@
-"""The process of one role instance, as the launcher starts it.
+"""The process of one role instance, as the launcher has it forked.
 
-``python -m recsim_train.executor.process STAGING RANK NAME LAUNCHER``: reads the plan's experiment
-from the staging folder, talks to the launcher by JSON lines on standard output, leaves its part of
-the result in the staging folder, whatever happens, and ends when LAUNCHER, a process id, is gone.
+``python -m recsim_train.executor.process STAGING RANK NAME PARENT`` would do the same: reads the
+plan's experiment from the staging folder, talks to the launcher by JSON lines on standard output,
+leaves its part of the result in the staging folder, whatever happens, and ends when PARENT, a
+process id, is gone.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Progress:
 
 
 def run_role(staging: Path, rank: int) -> int:
-    """Everything between the first import of torch and the exit code."""
+    """Everything up to the exit code."""
     experiment, choice, keep_state = _read_spec(staging)
     plan = build_plan(experiment, choice)
     instance = plan.instances[rank]
