@@ -166,9 +166,9 @@ def ready() -> _Server:
 def start(module: str, words: Sequence[str], errors: IO[bytes]) -> Process:
     """Have ``main()`` of a module run in a process, and in a session, of its own.
 
-    ``words``: its command line, to which the id of the process that it must die with is added;
-    ``errors``: the file that becomes its standard error output. Raises RunFailed where the server
-    has just died; the next call starts another.
+    ``words``: its command line; ``errors``: the file that becomes its standard error output. It
+    ends when this process does. Raises RunFailed where the server has just died; the next call
+    starts another.
     """
     return ready().start(module, words, errors)
 
