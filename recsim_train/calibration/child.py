@@ -6,24 +6,24 @@ A child gets one JSON line on standard input, answers in JSON lines, and dies wi
 from __future__ import annotations
 
 import json
-import os
 import queue
-import subprocess
-import sys
+import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
+from recsim_train.executor import forkserver
 
 Message = dict[str, Any]
 
 _KEPT_ERRORS = 2000
+_ENDING = 5.0
+"""Seconds that a process may take to end that is killed."""
 
 
 class Child:
@@ -38,39 +38,22 @@ class Child:
         self._deadline = time.monotonic() + limit
         self._limit = limit
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "recsim_train.calibration.probe", part, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={
-                **os.environ,
-                "PYTHONPATH": path,
-                "OMP_NUM_THREADS": "1",
-                "MKL_NUM_THREADS": "1",
-                "GLOO_SOCKET_IFNAME": "lo",
-                "PYTHONUNBUFFERED": "1",
-            },
-            start_new_session=True,
-        )
+        module = "recsim_train.calibration.probe"
+        self._process = forkserver.start(module, [part], self._errors)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         threading.Thread(target=self._listen, name=f"listen {part}", daemon=True).start()
         self.tell(request)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
+        with self._process.stdout:
+            for line in self._process.stdout:
+                self._lines.put(line)
         self._lines.put(None)
 
     def tell(self, message: Message) -> None:
         """Send one line."""
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
 
     def hear(self) -> Message:
         """The next message. Raises RunFailed when it dies or takes too long."""
@@ -99,20 +82,18 @@ class Child:
                 tick()
 
     def _last_words(self) -> str:
-        self._process.wait()
+        code = self._process.poll(max(1.0, self._deadline - time.monotonic()))
+        if self._process.lost is not None:
+            return self._process.lost
         self._errors.seek(0)
         text = self._errors.read()[-_KEPT_ERRORS:].decode(errors="replace").strip()
-        return text.splitlines()[-1] if text else f"exit code {self._process.returncode}"
+        return text.splitlines()[-1] if text else f"exit code {code}"
 
     def close(self) -> None:
         """End the process if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.poll(_ENDING)
+        self._process.stdin.close()
         self._errors.close()
 
     def __enter__(self) -> Self:

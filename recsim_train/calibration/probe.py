@@ -1,4 +1,4 @@
-"""A measuring process: ``python -m recsim_train.calibration.probe PART PARENT``.
+"""A measuring process, forked as the executor's are; its command line: PART.
 
 Reads its request as one JSON line, writes {"tick": true} now and then and {"result": ...} or
 {"error": ...} at the end. Threads and scheduling are those of the executor's processes.
@@ -13,7 +13,6 @@ from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.process import batch_scheduling, say
-from recsim_train.signals import die_with_parent
 
 Request = dict[str, Any]
 
@@ -70,7 +69,6 @@ PARTS: dict[str, Callable[[Request], object]] = {
 
 def main() -> None:
     """Entry point."""
-    die_with_parent(int(sys.argv[2]))
     batch_scheduling()
     # as in the executor's processes: threads must not wait 5 ms for the interpreter lock
     sys.setswitchinterval(0.0005)
@@ -83,7 +81,3 @@ def main() -> None:
     except (UserError, RunFailed, RuntimeError, OSError) as error:
         say(error=str(error).splitlines()[0] if str(error) else type(error).__name__)
         raise
-
-
-if __name__ == "__main__":
-    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from recsim_train.cli import common, shown
@@ -22,6 +23,10 @@ def run(
     Started by torchrun (one rank per role instance), it runs as that rank. Of a sweep all points
     are measured, one after the other, each with a run directory.
     """
+    from recsim_train.executor import forkserver
+
+    if not dry_run and "RANK" not in os.environ:  # which torchrun sets
+        forkserver.ready()  # it imports torch while this process imports everything else
     from recsim_train import session
     from recsim_train.session.prepare import ensure_data
 

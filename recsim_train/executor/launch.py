@@ -7,8 +7,6 @@ import os
 import pickle
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
+from recsim_train.executor import forkserver
 from recsim_train.executor.merge import merge
 from recsim_train.executor.process import write_spec
 from recsim_train.placement.plan import Instance, Plan
@@ -50,7 +49,7 @@ class Child:
     """One started process."""
 
     instance: Instance
-    process: subprocess.Popen[bytes]
+    process: forkserver.Process
     errors: Path
     error: str | None = None
     kind: str = ""
@@ -107,37 +106,15 @@ def _start(
     staging: Path,
     messages: queue.Queue[tuple[Child, dict[str, object]]],
 ) -> Child:
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "PYTHONUNBUFFERED": "1",
-    }
     rank = plan.rank(instance)
     errors = staging / f"stderr-{rank}.txt"
+    words = [str(staging), str(rank), instance.name]
     with errors.open("wb") as sink:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "recsim_train.executor.process",
-                str(staging),
-                str(rank),
-                instance.name,
-                str(os.getpid()),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=sink,
-            env=environment,
-            # Ctrl-C reaches the launcher alone, which then ends the others in order.
-            start_new_session=True,
-        )
+        process = forkserver.start("recsim_train.executor.process", words, sink)
+    process.stdin.close()
     child = Child(instance, process, errors)
 
     def listen() -> None:
-        assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
                 try:
@@ -198,14 +175,12 @@ def _end(children: list[Child]) -> None:
     alive = [child for child in children if child.process.poll() is None]
     for child in alive:
         child.stopped_by_us = True
-        child.process.terminate()
+        child.process.send_signal(signal.SIGTERM)
     limit = time.monotonic() + GRACE
     for child in alive:
-        try:
-            child.process.wait(max(0.0, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.process.kill()
-            child.process.wait(GRACE)
+        if child.process.poll(max(0.0, limit - time.monotonic())) is None:
+            child.process.send_signal(signal.SIGKILL)
+            child.process.poll(GRACE)
 
 
 def _sentence(children: list[Child]) -> str:
@@ -214,6 +189,9 @@ def _sentence(children: list[Child]) -> str:
     failed.sort(key=lambda c: c.ended_at or 0.0)
     for child in failed:
         code = child.process.returncode
+        assert code is not None
+        if child.process.lost is not None:
+            return child.process.lost
         if code < 0:
             name = signal.Signals(-code).name
             return f"{child.instance.name} was killed by signal {-code} ({name})"

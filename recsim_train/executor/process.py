@@ -1,8 +1,8 @@
-"""The process of one role instance, as the launcher starts it.
+"""The process of one role instance, as the launcher has it forked.
 
-``python -m recsim_train.executor.process STAGING RANK NAME LAUNCHER``: reads the plan's experiment
-from the staging folder, talks to the launcher by JSON lines on standard output, leaves its part of
-the result in the staging folder, whatever happens, and ends when LAUNCHER, a process id, is gone.
+Its command line: STAGING RANK NAME. It reads the plan's experiment from the staging folder, talks
+to the launcher by JSON lines on standard output, and leaves its part of the result in the staging
+folder, whatever happens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.executor import carried
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.signals import die_with_parent
 
 if TYPE_CHECKING:
     from recsim_train.executor.runtime import LoopContext
@@ -86,8 +85,8 @@ class Progress:
         say(progress=min((c.done for c in contexts if c.definition.trains), default=0))
 
 
-def run_role(staging: Path, rank: int) -> int:
-    """Everything between the first import of torch and the exit code."""
+def run_role(staging: Path, rank: int) -> None:
+    """The role's whole life; what goes wrong in it ends the process with exit code 1."""
     experiment, choice, keep_state = _read_spec(staging)
     plan = build_plan(experiment, choice)
     instance = plan.instances[rank]
@@ -138,7 +137,6 @@ def run_role(staging: Path, rank: int) -> int:
         sys.stderr.flush()
         os._exit(1)
     say(finished=True)
-    return 0
 
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
@@ -156,16 +154,7 @@ def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
 
 def main() -> None:
     """Entry point."""
-    die_with_parent(int(sys.argv[4]))
     scheduled = batch_scheduling()
     sys.setswitchinterval(0.0005)
     say(pid=os.getpid(), sched_batch=scheduled)
-    code = run_role(Path(sys.argv[1]), int(sys.argv[2]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Interpreter shutdown races with gloo's threads; everything is written.
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main()
+    run_role(Path(sys.argv[1]), int(sys.argv[2]))

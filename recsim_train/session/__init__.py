@@ -146,10 +146,13 @@ def measure(
     >>> run.examples_per_second > 0, 0 < run.auc < 1
     (True, True)
     """
+    from recsim_train.executor import forkserver
     from recsim_train.executor.torchrun import under_torchrun
     from recsim_train.session import making, prepare
     from recsim_train.session.results import run_of
 
+    if not under_torchrun():
+        forkserver.ready()  # it imports torch meanwhile
     jobs = study.jobs("real", caller=caller)
     for sentence in dict.fromkeys(filter(None, (prepare.not_real(job.cluster) for job in jobs))):
         caller.say(f"note: {sentence}")

@@ -167,14 +167,17 @@ def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psut
     def reading(child: psutil.Process) -> bool:
         return any(file.path.endswith("small.tsv") for file in child.open_files())
 
+    def roles() -> list[psutil.Process]:
+        return [child for server in parent.children() for child in server.children()]
+
     end = time.monotonic() + 60
-    while sum(map(reading, parent.children())) < 2 and time.monotonic() < end:
+    while sum(map(reading, roles())) < 2 and time.monotonic() < end:
         time.sleep(0.1)
-    children = parent.children()
+    children = roles()
     assert sum(map(reading, children)) == 2, process.stderr
     assert len(children) == 4
     time.sleep(3)  # into the training
-    return process, children
+    return process, [*parent.children(), *children]
 
 
 def gone(children: list[psutil.Process], seconds: float = 15) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -25,10 +23,9 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import metrics
+from recsim_train.executor import forkserver, metrics
 from recsim_train.executor.launch import PartialRun, execute
 from recsim_train.executor.perform import run_loop
-from recsim_train.executor.process import write_spec
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.worker import Replica, Worker
@@ -100,6 +97,22 @@ def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path
         }
 
 
+def test_the_death_of_what_roles_are_forked_from_is_told(tmp_path: Path) -> None:
+    seen: list[psutil.Process] = []
+
+    def kill(done: int, _: int) -> None:
+        if done > 5 and not seen:
+            seen.extend(children(tmp_path))
+            forkserver.ready().process.kill()
+
+    with pytest.raises(PartialRun, match=r"are forked from was killed by signal 9 \(SIGKILL\)$"):
+        execute(make_plan(), staging=tmp_path, progress=kill)
+    assert len(seen) == len(ROLES)
+    assert not psutil.wait_procs(seen, timeout=5)[1]
+    (tmp_path / "again").mkdir()
+    assert execute(make_plan(steps=5), staging=tmp_path / "again").steps == 5
+
+
 def test_an_error_in_one_role_is_its_sentence(tmp_path: Path) -> None:
     path = tmp_path / "gone.tsv"
     staging = tmp_path / "staging"
@@ -137,17 +150,6 @@ def test_no_thread_or_descriptor_is_left_behind(tmp_path: Path) -> None:
     time.sleep(0.2)
     assert threading.active_count() <= before[0]
     assert process.num_fds() <= before[1] + 1
-
-
-def test_a_role_that_starts_after_its_launcher_has_died_ends(start: Any, tmp_path: Path) -> None:
-    # it would wait two minutes for the others to join
-    write_spec(tmp_path, make_plan(), None)
-    role = f'{sys.executable} -m recsim_train.executor.process "$PWD" 0 "trainer[0]" $$'
-    launcher = start("-c", f"{role} > role.txt & echo $!", program=("sh",), cwd=tmp_path)
-    orphan = psutil.Process(int(launcher.stdout.readline()))
-    assert launcher.wait(10) == 0
-    assert not psutil.wait_procs([orphan], timeout=30)[1]
-    assert not (tmp_path / "role.txt").read_text()
 
 
 def context(plan: Plan) -> LoopContext:
