@@ -28,7 +28,7 @@ def evaluate(plan: Plan, context: LoopContext) -> dict[str, float | None]:
         ids = batch.ids
         if context.worker.pooling == "worker":
             ids = kernels.deduplicate(context.worker, ids)
-        rows, _ = context.embedding.lookup(ids, -1)
+        rows, _ = context.embedding.lookup(ids, -1)()
         with torch.no_grad():
             tables = len(spec.model.tables)
             pooled = rows.tensor

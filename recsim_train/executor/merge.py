@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from recsim_train.data.criteo import Malformed
 from recsim_train.data.mixcache import merged_figures
 from recsim_train.placement.plan import Plan
-from recsim_train.trace.record import Outcome, Total, TotalKey
+from recsim_train.trace.record import Outcome, Total, TotalKey, loop_of
 from recsim_train.workload.compression import Tallies, documents
 
 
@@ -77,7 +77,8 @@ def _truncate(plan: Plan, whole: Outcome) -> None:
     totals: dict[TotalKey, Total] = {}
     background = {loop.name for loop in plan.background}
     for span in whole.spans:
-        rounds = f"{span.instance}.{span.loop}" in background or span.loop in background
+        loop = loop_of(span.loop)
+        rounds = f"{span.instance}.{loop}" in background or loop in background
         if warmup <= span.iteration < end or (rounds and span.iteration >= 0):
             key = TotalKey(span.instance, span.loop, span.effect, span.name)
             total = totals.setdefault(key, Total())

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.sparse import RealSparse
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub
+from recsim_train.executor.stubs import Answer, DenseStub, Done, EmbeddingStub
 from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.effects import END
 from recsim_train.strategy.values import Block
-
-Done = tuple[object, int]
 
 
 def _next_batch(context: LoopContext, _: effects.NextBatch) -> Done:
@@ -36,40 +34,66 @@ def _dense(context: LoopContext) -> DenseStub:
     return context.dense
 
 
-def _lookup(context: LoopContext, effect: effects.Lookup) -> Done:
+def _lookup(context: LoopContext, effect: effects.Lookup) -> Answer:
     assert isinstance(effect.ids, RealIds)
     return _embedding(context).lookup(effect.ids, context.iteration)
 
 
-def _update(context: LoopContext, effect: effects.Update) -> Done:
+def _update(context: LoopContext, effect: effects.Update) -> Answer:
     assert isinstance(effect.gradient, RealRows)
-    return None, _embedding(context).update(effect.gradient, context.iteration)
+    return _embedding(context).update(effect.gradient, context.iteration)
 
 
-def _fetch(context: LoopContext, effect: effects.Fetch) -> Done:
+def _fetch(context: LoopContext, effect: effects.Fetch) -> Answer:
     assert isinstance(effect.ids, RealIds)
     return _embedding(context).fetch(effect.ids, context.iteration)
 
 
-def _store(context: LoopContext, effect: effects.Store) -> Done:
+def _store(context: LoopContext, effect: effects.Store) -> Answer:
     assert isinstance(effect.rows, RealRows)
-    return None, _embedding(context).store(effect.rows, context.iteration)
+    return _embedding(context).store(effect.rows, context.iteration)
 
 
-def _pull(context: LoopContext, _: effects.Pull) -> Done:
+def _pull(context: LoopContext, _: effects.Pull) -> Answer:
     return _dense(context).pull(context.iteration)
 
 
-def _push(context: LoopContext, effect: effects.Push) -> Done:
+def _push(context: LoopContext, effect: effects.Push) -> Answer:
     assert isinstance(effect.gradient, RealDense | RealSparse)
-    return None, _dense(context).push(effect.gradient, context.iteration, add=effect.add)
+    return _dense(context).push(effect.gradient, context.iteration, add=effect.add)
 
 
-def _exchange(context: LoopContext, effect: effects.Exchange) -> Done:
+def _exchange(context: LoopContext, effect: effects.Exchange) -> Answer:
     assert isinstance(effect.parameters, RealDense)
     return _dense(context).exchange(
         effect.parameters, effect.alpha, context.iteration, new=effect.central == "new"
     )
+
+
+_SEND: dict[type, Callable[..., Answer]] = {
+    effects.Lookup: _lookup,
+    effects.Update: _update,
+    effects.Fetch: _fetch,
+    effects.Store: _store,
+    effects.Pull: _pull,
+    effects.Push: _push,
+    effects.Exchange: _exchange,
+}
+"""Of every effect that may be started."""
+
+
+def _request(context: LoopContext, effect: effects.Effect[object]) -> Done:
+    return _SEND[type(effect)](context, effect)()
+
+
+def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
+    """Answers with what waits for the request's own answer."""
+    return _SEND[type(effect.request)](context, effect.request), 0
+
+
+def _wait(_: LoopContext, effect: effects.Wait[object]) -> Done:
+    done: Done = effect.handle.under_way()
+    return done
 
 
 def _all_reduce(context: LoopContext, effect: effects.AllReduce[Block]) -> Done:
@@ -120,13 +144,9 @@ PERFORM: dict[type, Callable[..., Done]] = {
     effects.NextItem: _take,
     effects.NextRound: _next_round,
     effects.Compute: _compute,
-    effects.Lookup: _lookup,
-    effects.Update: _update,
-    effects.Fetch: _fetch,
-    effects.Store: _store,
-    effects.Pull: _pull,
-    effects.Push: _push,
-    effects.Exchange: _exchange,
+    **dict.fromkeys(effects.REQUESTS, _request),
+    effects.Start: _start,
+    effects.Wait: _wait,
     effects.AllReduce: _all_reduce,
     effects.AllGather: _all_gather,
     effects.AllToAll: _all_to_all,

@@ -14,7 +14,7 @@ from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
 from recsim_train.strategy.values import Batch
-from recsim_train.trace.record import Iteration, Recorder, Span, Sync
+from recsim_train.trace.record import Iteration, Recorder, Span, Sync, lane
 
 
 class Feed(Protocol):
@@ -80,12 +80,18 @@ class LoopContext:
             Iteration(self.name, iteration, began, now, self.worker.loss)
         )
 
-    def did(self, effect: Effect[Any], iteration: int, began: float, now: float, sent: int) -> None:
+    def did(
+        self,
+        effect: Effect[Any],
+        iteration: int,
+        began: float,
+        now: float,
+        sent: int,
+        number: int = 0,
+    ) -> None:
         if self.recorder is not None:
-            kind, about = effect.kind, effect.about
-            self.recorder.add(
-                Span(self.instance, self.label, iteration, kind, about, began, now, sent)
-            )
+            loop, kind, about = lane(self.label, number), effect.kind, effect.about
+            self.recorder.add(Span(self.instance, loop, iteration, kind, about, began, now, sent))
 
     def synced(self, iteration: int, now: float) -> None:
         if self.recorder is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from recsim_train.executor import kernels, kernels_sync, wire
 from recsim_train.executor.cache import fetch_rows, store_rows
 from recsim_train.executor.kernels import Routed
+from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, all_entries, sparse_add, sparse_apply
@@ -169,8 +170,8 @@ class Serving:
     ) -> None:
         self.instance, self.client, self.port = instance, client, port
         self.server, self.recorder, self.clock = server, recorder, clock
-        self._last: tuple[Tensor, Tensor | None] | None = None
-        self._masked: RealMasked | None = None
+        self._lookups: Lookups[tuple[Tensor, Tensor | None, RealMasked | None]] = Lookups()
+        """(places of the ids, bag starts, what let values pass)."""
         self.waiting = "for the first request"
 
     def run(self) -> None:
@@ -203,18 +204,15 @@ class Serving:
         match request:
             case wire.LookupRequest():
                 answer, local, starts = server.lookup(request.unpack(rules, payload))
-                self._last = local, starts
-                if rules.mask is None:
-                    return answer
-                self._masked = rules.mask.mask(answer)
-                return self._masked.tensor
+                masked = None if rules.mask is None else rules.mask.mask(answer)
+                self._lookups.add((local, starts, masked))
+                return answer if masked is None else masked.tensor
             case wire.UpdateRequest():
                 ids, gradient = request.unpack(rules, payload)
-                assert self._last is not None
-                local, starts = self._last
+                local, starts, masked = self._lookups.of(request.lookup)
                 if rules.mask is not None:
-                    assert self._masked is not None
-                    gradient = rules.mask.unpick(gradient, self._masked.places)
+                    assert masked is not None
+                    gradient = rules.mask.unpick(gradient, masked.places)
                 elif not rules.pooled:
                     local = server.state.local(ids, request.counts)
                 server.update(self.client.trainer, local, starts, gradient)

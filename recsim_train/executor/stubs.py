@@ -1,16 +1,21 @@
-"""The client's side of services: one stub for each loop and service, whatever shards are near."""
+"""The client's side of services: one stub for each loop and service, whatever shards are near.
+
+A request has been sent when its method returns; what that returns is called once, waits for the
+answers and returns (value, payload bytes that this side sent).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels, wire
 from recsim_train.executor.bits import as_bytes
+from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import DenseServer, EmbeddingServer
@@ -19,6 +24,8 @@ from recsim_train.executor.transport import Channel, Pending
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
+Done = tuple[Any, int]
+Answer = Callable[[], Done]
 NewPending = Callable[[], Pending]
 Rules = TypeVar("Rules", bound=EmbeddingRules | DenseRules)
 
@@ -54,6 +61,24 @@ def _stop(ends: Sequence[EmbeddingEnd | DenseEnd], pending: Pending) -> None:
     pending.wait()
 
 
+@dataclass(slots=True)
+class Looked:
+    """What a lookup leaves for its update, by place among the ends."""
+
+    ids: RealIds
+    routed: list[kernels.Routed]
+    local: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    masked: dict[int, RealMasked] = field(default_factory=dict)
+
+
+def _without_value(pending: Pending) -> Answer:
+    def answer() -> Done:
+        pending.wait()
+        return None, pending.bytes
+
+    return answer
+
+
 class EmbeddingStub:
     """Requests of one loop to all embedding shards at once."""
 
@@ -71,10 +96,7 @@ class EmbeddingStub:
         # While remote shards work on their requests, the local ones do.
         self._turns = sorted(range(len(ends)), key=lambda place: _is_local(ends[place]))
         self._slices = [end.rules.shard.slices for end in ends]
-        # Of the last lookup, by place among the ends:
-        self._routed: list[kernels.Routed] = []
-        self._local: dict[int, tuple[Tensor, Tensor | None]] = {}
-        self._masked: dict[int, RealMasked] = {}
+        self._lookups: Lookups[Looked] = Lookups()
         self.tallies: Tallies = {}
 
     def _route(self, ids: RealIds) -> list[kernels.Routed]:
@@ -91,13 +113,14 @@ class EmbeddingStub:
         parts = zip(self._slices, [part.counts for part in routed], strict=True)
         return kernels.route_gradient(rows, list(parts))
 
-    def lookup(self, ids: RealIds, iteration: int) -> tuple[RealRows, int]:
-        """Embeddings of a batch and the payload bytes that this side sent."""
-        self._routed = self._route(ids)
+    def lookup(self, ids: RealIds, iteration: int) -> Answer:
+        """Embeddings of a batch."""
+        looked = Looked(ids, self._route(ids))
+        self._lookups.add(looked)
         pending = self.new_pending()
         answers = [torch.empty(0)] * len(self.ends)
         for place in self._turns:
-            end, routed = self.ends[place], self._routed[place]
+            end, routed = self.ends[place], looked.routed[place]
             if isinstance(end, Remote):
                 request = wire.LookupRequest(iteration, ids.batch, routed.counts)
                 answers[place] = request.answer(end.rules)
@@ -105,26 +128,39 @@ class EmbeddingStub:
                 end.ask(pending, request, *parts, answer=answers[place])
             else:
                 answers[place], local, starts = end.lookup(routed)
-                self._local[place] = local, starts
-        pending.wait()
-        if not self.whole:
-            return RealRows(answers[0], ids), 0
-        for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
-            if (rule := end.rules.mask) is not None:
-                remote = isinstance(end, Remote)
-                masked = rule.read(answer, ids.batch) if remote else rule.mask(answer)
-                self._masked[place], answers[place] = masked, rule.unmask(masked)
-                count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
-        return self._assemble(ids, self._routed, answers), pending.bytes
+                looked.local[place] = local, starts
 
-    def update(self, gradient: RealRows, iteration: int) -> int:
-        """Send the gradient of the last lookup's answer; the payload bytes that were sent."""
-        pieces = self._pieces(gradient, self._routed) if self.whole else [gradient.tensor]
+        def answer() -> Done:
+            pending.wait()
+            if not self.whole:
+                return RealRows(answers[0], ids), 0
+            for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
+                if (rule := end.rules.mask) is not None:
+                    remote = isinstance(end, Remote)
+                    masked = rule.read(answer, ids.batch) if remote else rule.mask(answer)
+                    looked.masked[place], answers[place] = masked, rule.unmask(masked)
+                    count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
+            return self._assemble(ids, looked.routed, answers), pending.bytes
+
+        return answer
+
+    def update(self, gradient: RealRows, iteration: int) -> Answer:
+        """Send the gradient of a lookup's answer.
+
+        Raises ValueError where the lookup is unknown or older than one that was updated.
+        """
+        number = next((n for n, x in self._lookups.items() if x.ids is gradient.ids), None)
+        if number is None:
+            raise ValueError(
+                "Update needs the gradient of a Lookup's answer, in the order of the Lookups"
+            )
+        looked = self._lookups.of(number)
+        pieces = self._pieces(gradient, looked.routed) if self.whole else [gradient.tensor]
         pending = self.new_pending()
         for place in self._turns:
-            end, routed, piece = self.ends[place], self._routed[place], pieces[place]
+            end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
             if (rule := end.rules.mask) is not None:
-                masked = self._masked[place]
+                masked = looked.masked[place]
                 picked = rule.pick(piece, masked)
                 count(self.tallies, ACTIVATION_GRADIENTS, piece, picked, picked)
                 remote = isinstance(end, Remote)
@@ -132,16 +168,15 @@ class EmbeddingStub:
             if isinstance(end, Remote):
                 sent = [piece] if end.rules.pooled else [routed.values, piece]
                 counts = () if end.rules.pooled else routed.counts
-                request = wire.UpdateRequest(iteration, routed.batch, counts)
+                request = wire.UpdateRequest(iteration, number, routed.batch, counts)
                 answer = torch.empty_like(wire.ACKNOWLEDGED) if end.rules.acknowledged else None
                 end.ask(pending, request, *sent, answer=answer)
             else:
-                end.update(self.trainer, *self._local[place], piece)
-        pending.wait()
-        return pending.bytes
+                end.update(self.trainer, *looked.local[place], piece)
+        return _without_value(pending)
 
-    def fetch(self, ids: RealIds, iteration: int) -> tuple[RealRows, int]:
-        """Rows of distinct ids with their optimizer's state, and the payload bytes that were sent.
+    def fetch(self, ids: RealIds, iteration: int) -> Answer:
+        """Rows of distinct ids with their optimizer's state.
 
         Shards that hold none of them are not asked.
         """
@@ -155,11 +190,15 @@ class EmbeddingStub:
                 answers[place] = end.fetch(part.values, part.counts)
             elif part.values.numel():
                 end.ask(pending, request, part.values, answer=answers[place])
-        pending.wait()
-        return self._assemble(ids, parts, answers), pending.bytes
 
-    def store(self, rows: RealRows, iteration: int) -> int:
-        """Overwrite rows at the shards, which acknowledge; the payload bytes that were sent."""
+        def answer() -> Done:
+            pending.wait()
+            return self._assemble(ids, parts, answers), pending.bytes
+
+        return answer
+
+    def store(self, rows: RealRows, iteration: int) -> Answer:
+        """Overwrite rows at the shards, which acknowledge."""
         parts = self._route(rows.ids)
         pieces = self._pieces(rows, parts)
         pending = self.new_pending()
@@ -171,8 +210,7 @@ class EmbeddingStub:
                 request = wire.StoreRequest(iteration, part.counts)
                 answer = torch.empty_like(wire.ACKNOWLEDGED)
                 end.ask(pending, request, part.values, pieces[place], answer=answer)
-        pending.wait()
-        return pending.bytes
+        return _without_value(pending)
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""
@@ -194,23 +232,30 @@ class DenseStub:
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
 
-    def pull(self, iteration: int) -> tuple[RealDense, int]:
+    def pull(self, iteration: int) -> Answer:
         """The central parameters [parameters]."""
-        answer = torch.empty_like(self._like)
+        values = torch.empty_like(self._like)
         pending = self._new_pending()
         for end in self.ends:
             shard = end.rules.shard
-            part = answer[shard.start : shard.stop]
+            part = values[shard.start : shard.stop]
             if isinstance(end, Remote):
                 end.ask(pending, wire.PullRequest(iteration), answer=part)
             else:
                 part.copy_(kernels.dense_read(end.state))
-        pending.wait()
-        if self._order is not None:
-            answer = torch.empty_like(answer).index_copy_(0, self._order, answer)
-        return RealDense(answer), pending.bytes
 
-    def push(self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False) -> int:
+        def answer() -> Done:
+            pending.wait()
+            if self._order is None:
+                return RealDense(values), pending.bytes
+            ordered = torch.empty_like(values).index_copy_(0, self._order, values)
+            return RealDense(ordered), pending.bytes
+
+        return answer
+
+    def push(
+        self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False
+    ) -> Answer:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         pending = self._new_pending()
         for end in self.ends:
@@ -226,14 +271,13 @@ class DenseStub:
                 end.ask(pending, wire.PushRequest(iteration, add), gradient.tensor[start:stop])
             else:
                 end.push(gradient.tensor[start:stop], add=add)
-        pending.wait()
-        return pending.bytes
+        return _without_value(pending)
 
     def exchange(
         self, value: RealDense, alpha: float, iteration: int, *, new: bool = False
-    ) -> tuple[RealDense, int]:
+    ) -> Answer:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
-        answer = torch.empty_like(value.tensor)
+        elastic = torch.empty_like(value.tensor)
         pending = self._new_pending()
         for end in self.ends:
             shard = end.rules.shard
@@ -244,11 +288,15 @@ class DenseStub:
             part, place = slice(first - value.start, last - value.start), first - shard.start
             if isinstance(end, Remote):
                 request = wire.ExchangeRequest(iteration, alpha, place, new)
-                end.ask(pending, request, value.tensor[part], answer=answer[part])
+                end.ask(pending, request, value.tensor[part], answer=elastic[part])
             else:
-                answer[part] = end.exchange(value.tensor[part], alpha, place, new=new)
-        pending.wait()
-        return RealDense(answer, value.start), pending.bytes
+                elastic[part] = end.exchange(value.tensor[part], alpha, place, new=new)
+
+        def answer() -> Done:
+            pending.wait()
+            return RealDense(elastic, value.start), pending.bytes
+
+        return answer
 
     def stop(self) -> None:
         """Tell every remote shard that this loop asks no more."""

@@ -81,9 +81,10 @@ class LookupRequest(Request, effect="lookup"):
 
 @dataclass(frozen=True)
 class UpdateRequest(Request, effect="update"):
-    """Brings the gradient of the last lookup's answer. Payload: the ids again, where rows travel
-    (else ``counts`` is empty); the gradient."""
+    """Brings the gradient of the answer of this client's ``lookup`` of that number at this shard.
+    Payload: the ids again, where rows travel (else ``counts`` is empty); the gradient."""
 
+    lookup: int
     examples: int
     counts: tuple[int, ...]
 

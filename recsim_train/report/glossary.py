@@ -47,6 +47,9 @@ EFFECTS = {
     "update": "Sending embedding gradients back to the shards.",
     "fetch": "Reading embedding rows with their optimizer's state into a trainer's cache.",
     "store": "Writing cached embedding rows back to the shards; acknowledged.",
+    "start": "Preparing and sending a request that goes on while the loop does other things.",
+    "wait": "Waiting for the answer of a started request; it is recorded from its start to its "
+    "answer beside the loop, under its own name.",
     "take": "Waiting for an item of another loop of the same trainer.",
     "next_item": "Waiting for an item that paces the loop, from another one of the same trainer.",
     "put": "Waiting for room in a queue to another loop of the same trainer.",

@@ -18,7 +18,7 @@ from recsim_train.results.statistics import (
     throughput,
 )
 from recsim_train.strategy.registry import strategies
-from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, loop_of
 
 SERVED = "serve_"
 OTHER = "other"
@@ -97,7 +97,8 @@ def divide(plan: Plan, totals: Totals) -> tuple[Totals, Totals]:
     trained: Totals = {}
     beside: Totals = {}
     for key, total in totals.items():
-        client = key.loop if key.effect.startswith(SERVED) else f"{key.instance}.{key.loop}"
+        loop = loop_of(key.loop)
+        client = loop if key.effect.startswith(SERVED) else f"{key.instance}.{loop}"
         if client in names:
             beside[TotalKey(client, key.instance, key.effect, key.name)] = total
         else:
@@ -195,7 +196,7 @@ def counts_by_effect(totals: dict[TotalKey, Total]) -> dict[str, dict[str, int]]
     for key, total in totals.items():
         if not key.effect.startswith(SERVED):
             count[key.effect] += total.count
-            loops[key.effect].add((key.instance, key.loop))
+            loops[key.effect].add((key.instance, loop_of(key.loop)))
     return {
         effect: {"count": count[effect], "loops": len(loops[effect])} for effect in sorted(count)
     }

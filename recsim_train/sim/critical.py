@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.loop import LoopState
-from recsim_train.strategy.effects import LOCAL, NextRound
-from recsim_train.trace.record import Iteration, Total, TotalKey
+from recsim_train.strategy.effects import LOCAL, NextRound, Start, Wait
+from recsim_train.trace.record import Iteration, Total, TotalKey, loop_of
 
-_NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind}
-"""Effects of a trainer that move nothing."""
+_NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind, Start.kind}
+"""Effects of a trainer under whose names nothing moves."""
+_OF_STARTED = (Start.kind, Wait.kind)
+"""What of a started request is not hidden."""
 
 
 def critical_path(
@@ -26,7 +28,8 @@ def critical_path(
 
     "effects": by effect and part (`recsim_train.sim.accounts`); the parts of an effect add up to
     its exact time, shared out as the loops' accounts say. "hidden": by effect, communication of
-    loops beside the training loops, per iteration of one of these; ``end``: seconds of the run.
+    loops beside the training loops, and what these have started for the time that they neither
+    start it nor wait, per iteration of one of these; ``end``: seconds of the run.
     """
     done = sum(i.iteration >= warmup for i in iterations)
     if not done:
@@ -37,9 +40,11 @@ def critical_path(
     hidden: dict[str, float] = {}
     mean = sum(i.end - i.start for i in iterations if i.iteration >= warmup) / done
     for key, total in totals.items():
-        loop = f"{key.instance}.{key.loop}"
-        if loop in training:
+        lane, loop = f"{key.instance}.{key.loop}", f"{key.instance}.{loop_of(key.loop)}"
+        if lane in training:
             exact[key.effect] = exact.get(key.effect, 0.0) + total.seconds / done
+            if key.effect in _OF_STARTED:
+                hidden[key.name] = hidden.get(key.name, 0.0) - total.seconds / done
         elif key.instance.startswith("trainer") and key.effect not in _NO_TALK:
             if loop in background:  # its rounds cover the whole run
                 beside = total.seconds / end * mean / len(training)
@@ -58,4 +63,8 @@ def critical_path(
         found[effect] = {
             part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
         }
-    return {"effects": found, "hidden": dict(sorted(hidden.items())), "seconds": mean}
+    return {
+        "effects": found,
+        "hidden": {e: max(0.0, s) for e, s in sorted(hidden.items())},
+        "seconds": mean,
+    }

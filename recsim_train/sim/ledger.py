@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean, stdev
 
-from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey
+from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey, loop_of
 
 _MOST_SPANS = 500_000
 """Of all processes together: some hundred MB."""
@@ -111,7 +111,8 @@ class Ledger:
         found: dict[TotalKey, Total] = {}
         for key in sorted(self._series):
             by_iteration = self._series[key].by_iteration
-            rounds = ended.get(f"{key.instance}.{key.loop}", ended.get(key.loop))
+            loop = loop_of(key.loop)
+            rounds = ended.get(f"{key.instance}.{loop}", ended.get(loop))
             low, high = (first, stop) if rounds is None else (0, rounds)
             totals = [by_iteration[i] for i in sorted(by_iteration) if low <= i < high]
             if totals:

@@ -15,7 +15,7 @@ from recsim_train.sim.serving import ServingThread
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
-from recsim_train.trace.record import Iteration, Sync
+from recsim_train.trace.record import Iteration, Sync, lane
 from recsim_train.workload.compression import Tallies
 
 
@@ -64,14 +64,16 @@ class LoopState:
         """Requests that shards have not finished, by iteration."""
         self.waiting = "its start"
         """What it waits for, as the deadlock report says it."""
+        self.starting = False
+        """Whether its request is one that it does not wait for now; see `World.wait`."""
         self.account = account
         """Where the time of its effects goes."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""
         self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}
         """By service, effect and host: the stream of chance and the record of requests."""
-        self._records: dict[tuple[str, str], Series] = {}
-        """By effect and what it is about: what it did."""
+        self._records: dict[tuple[str, str, int], Series] = {}
+        """By effect, what it is about and lane: what it did."""
         self.purposes: dict[str, str] = {}
         """Names of the streams of chance of its own work."""
         self.share = 1.0
@@ -97,11 +99,20 @@ class LoopState:
             self._ledger.iterations.append(Iteration(self.name, iteration, began, now))
             self._course.completed(self)
 
-    def did(self, effect: Effect[Any], iteration: int, began: float, now: float, sent: int) -> None:
-        key = effect.kind, effect.about
+    def did(
+        self,
+        effect: Effect[Any],
+        iteration: int,
+        began: float,
+        now: float,
+        sent: int,
+        number: int = 0,
+    ) -> None:
+        key = effect.kind, effect.about, number
         series = self._records.get(key)
         if series is None:
-            series = self._ledger.series(self.process.name, self.label, *key)
+            label = lane(self.label, number)
+            series = self._ledger.series(self.process.name, label, effect.kind, effect.about)
             self._records[key] = series
         series.add(iteration, began, now, sent)
 

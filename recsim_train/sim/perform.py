@@ -16,6 +16,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.operations import GHOSTS
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.trainer import Trainer
+from recsim_train.sim.world import SENT
 from recsim_train.strategy import effects
 from recsim_train.strategy.effects import END, Effect
 from recsim_train.strategy.values import Batch, Block
@@ -68,6 +69,21 @@ def _push(at: Trainer, loop: LoopState, effect: effects.Push) -> Steps:
 
 def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
     return at.dense[effect.service].exchange(loop, effect.parameters, effect.central)
+
+
+def _start(at: Trainer, loop: LoopState, effect: effects.Start[object]) -> Steps:
+    """Answers with the process that goes on where the loop waits for the request."""
+    steps = PERFORM[type(effect.request)](at, loop, effect.request)
+    loop.starting = True
+    event = next(steps)
+    while event is not SENT:
+        event = steps.send((yield event))
+    return steps, 0
+
+
+def _wait(at: Trainer, loop: LoopState, effect: effects.Wait[object]) -> Steps:
+    yield from _own(at, loop, effect)
+    return (yield from effect.handle.under_way)
 
 
 def _all_reduce(at: Trainer, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
@@ -139,6 +155,8 @@ PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Pull: _pull,
     effects.Push: _push,
     effects.Exchange: _exchange,
+    effects.Start: _start,
+    effects.Wait: _wait,
     effects.AllReduce: _all_reduce,
     effects.AllGather: _all_gather,
     effects.AllToAll: _all_to_all,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from recsim_train.data.counts import IdCounts
 from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Countdown, Event, Steps
@@ -10,6 +12,9 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds
 from recsim_train.workload import compression, shape
+
+SENT: Any = object()
+"""No event: what a request's process yields when all has been sent."""
 
 
 class World:
@@ -59,7 +64,11 @@ class World:
         return done
 
     def wait(self, loop: LoopState, done: Countdown) -> Steps:
-        """Wait for the last of some requests."""
+        """Wait for the last of some requests; where the loop only starts them, say `SENT` first."""
+        if loop.starting:
+            loop.starting, waiting = False, loop.waiting
+            yield SENT
+            loop.waiting = waiting
         start = self.engine.now
         yield done.done
         loop.account.blame(self.engine.now - start, done.last)

@@ -23,6 +23,7 @@ from recsim_train.strategy import effects
 from recsim_train.strategy.base import DenseService, EmbeddingService, Loop, Topology
 from recsim_train.strategy.blame import StrategyError, raising_line, waiting_line
 from recsim_train.strategy.effects import END, Effect
+from recsim_train.strategy.handles import Handles, named, no_request
 from recsim_train.strategy.values import Opaque
 
 _KINDS = frozenset(effects.EFFECTS)
@@ -43,8 +44,19 @@ class Listener(Protocol):
     def ends(self, iteration: int, began: float, now: float) -> None:
         """It is over."""
 
-    def did(self, effect: Effect[Any], iteration: int, began: float, now: float, sent: int) -> None:
-        """An effect is answered; this side has handed ``sent`` payload bytes to the transport."""
+    def did(
+        self,
+        effect: Effect[Any],
+        iteration: int,
+        began: float,
+        now: float,
+        sent: int,
+        number: int = 0,
+    ) -> None:
+        """An effect is answered; this side has handed ``sent`` payload bytes to the transport.
+
+        ``number``: the lane of a started request, which went on beside the loop; 0: the loop.
+        """
 
     def synced(self, iteration: int, now: float) -> None:
         """The trainer's dense parameters have met those of others."""
@@ -65,6 +77,7 @@ class Driver:
         "_effect",
         "_failed_at",
         "_failure",
+        "_handles",
         "_listener",
         "_open",
         "_since",
@@ -90,7 +103,8 @@ class Driver:
         counted for."""
         self.finished = False
         self._clock, self._listener = clock, listener
-        self._allowed = Allowed(loop, topology)
+        self._handles = Handles()
+        self._allowed = Allowed(loop, topology, self._handles)
         self._effect: Effect[Any] | None = None
         self._answer: object = None
         self._failure: Exception | None = None
@@ -112,6 +126,8 @@ class Driver:
                     # a round that only learned of the end is none
                     self._close(self._clock(), counts=self._acted or not self.loop.background)
                     self.finished = True
+                    if (left := self._handles.left) is not None:
+                        raise StrategyError(f"{self.who} never waits for the {named(left)}")
                     return None
                 line = self.line
                 self.program.close()
@@ -141,6 +157,15 @@ class Driver:
         """The effect is done: what it returns, and payload bytes that this side has sent."""
         effect = self._effect
         assert effect is not None
+        if isinstance(effect, effects.Start):
+            begin = effect.request, self.line, self.iteration, self._since
+            answer = self._handles.start(*begin, under_way=answer)
+        elif isinstance(effect, effects.Wait):
+            done = effect.handle
+            self._handles.end(done)
+            about = done.request, done.iteration, done.began, self._clock(), sent, done.lane
+            self._listener.did(*about)
+            sent = 0
         self._answer = answer
         if (answer is None and isinstance(effect, effects.NextBatch)) or answer is END:
             self._open = False  # what follows the last iteration is not part of one
@@ -151,6 +176,8 @@ class Driver:
         """The effect could not be done; the program may handle it."""
         self._failed_at = self.waiting  # while there is still a line to be named
         self._failure = error
+        if isinstance(self._effect, effects.Wait):
+            self._handles.end(self._effect.handle)
 
     @property
     def waiting(self) -> str:
@@ -159,7 +186,9 @@ class Driver:
             return self._failed_at
         if self._effect is None or self.finished:
             return "ended" if self.finished else "not started"
-        return f"{self._effect.kind} at {self.line}"
+        effect = self._effect
+        what = f" for the {named(effect.handle)}," if isinstance(effect, effects.Wait) else ""
+        return f"{effect.kind}{what} at {self.line}"
 
     @property
     def line(self) -> str:
@@ -194,8 +223,8 @@ class Driver:
 class Allowed:
     """What one loop may ask for, by the strategy's own topology."""
 
-    def __init__(self, loop: Loop, topology: Topology) -> None:
-        self._loop = loop.name
+    def __init__(self, loop: Loop, topology: Topology, handles: Handles) -> None:
+        self._loop, self._handles = loop.name, handles
         services, groups = topology.services, topology.groups
         embedding = {s.name for s in services if isinstance(s, EmbeddingService)}
         dense = {s.name for s in services if isinstance(s, DenseService)}
@@ -237,6 +266,10 @@ class Allowed:
         if isinstance(effect, effects.Compute):
             said = effect.operation.mistake(effect.arguments)
             return TypeError(said) if said else None
+        if isinstance(effect, effects.Wait):
+            return self._handles.mistake(effect.handle)
+        if isinstance(effect, effects.Start):
+            return no_request(effect.request) or self.mistake(effect.request)
         what, names = self._names.get(kind, ("", None))
         if names is not None and effect.about not in names:
             return KeyError(

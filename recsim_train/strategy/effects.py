@@ -104,7 +104,7 @@ class Lookup(_OfService[Rows]):
 
 @dataclass(slots=True, eq=False)
 class Update(_OfService[None]):
-    """Send the gradient of a `Lookup`'s answer back to the shards.
+    """Send the gradient of a `Lookup`'s answer back to the shards, in the order of the lookups.
 
     A service that applies gradients on arrival lets the loop go on once they are delivered; one
     that applies them together answers after all clients' gradients have been applied.
@@ -156,6 +156,48 @@ class Exchange(_OfService[Dense]):
     parameters: Dense
     alpha: float
     central: Literal["old", "new"] = "old"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handle(Generic[T]):
+    """A request that goes on while its loop does other things, for one `Wait` in that loop."""
+
+    request: Effect[T]
+    line: str
+    """``file:line`` of its `Start`."""
+    iteration: int
+    """In which it was started: where its time and bytes are recorded."""
+    began: float
+    lane: int
+    """From 1: the lowest that no other request of the loop has, which is where records keep it."""
+    under_way: Any
+    """What the world needs to finish it."""
+
+
+@dataclass(slots=True, eq=False)
+class Start(Effect[Handle[T]], Generic[T]):
+    """Send a request to a service and go on; a `Wait` for the handle brings its answer.
+
+    The loop itself prepares what travels and does the work of shards in its own process, before it
+    goes on. Every handle is waited for, once, before the loop ends.
+    """
+
+    request: _OfService[T]
+
+    @property
+    def about(self) -> str:
+        return self.request.kind
+
+
+@dataclass(slots=True, eq=False)
+class Wait(Effect[T], Generic[T]):
+    """The answer of a started request, as awaiting the request itself would have brought it."""
+
+    handle: Handle[T]
+
+    @property
+    def about(self) -> str:
+        return self.handle.request.kind
 
 
 class _OfGroup(Effect[T]):
@@ -285,6 +327,8 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     Pull,
     Push,
     Exchange,
+    Start,
+    Wait,
     AllReduce,
     AllGather,
     AllToAll,
@@ -297,11 +341,14 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
 )
 
 
+REQUESTS: tuple[type[Effect[Any]], ...] = (Lookup, Update, Fetch, Store, Pull, Push, Exchange)
+"""What services are asked; all of it may be started."""
 COLLECTIVE: tuple[type[Effect[Any]], ...] = (AllReduce, AllGather, AllToAll)
 LOCAL: tuple[type[Effect[Any]], ...] = (
     NextBatch,
     NextItem,
     Compute,
+    Wait,
     Put,
     Take,
     Close,

@@ -17,7 +17,8 @@ class Span(NamedTuple):
     instance: str
     """Process, such as "trainer[0]"."""
     loop: str
-    """Loop or thread within it: "worker[1]"; at a server the client, "trainer[0].worker[1]"."""
+    """Loop or thread within it: "worker[1]"; at a server the client, "trainer[0].worker[1]". What a
+    loop has started and lets go on has a lane of its own, see `lane`."""
     iteration: int
     """Iteration of the (client's) loop, from 0; -1 outside the loop."""
     effect: str
@@ -29,6 +30,16 @@ class Span(NamedTuple):
     end: float
     bytes: int
     """Payload bytes that this side handed to the transport."""
+
+
+def lane(loop: str, number: int) -> str:
+    """A loop's lane for requests that go on beside it, from 1: "worker[1]/1"; 0 is the loop."""
+    return f"{loop}/{number}" if number else loop
+
+
+def loop_of(lane: str) -> str:
+    """The loop that a lane belongs to."""
+    return lane.partition("/")[0]
 
 
 class TotalKey(NamedTuple):

@@ -36,7 +36,7 @@ from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import batch_scheduling
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.stubs import EmbeddingStub
+from recsim_train.executor.stubs import Answer, EmbeddingStub
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -192,15 +192,15 @@ class ReplicatedTables:
             lengths = torch.full((ids.batch,), self.model.tables[table].ids)
         return ids.table(table), lengths.to(torch.int64)
 
-    def lookup(self, ids: RealIds, _: int) -> tuple[RealRows, int]:
+    def lookup(self, ids: RealIds, _: int) -> Answer:
         """Pooled vectors [tables, batch, row_width]."""
         pooled = []
         for t, table in enumerate(self.tables):
             values, lengths = self._bags(ids, t)
             pooled.append(torch.stack([b.sum(0) for b in table[values].split(lengths.tolist())]))
-        return RealRows(torch.stack(pooled), ids), 0
+        return lambda: (RealRows(torch.stack(pooled), ids), 0)
 
-    def update(self, gradient: RealRows, _: int) -> int:
+    def update(self, gradient: RealRows, _: int) -> Answer:
         """One step of plain SGD with the mean over the processes."""
         for t, table in enumerate(self.tables):
             values, lengths = self._bags(gradient.ids, t)
@@ -209,7 +209,7 @@ class ReplicatedTables:
             if self.group is not None:
                 dist.all_reduce(total, group=self.group)
             table.sub_(self.lr * total / self.size)
-        return 0
+        return lambda: (None, 0)
 
 
 def _no_messages() -> Any:

@@ -302,8 +302,8 @@ def test_tallies_count_the_tensors_that_were_made(
         masks, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
     )
     stub = EmbeddingStub([server], 0, lambda: Pending(timedelta(0)))
-    rows, _ = stub.lookup(ids, 0)
-    stub.update(RealRows(rows.tensor, ids), 0)
+    rows, _ = stub.lookup(ids, 0)()
+    stub.update(RealRows(rows.tensor, ids), 0)()
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)
     sent = lines * (width // 4 + 1)
     forward, back = stub.tallies["activations"], stub.tallies["activation_gradients"]

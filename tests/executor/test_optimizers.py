@@ -256,7 +256,7 @@ def test_elastic_exchanges_take_turns(new: bool) -> None:
     answers: dict[str, Tensor] = {}
 
     def exchange(name: str, w: Tensor) -> None:
-        answers[name] = stub.exchange(RealDense(w), alpha, 0, new=new)[0].tensor
+        answers[name] = stub.exchange(RealDense(w), alpha, 0, new=new)()[0].tensor
 
     interleaved(
         stub,

@@ -262,5 +262,5 @@ def test_groups_meet_by_the_rules(outer: str, sync: str, groups: int, steps: int
     if outer == "easgd":
         stub = job.loops[0].context.dense
         assert stub is not None
-        assert distance(stub.pull(0)[0].tensor, plain.central) < TOLERANCE
+        assert distance(stub.pull(0)()[0].tensor, plain.central) < TOLERANCE
     assert steps == 1 or groups == 1 or plain.moved > 1e-3  # there was something to synchronise

@@ -158,7 +158,7 @@ def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> 
     store = wire.StoreRequest(0, counts)
     for there, here in zip(store.unpack(rules, as_bytes(ids, rows)), (ids, rows), strict=True):
         assert torch.equal(there, here)
-    update, gradient = wire.UpdateRequest(0, 2, counts), torch.randn(sum(counts), 4).double()
+    update, gradient = wire.UpdateRequest(0, 0, 2, counts), torch.randn(sum(counts), 4).double()
     found = update.unpack(rules, as_bytes(ids, gradient))
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], gradient)
@@ -178,7 +178,7 @@ def test_gradients_of_vectors_arrive_in_the_form_of_what_travels(mask: str | Non
         "table": (tables * examples, 1),
         "sample": (examples, tables),
     }[mask]
-    update, gradient = wire.UpdateRequest(0, examples, ()), torch.randn(shape).double()
+    update, gradient = wire.UpdateRequest(0, 0, examples, ()), torch.randn(shape).double()
     ids, found = update.unpack(rules, as_bytes(gradient))
     assert not len(ids)
     assert torch.equal(found, gradient)
