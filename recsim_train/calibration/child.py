@@ -1,4 +1,4 @@
-"""Measuring processes, as the caller sees them: started, listened to, always ended.
+"""Measuring processes as the caller sees them: started, listened to, always ended.
 
 A child gets one JSON line on standard input, answers in JSON lines, and dies with its parent.
 """

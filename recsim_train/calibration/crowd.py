@@ -1,5 +1,4 @@
-"""Short real runs of the strategy flat_ps: threads that share one interpreter lock, and shards in
-other processes.
+"""Short real runs of flat_ps: threads that share one interpreter lock, shards in other processes.
 
 What is fitted to them (`handover`, `message`, `wire_byte`) holds that strategy's habits. The runs
 go through the executor, readers and all, because who queues for the lock, and what a message costs

@@ -1,5 +1,7 @@
-"""Times kernels of the executor at every setting of the grid: those of
-`recsim_train.workload.measured`, which tells predictions what they know nothing of."""
+"""The probe of kernels: those of `recsim_train.workload.measured` at every setting of the grid.
+
+A prediction names the operations that it uses and that are not among them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps while other processes work on the other cores."""
+"""The probe of busy cores: training steps while other processes work on the other cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the measuring processes report to prices. No process is started here, no torch."""
+"""Prices from what the measuring processes report. No process is started here, no torch."""
 
 from __future__ import annotations
 

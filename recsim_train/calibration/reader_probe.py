@@ -1,4 +1,4 @@
-"""Rows of Criteo text parsed and rows of the generator made, as a loop's reader does it."""
+"""The probe of readers: rows of Criteo text parsed, rows of the generator made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: settings, exit codes, messages, progress."""
+"""The parts that all commands share: options, exit codes, messages, progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `simulate` and `run` print: one JSON document on standard output, or tables."""
+"""The output of `simulate` and `run`: one JSON document on standard output, or tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no single field can say: checks across fields."""
+"""Checks across fields: what no single field can say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the options of a named choice: a strategy's, and those of the parts that it composes."""
+"""The check of a named choice's options: a strategy's, and those of the parts that it composes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each field of the configuration's models accepts, in words."""
+"""Descriptions of what each field of the configuration's models accepts, in words."""
 
 from __future__ import annotations
 

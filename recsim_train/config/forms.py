@@ -6,10 +6,10 @@ from typing import Any
 
 from recsim_train.config.choices import check_choice, unknown
 from recsim_train.config.experiment import Model, Table
-from recsim_train.config.explain import check
 from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import Findings, KeyPath, shown
+from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
 """Keys of ``model`` beyond the model's own fields."""

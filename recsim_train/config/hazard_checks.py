@@ -1,4 +1,4 @@
-"""Checks of a profile's racks, stragglers, traffic and failures that no single field can make."""
+"""Checks across fields of a profile's racks, stragglers, traffic and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of a cluster profile: hosts that are slow, slow for a while, or fail."""
+"""The sections of a cluster profile for hosts that are slow, slow for a while, or fail."""
 
 from __future__ import annotations
 

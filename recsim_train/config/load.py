@@ -1,4 +1,4 @@
-"""Reads experiments and cluster profiles, and says everything that is wrong with them at once."""
+"""The reader of experiments and cluster profiles, which names all their mistakes at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
-from recsim_train.config.explain import check, parse
 from recsim_train.config.fields import of_field
 from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
 from recsim_train.config.options import Schemas
@@ -31,6 +30,7 @@ from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, suggest
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
+from recsim_train.config.validate import check, parse
 from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
@@ -65,7 +65,7 @@ def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded
     """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
 
     ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
-    UserError if the file can not be read, ConfigErrors with every problem that it has.
+    UserError if the file cannot be read, ConfigErrors with every problem that it has.
     """
     source = read_source(path, sets)
     return _load_point(source, next(expand(source.dimensions)), schemas)
@@ -112,7 +112,7 @@ def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
     experiment = check_experiment(document, schemas, findings)
     claim, experiment = experiment.claim, experiment.model_copy(update={"claim": None})
     if claim is not None and source.sweep is not None:
-        findings.add(("claim",), "a claim has variants of its own: it can not be swept")
+        findings.add(("claim",), "a claim has variants of its own: it cannot be swept")
         findings.raise_any()
     return Loaded(
         experiment, source.path, document.data, claim, tuple(of_profile), source.sweep, point
@@ -223,7 +223,7 @@ def load_cluster(
 ) -> Cluster:
     """Read a cluster profile, see `find_cluster`. ``sets``: changes, as ``cluster.KEY=VALUE``.
 
-    Raises UserError if there is none or it can not be read, ConfigErrors for what it says.
+    Raises UserError if there is none or it cannot be read, ConfigErrors for what it says.
     """
     path = find_cluster(name_or_path, near)
     if path is None:

@@ -1,4 +1,4 @@
-"""What the configuration must know of a strategy's options; the strategies say it themselves."""
+"""The form of a strategy's options that the configuration checks; strategies declare them."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ def read_source(path: Path, sets: Sequence[str]) -> Source:
     """Read an experiment file and take it apart.
 
     ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
-    Raises UserError if the file can not be read, ConfigErrors for what is wrong with the sweep.
+    Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
     document = read_document(path, "an experiment")
     findings = Findings(document.places, document.file)
     given: list[str | Assignment] = []
     for text in sets:
-        # One that can not be read is kept, to be reported with everything else that is wrong.
+        # One that cannot be read is kept, to be reported with everything else that is wrong.
         given += parse_sets([text], Findings(document.places, document.file)) or [text]
     read = [item for item in given if isinstance(item, Assignment)]
     axes = [item for item in read if is_axis(item)]

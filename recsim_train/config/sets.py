@@ -77,7 +77,7 @@ class Assignment:
 
 
 def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> list[Assignment]:
-    """The arguments with their values read; those that can not be go to the findings."""
+    """The arguments with their values read; those that cannot be go to the findings."""
     found = []
     for argument in arguments:
         if isinstance(argument, Assignment):

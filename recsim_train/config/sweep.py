@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
-from recsim_train.config.explain import check
 from recsim_train.config.problems import Findings, KeyPath, shown
 from recsim_train.config.section import Section
 from recsim_train.config.sets import Assignment
+from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import Document
 
 MOST_POINTS = 100_000
@@ -209,7 +209,7 @@ def _listed(value: Any) -> Any:
 def _replace(
     dimensions: Sequence[Dimension], item: Assignment, findings: Findings
 ) -> list[Dimension] | None:
-    """The dimensions without the one whose key is set otherwise; None where that can not be."""
+    """The dimensions without the one whose key is set otherwise; None where that cannot be."""
     left = []
     for dimension in dimensions:
         if item.key not in dimension.keys:
@@ -225,7 +225,7 @@ def _replace(
 
 
 def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
-    """Each key in one dimension only, and none that can not be a point's own."""
+    """Each key in one dimension only, and none that cannot be a point's own."""
     seen: set[str] = set()
     for dimension in dimensions:
         for key in dimension.keys:
@@ -234,7 +234,7 @@ def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
                 message = f"expected a setting's dotted name, such as roles.trainers, got {key!r}"
                 findings.add_at(first.mark, "sweep", message)
             elif key.split(".")[0] in ("sweep", "claim", "name"):
-                findings.add_at(first.mark, key, f"{key.split('.')[0]} can not be swept")
+                findings.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:
                 findings.add_at(first.mark, key, "swept twice")
             seen.add(key)

@@ -1,4 +1,4 @@
-"""Of a cluster profile: racks and their uplinks, hosts that differ within a role, other traffic."""
+"""The sections of a cluster profile for racks, hosts that differ within a role, other traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text to plain data, and where each value stands.
+"""The YAML reader: text to plain data, and where each value stands.
 
 Scalars resolve as in YAML 1.2: ``1e3`` is a number, ``on`` and ``yes`` are text, ``010`` is ten,
 dates are text. Underscores may group digits. Duplicate keys, tags and infinities are refused.
@@ -80,7 +80,7 @@ class Document:
 def read_document(path: Path, what: str) -> Document:
     """Read a YAML file whose top level is a mapping. ``what``: "an experiment".
 
-    Raises UserError (one sentence) if the file can not be read, ConfigErrors for what it says.
+    Raises UserError (one sentence) if the file cannot be read, ConfigErrors for what it says.
     """
     text = _read_text(path, what)
     return parse_document(text, str(path), what)
@@ -133,7 +133,7 @@ def _code(character: object) -> int:
 
 def _plain_words(error: yaml.MarkedYAMLError, source: str, column: int) -> str:
     """PyYAML's message for people."""
-    problem = str(error.problem or error.context or "can not be parsed")
+    problem = str(error.problem or error.context or "cannot be parsed")
     if "'\\t'" in problem or "\t" in source[: len(source) - len(source.lstrip())]:
         return "not valid YAML: a tab in the indentation; use spaces"
     if problem.startswith("mapping values are not allowed"):
@@ -274,7 +274,7 @@ def _read_text(path: Path, what: str) -> str:
         raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: can not be read: {reason}") from None
+        raise UserError(f"{path}: cannot be read: {reason}") from None
     if len(content) > LARGEST_FILE:
         raise UserError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB, so not {what} in YAML")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -87,7 +87,7 @@ class CriteoParser:
     """Lines to batches of one model's shape; keeps count of malformed lines."""
 
     def __init__(self, model: Model, path: str) -> None:
-        """Raises UserError where the model can not be fed from Criteo text."""
+        """Raises UserError where the model cannot be fed from Criteo text."""
         check_model(model)
         self._model = model
         self._path = path
@@ -149,7 +149,7 @@ class TrainingRows:
     """A file's training lines, over and over: those after the held-out ones, up to the limit."""
 
     def __init__(self, path: str, *, held_out: int, limit: int | None) -> None:
-        """Raises UserError if the file can not be opened."""
+        """Raises UserError if the file cannot be opened."""
         open_bytes(path).close()
         self._path, self._held_out, self._limit = path, held_out, limit
         self.passes = 0
@@ -277,7 +277,7 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     """Raise UserError for what can be known of a Criteo file before a run starts.
 
     Reads the held-out rows and one more; the rest of the file is not looked at, and a file that
-    can not be read to there for other reasons is left to the run.
+    cannot be read to there for other reasons is left to the run.
     """
     check_model(model)
     look(Path(path))

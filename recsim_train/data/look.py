@@ -1,4 +1,4 @@
-"""A look at a data file before anything starts: is this Criteo text at all?"""
+"""The first look at a data file, before anything starts: is it Criteo text?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def look(path: Path) -> None:
         raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: can not be read: {reason}") from None
+        raise UserError(f"{path}: cannot be read: {reason}") from None
     if not text:
         raise UserError(f"{path}: the file holds no text once unpacked; expected {_EXPECTED}")
     if b"\0" in text[:_BINARY_LOOK]:

@@ -1,4 +1,4 @@
-"""Criteo text to numbers, a block of lines at a time, with numpy alone.
+"""The parser of Criteo text: a block of lines at a time to numbers, with numpy alone.
 
 A field of up to eight characters is one unaligned 64-bit load that ends at the field's last
 character; its digits are validated and combined inside the word (SIMD within a register), for all

@@ -285,7 +285,7 @@ def check_cache(plan: Plan) -> None:
         if needed > slots:
             replay.close()
             raise UserError(
-                f"the cache of {slots:,} rows per trainer can not hold two steps: the first ones "
+                f"the cache of {slots:,} rows per trainer cannot hold two steps: the first ones "
                 f"need {needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a "
                 "little more, or use smaller batches"
             )

@@ -196,8 +196,8 @@ def open_stream(
     order: iteration by iteration, within one by position. ``ids_only``: labels and dense features
     are not looked at, and may be zeros.
 
-    Raises UserError for a file that can not be opened or a model that it can not feed; while
-    iterating RunFailed, for a file that ends early, can not be read on, or has a whole batch
+    Raises UserError for a file that cannot be opened or a model that it cannot feed; while
+    iterating RunFailed, for a file that ends early, cannot be read on, or has a whole batch
     without one well-formed row.
     """
     if data.path is None:

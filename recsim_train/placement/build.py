@@ -33,7 +33,7 @@ Services = Mapping[str, EmbeddingService | DenseService]
 
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
-    """The plan of one run. Raises UserError where the settings can not work together."""
+    """The plan of one run. Raises UserError where the settings cannot work together."""
     followed = create(choice).follow(_job_size(experiment))
     strategy = create(StrategyChoice(kind=choice.kind, options={**choice.options, **followed}))
     if problems := strategy.problems():

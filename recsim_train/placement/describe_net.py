@@ -1,4 +1,4 @@
-"""A cut net in words and as a document: the tagged graph, and what each host runs."""
+"""The description of a cut net: the tagged graph, and what each host runs."""
 
 from __future__ import annotations
 

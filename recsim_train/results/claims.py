@@ -1,4 +1,4 @@
-"""Which runs belong to a claim: a small document beside the run directories."""
+"""The document that says which runs belong to a claim; it lies beside the run directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.explain import parse
+from recsim_train.config.validate import parse
 from recsim_train.results.folder import put, read_json
 
 FORMAT = 2

@@ -1,4 +1,4 @@
-"""On what a measurement was made: versions, processor, load, time, revision."""
+"""The circumstances of a measurement: versions, processor, load, time, revision."""
 
 from __future__ import annotations
 

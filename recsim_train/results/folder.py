@@ -12,11 +12,11 @@ from recsim_train.config.errors import UserError
 
 
 def writable(folder: Path) -> None:
-    """Make a folder, parents too. Raises UserError where it can not be used."""
+    """Make a folder, parents too. Raises UserError where it cannot be used."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: can not be used as a folder: {error.strerror}") from None
+        raise UserError(f"{folder}: cannot be used as a folder: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: no permission to write there")
 
@@ -43,4 +43,4 @@ def read_json(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
         return json.loads(text, parse_constant=refused, parse_float=finite)
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise ValueError(f"{path.name} can not be read") from None
+        raise ValueError(f"{path.name} cannot be read") from None

@@ -158,7 +158,7 @@ def write_run(
         out.mkdir(parents=True, exist_ok=True)
         run_id = base if world == "simulated" else _claim(out, base)
     except OSError as error:
-        raise RunFailed(f"{out}: the run can not be written: {error.strerror or error}") from None
+        raise RunFailed(f"{out}: the run cannot be written: {error.strerror or error}") from None
     if world == "simulated":
         environment = {"versions": environment.get("versions", {})}
     manifest = {
@@ -234,7 +234,7 @@ def _into_place(aside: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
-        # A full directory can not be renamed over: the old one steps aside first.
+        # A full directory cannot be renamed over: the old one steps aside first.
         old = Path(tempfile.mkdtemp(prefix=".replaced-", dir=target.parent))
         try:
             target.rename(old / "run")
@@ -286,7 +286,7 @@ def _document(path: Path, file: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path} is a damaged run directory: {file} is missing") from None
     except OSError:
-        raise UserError(f"{path} is a damaged run directory: {file} can not be read") from None
+        raise UserError(f"{path} is a damaged run directory: {file} cannot be read") from None
     except ValueError as error:
         raise UserError(f"{path} is a damaged run directory: {error}") from None
     if not isinstance(content, dict):

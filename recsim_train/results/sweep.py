@@ -1,5 +1,7 @@
-"""Sweep directories: a description, a table with one row per point, and while it is unfinished one
-small file for each finished point, so that nothing is lost."""
+"""Sweep directories: a description, and a table with one row per point.
+
+While a sweep is unfinished each finished point has a small file, so that nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -283,7 +285,7 @@ def find_started(base: Path, header: Mapping[str, Any]) -> SweepRecord | None:
         others.append(record)
     if others:
         raise UserError(
-            f"{others[0].path} can not be resumed: {what_changed(others[0].header, header)}; "
+            f"{others[0].path} cannot be resumed: {what_changed(others[0].header, header)}; "
             "without --resume the sweep is made anew, beside it"
         )
     return None

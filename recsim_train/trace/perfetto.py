@@ -1,4 +1,4 @@
-"""Timelines for ui.perfetto.dev and chrome://tracing: the JSON Trace Event Format.
+"""Timelines for ui.perfetto.dev and chrome://tracing, in the JSON Trace Event Format.
 
 Processes are role instances, threads their loops (at a server: its clients). Whole iterations are
 kept or left out, never a part of one: the first counted ones, as many as fit.

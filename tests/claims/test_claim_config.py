@@ -11,10 +11,10 @@ import pytest
 
 from recsim_train.config.dump import plain
 from recsim_train.config.experiment import Claim
-from recsim_train.config.explain import parse
 from recsim_train.config.identity import comparison_key
 from recsim_train.config.load import ConfigErrors, Loaded, load_cluster, load_experiment
 from recsim_train.config.schema import experiment_schema
+from recsim_train.config.validate import parse
 from recsim_train.config.yaml_source import parse_document
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.program import TaggedNet

@@ -162,7 +162,7 @@ def test_the_first_point_is_the_experiment(tmp_path: Path) -> None:
             "expected 2 values, as many as seed",
         ),
         ("sweep: {grid: {seed: [1]}, points: [{seed: 2}]}\n", "seed: swept twice"),
-        ("sweep: {name: [a, b]}\n", "name can not be swept"),
+        ("sweep: {name: [a, b]}\n", "name cannot be swept"),
         (
             "sweep: {grids: {seed: [1]}, together: {}}\n",
             "sweep.grids: unknown key; did you mean 'g",

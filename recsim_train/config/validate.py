@@ -1,4 +1,4 @@
-"""Checks plain data against a model and says in plain words what does not fit."""
+"""The check of plain data against a model: what does not fit, said in plain words."""
 
 from __future__ import annotations
 
