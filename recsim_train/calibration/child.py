@@ -93,8 +93,8 @@ class Child:
         while True:
             message = self.hear()
             if "result" in message:
-                found: Message = message["result"]
-                return found
+                result: Message = message["result"]
+                return result
             if tick is not None:
                 tick()
 

@@ -103,13 +103,13 @@ class Bench:
             rules: Training | None = None,
             **scope: int,
         ) -> Case:
-            found: dict[str, Any] = {"ids": count, "unique": distinct, "tables": tables, **scope}
+            sizes: dict[str, Any] = {"ids": count, "unique": distinct, "tables": tables, **scope}
             what = Scope(
                 model=model,
                 training=rules or self.adagrad,
                 pooling="worker" if pooling == "worker" else "server",
                 batch=size,
-                **found,
+                **sizes,
             )
             return Case(operation, f"{label}, {pooling}", cost(operation, what), call)
 
@@ -249,14 +249,14 @@ def measure(
 
     ``budget``: seconds for each (setting, batch) pair; ``tick``: called after each.
     """
-    found: list[dict[str, object]] = []
+    observations: list[dict[str, object]] = []
     for setting in settings:
         bench = Bench(setting)
         dense = list(bench.dense_cases())
         for size in setting.batches:
             cases = [*bench.cases(size), *dense]
             times = time_in_turn([case.call for case in cases], budget)
-            found += [
+            observations += [
                 {
                     "operation": case.operation,
                     "label": case.label,
@@ -268,7 +268,7 @@ def measure(
                 for case, timed in zip(cases, times, strict=True)
             ]
             tick()
-    return found
+    return observations
 
 
 def measure_in_thread(

@@ -81,20 +81,20 @@ class _Session:
 
     def kernels(self) -> list[dict[str, Any]]:
         """Times of all kernels."""
-        found: list[dict[str, Any]] = self._part("kernels", budget=0.1 if self.quick else 1.5)
-        return found
+        timed: list[dict[str, Any]] = self._part("kernels", budget=0.1 if self.quick else 1.5)
+        return timed
 
     def runtime(self) -> dict[str, list[float]]:
         """Seconds per effect and per request."""
-        found: dict[str, list[float]] = self._part("runtime")
+        overheads: dict[str, list[float]] = self._part("runtime")
         self.tick(3)
-        return found
+        return overheads
 
     def readers(self, folder: Path) -> dict[str, list[dict[str, float]]]:
         """Seconds per batch."""
-        found: dict[str, list[dict[str, float]]] = self._part("readers", folder=str(folder))
+        rows: dict[str, list[dict[str, float]]] = self._part("readers", folder=str(folder))
         self.tick(4)
-        return found
+        return rows
 
     def crowd(self, folder: Path) -> list[Crowd]:
         """Runs of one and of several threads."""
@@ -122,9 +122,9 @@ class _Session:
                 stack.enter_context(Child("wire", {**request, "rank": rank}, _LIMIT))
                 for rank in range(2)
             ]
-            found = [end.result() for end in ends]
+            results = [end.result() for end in ends]
         self.tick(8)
-        return found
+        return results
 
     def _occupy(self, stack: ExitStack) -> None:
         """Keep every core busy until ``stack`` is left."""
@@ -260,9 +260,9 @@ def _cluster(
 ) -> Cluster:
     costs = {
         price: Price.model_construct(
-            value=found.value, uncertainty=found.uncertainty, basis=found.basis
+            value=estimate.value, uncertainty=estimate.uncertainty, basis=estimate.basis
         )
-        for price, found in prices.estimates.items()
+        for price, estimate in prices.estimates.items()
     }
     memory = float(psutil.virtual_memory().total)
     return Cluster(

@@ -116,9 +116,9 @@ _Place = tuple[str | int, ...]
 
 def expectations(check: Check) -> dict[str, float | None]:
     """What the check expects, by the field that says so; a law's figure is None here."""
-    found = {k: getattr(check, k) for k in ("near", "up_to", "at_least", "at_most")}
+    stated = {k: getattr(check, k) for k in ("near", "up_to", "at_least", "at_most")}
     laws = {"law": None} if check.law != "none" else {}
-    return {k: v for k, v in found.items() if v is not None} | laws
+    return {k: v for k, v in stated.items() if v is not None} | laws
 
 
 def claim_problems(claim: Claim) -> Iterator[tuple[_Place, str]]:

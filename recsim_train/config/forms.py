@@ -117,18 +117,18 @@ def write_out_strategies(raw: object, schemas: Schemas, findings: Findings) -> l
     entries = raw if isinstance(raw, list) else [raw]
     if not entries:
         findings.add(path, "expected at least one strategy, got an empty list")
-    made: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
     position: list[int] = []
     for index, entry in enumerate(entries):
         at: KeyPath = (*path, index) if isinstance(raw, list) else path
         choice = _strategy(entry, at, schemas, findings)
-        if choice is not None and choice in made:
-            first = position[made.index(choice)]
+        if choice is not None and choice in choices:
+            first = position[choices.index(choice)]
             findings.add(at, f"the same strategy with the same options as entry {first}")
         elif choice is not None:
-            made.append(choice)
+            choices.append(choice)
             position.append(index + 1)
-    return made
+    return choices
 
 
 def _strategy(

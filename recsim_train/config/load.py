@@ -79,22 +79,22 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
     if len(points) == 1:
         return [_load_point(source, points[0], schemas)]
     loaded = []
-    found: dict[Problem, tuple[Point, int]] = {}
+    first_met: dict[Problem, tuple[Point, int]] = {}
     for point in points:
         try:
             loaded.append(_load_point(source, point, schemas))
         except ConfigErrors as error:
             for problem in error.problems:
-                first, times = found.get(problem, (point, 0))
-                found[problem] = (first, times + 1)
-    if not found:
+                first, times = first_met.get(problem, (point, 0))
+                first_met[problem] = (first, times + 1)
+    if not first_met:
         return loaded
     problems = []
-    for problem, (point, times) in list(found.items())[:_MOST_PROBLEMS]:
+    for problem, (point, times) in list(first_met.items())[:_MOST_PROBLEMS]:
         own = {item.mark for item in point.items}
         of = "" if problem.mark in own or times == len(points) else f" (where {point})"
         problems.append(replace(problem, message=problem.message + of))
-    if (more := len(found) - _MOST_PROBLEMS) > 0:
+    if (more := len(first_met) - _MOST_PROBLEMS) > 0:
         last = problems[-1]
         problems[-1] = replace(last, message=f"{last.message}; {more} more problems like these")
     raise ConfigErrors(problems, str(path))
@@ -214,8 +214,8 @@ def _profile_folders(near: Path | None) -> list[Path]:
 
 def _profiles(near: Path | None) -> list[str]:
     """Names of the profiles that exist."""
-    found = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
-    return sorted({path.stem for path in found})
+    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
+    return sorted({path.stem for path in files})
 
 
 def load_cluster(
@@ -252,17 +252,17 @@ def load_cluster(
 
 def _no_profile(name: str, near: Path | None) -> str:
     available = _profiles(near)
-    known = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
+    names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
-        return f"cluster profile {name}: no such file; profiles by name, {known}"
+        return f"cluster profile {name}: no such file; profiles by name, {names}"
     if name == "local":
         return (
             "there is no cluster profile 'local' (this machine's) yet; make it with "
-            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({known})"
+            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({names})"
         )
     hint = suggest(name, available)
-    known = known[0].upper() + known[1:] if hint else f"; {known}"
-    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{known}"
+    names = names[0].upper() + names[1:] if hint else f"; {names}"
+    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{names}"
 
 
 __all__ = [

@@ -43,8 +43,8 @@ def parse_value(text: str, where: str) -> Any:
     builder = Builder(where, [])
     value = builder.build(node, ())
     if builder.problems:
-        found = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
-        raise ConfigErrors(found, where)
+        problems = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
+        raise ConfigErrors(problems, where)
     return value
 
 
@@ -78,10 +78,10 @@ class Assignment:
 
 def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> list[Assignment]:
     """The arguments with their values read; those that cannot be go to the findings."""
-    found = []
+    assignments = []
     for argument in arguments:
         if isinstance(argument, Assignment):
-            found.append(argument)
+            assignments.append(argument)
             continue
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
@@ -90,10 +90,10 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
             findings.problems.append(Problem(mark, "", message))
             continue
         try:
-            found.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
+            assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
         except ConfigErrors as error:
             findings.problems += error.problems
-    return found
+    return assignments
 
 
 class Sets:
@@ -157,8 +157,8 @@ class Sets:
             return
         fitting = [i for i, entry in enumerate(current) if option in self._options(entry)]
         if not fitting:
-            known = [name for entry in current for name in self._options(entry)]
-            hint = suggest(option, dict.fromkeys(known))
+            options = [name for entry in current for name in self._options(entry)]
+            hint = suggest(option, dict.fromkeys(options))
             message = f"no strategy of the list has an option {option!r}{hint}"
             self._problem(mark, message, f"strategy.{option}")
         for index in fitting:

@@ -106,8 +106,8 @@ def take_sweep(
         dimensions += _points(document, sweep, findings)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        if (made := _replace(dimensions, axis, findings)) is not None:
-            dimensions = [*made, Dimension(entries, True)]
+        if (others := _replace(dimensions, axis, findings)) is not None:
+            dimensions = [*others, Dimension(entries, True)]
     if not dimensions and len(findings.problems) == before:
         findings.add(
             path, "expected values of some setting: grid, together and points are all empty"
@@ -122,8 +122,8 @@ def fix(
     """The dimensions that are left where ``sets`` give some settings one value."""
     left = list(dimensions)
     for item in sets:
-        made = _replace(left, item, findings)
-        left = left if made is None else made
+        others = _replace(left, item, findings)
+        left = left if others is None else others
     return tuple(left)
 
 

@@ -76,9 +76,9 @@ def suggest_unit(unit: str, units: dict[str, float]) -> str | None:
     spelled = re.sub(r"(?i)(bits?|b)ps$", lambda m: _bits_or_bytes(m[1]) + "/s", unit)
     spelled = re.sub(r"b/s(ec)?$", "bit/s", spelled)
     for candidate in (spelled, unit):
-        for known in units:
-            if candidate == known or candidate.lower() == known.lower():
-                return known
+        for name in units:
+            if candidate == name or candidate.lower() == name.lower():
+                return name
     close = difflib.get_close_matches(unit, units, n=1, cutoff=0.5)
     return close[0] if close else None
 

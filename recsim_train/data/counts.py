@@ -183,15 +183,15 @@ class _Counts(ABC):
 
     def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
         counts = self._of(iteration * self._loops + position)
-        known = self._known_lists.get(id(counts))  # these arrays live as long as this object
-        if known is None:
+        by_shard = self._known_lists.get(id(counts))  # these arrays live as long as this object
+        if by_shard is None:
             lengths = self._counter.lengths
             pairs = counts[:-1].tolist()
-            known = [ShardCount(i, u, n) for (i, u), n in zip(pairs, lengths, strict=True)]
-            if len(self._known_lists) * len(known) >= _KEPT_COUNTS:
+            by_shard = [ShardCount(i, u, n) for (i, u), n in zip(pairs, lengths, strict=True)]
+            if len(self._known_lists) * len(by_shard) >= _KEPT_COUNTS:
                 self._known_lists.clear()
-            self._known_lists[id(counts)] = known
-        return known
+            self._known_lists[id(counts)] = by_shard
+        return by_shard
 
     def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
         ids, unique = self._of(iteration * self._loops + position)[-1].tolist()

@@ -59,8 +59,8 @@ class Malformed:
     def add(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> None:
         """Count lines by their codes (`recsim_train.data.parse.Parsed.kinds`)."""
         for code in np.unique(kinds[kinds != 0]).tolist():
-            found = lines[kinds == code]
-            self._count(KINDS[code - 1], len(found), found[:_LINES_KEPT].tolist())
+            numbers = lines[kinds == code]
+            self._count(KINDS[code - 1], len(numbers), numbers[:_LINES_KEPT].tolist())
 
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
@@ -69,8 +69,8 @@ class Malformed:
 
     def _count(self, kind: str, count: int, lines: Sequence[int]) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + count
-        known = {*self.first_lines.get(kind, ()), *lines}
-        self.first_lines[kind] = sorted(known)[:_LINES_KEPT]
+        numbers = {*self.first_lines.get(kind, ()), *lines}
+        self.first_lines[kind] = sorted(numbers)[:_LINES_KEPT]
 
     def describe(self) -> str:
         """One phrase: how many of which kind, and where; "none" if there were none."""
@@ -182,10 +182,10 @@ class TrainingRows:
         pieces: list[Piece] = []
         while count > 0:
             lines, most = self._current(count)
-            found = lines.take(most)
-            moved = sum(map(len, found))
+            more = lines.take(most)
+            moved = sum(map(len, more))
             self._advance(moved, most)
-            pieces += found
+            pieces += more
             count -= moved
         return pieces
 

@@ -38,7 +38,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             for table, base, ids in zip(tables, bases, ids_by_table(model, fed.batch), strict=True):
                 met.append(base + table.add(ids))
             rates.add(np.concatenate(met))
-        found: dict[str, object] = {
+        statistics: dict[str, object] = {
             "source": data.path or "generator",
             "batch_size": batch_size,
             "batches": batches,
@@ -52,7 +52,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
             ],
         }
-    return found
+    return statistics
 
 
 def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:

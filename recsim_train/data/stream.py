@@ -168,15 +168,15 @@ class _GeneratedIds(_GeneratedStream):
     _ahead: Iterator[NumpyBatch] = iter(())
 
     def _make(self, index: int) -> NumpyBatch:
-        found = next(self._ahead, None)
-        if found is None:
+        batch = next(self._ahead, None)
+        if batch is None:
             start = index * self.batch_size
             stop = start + max(1, _ROWS_TOGETHER // self.batch_size) * self.batch_size
             rows = np.arange(start, stop, dtype=np.int64) % self._rows + self._first
             self._ahead = self._generator.id_batches(rows, self.batch_size)
-            found = next(self._ahead)
+            batch = next(self._ahead)
         self._last_row = (index + 1) * self.batch_size - 1
-        return found
+        return batch
 
 
 def open_stream(
@@ -201,8 +201,8 @@ def open_stream(
     without one well-formed row.
     """
     if data.path is None:
-        made = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
-        return made(model, data, batch_size, positions, total, iterations, start)
+        kind = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
+        return kind(model, data, batch_size, positions, total, iterations, start)
     return _CriteoStream(model, data, data.path, batch_size, positions, total, iterations, start)
 
 

@@ -180,7 +180,7 @@ def _dense(
 
 def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]:
     trainers = experiment.roles.trainers
-    found = []
+    groups = []
     for group in topology.groups:
         size = group.size or trainers
         _whole_groups(trainers, size)
@@ -188,11 +188,11 @@ def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]
             parts = [range(place, trainers, size) for place in range(size)]
         else:
             parts = [range(first, first + size) for first in range(0, trainers, size)]
-        found += [
+        groups += [
             GroupPlan(group.name, index, tuple(LoopId(t, group.loop, 0) for t in part))
             for index, part in enumerate(parts)
         ]
-    return tuple(found)
+    return tuple(groups)
 
 
 def _whole_groups(trainers: int, size: int) -> None:

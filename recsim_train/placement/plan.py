@@ -111,10 +111,10 @@ class EmbeddingPlan:
     @cached_property
     def by_host(self) -> dict[Instance, tuple[EmbeddingShard, ...]]:
         """The shards that each process holds."""
-        found: dict[Instance, list[EmbeddingShard]] = {}
+        by_host: dict[Instance, list[EmbeddingShard]] = {}
         for shard in self.shards:
-            found.setdefault(shard.host, []).append(shard)
-        return {host: tuple(shards) for host, shards in found.items()}
+            by_host.setdefault(shard.host, []).append(shard)
+        return {host: tuple(shards) for host, shards in by_host.items()}
 
 
 @dataclass(frozen=True, slots=True)

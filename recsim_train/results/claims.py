@@ -60,25 +60,25 @@ class ClaimRuns:
     @property
     def run_ids(self) -> set[str]:
         """All runs of the claim."""
-        made = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
-        return {run for runs in made for run in runs.values()}
+        groups = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
+        return {run for runs in groups for run in runs.values()}
 
 
-def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
+def write_claim_runs(out: Path, record: ClaimRuns) -> Path:
     """Write the document; an older one of the same experiment's name is replaced."""
-    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", made.name).strip("-.") or "claim"
+    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", record.name).strip("-.") or "claim"
     path = out / f"{_PREFIX}{slug}.json"
     content = {
         "tool": "recsim-train",
         "format": FORMAT,
-        "name": made.name,
-        "file": made.file,
-        "claim": plain(made.claim, digits=None),
-        "runs": dict(made.runs),
+        "name": record.name,
+        "file": record.file,
+        "claim": plain(record.claim, digits=None),
+        "runs": dict(record.runs),
         "changes": [
-            {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in made.changes
+            {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in record.changes
         ],
-        "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in made.points],
+        "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in record.points],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:

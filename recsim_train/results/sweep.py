@@ -120,8 +120,8 @@ def row_of(
         "wall_seconds": None,
         "run_id": None,
     }
-    found: dict[str, Any] = clean(row)
-    return found
+    cleaned: dict[str, Any] = clean(row)
+    return cleaned
 
 
 def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
@@ -226,7 +226,7 @@ def header_of(
     "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
     """
     identities = [str(point["identity"]) for point in points]
-    found: dict[str, Any] = clean(
+    cleaned: dict[str, Any] = clean(
         {
             "tool": "recsim-train",
             "format": FORMAT,
@@ -240,18 +240,18 @@ def header_of(
             "command": list(command),
         }
     )
-    return found
+    return cleaned
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings by dotted name; lists stay as they are."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat_settings(value, f"{prefix}{key}.")
+            flat |= flat_settings(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def base_path(out: Path, name: str) -> Path:

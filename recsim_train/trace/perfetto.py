@@ -167,16 +167,16 @@ def order(instance: str) -> tuple[int, int, str]:
 
 def _threads(spans: Iterable[Span], marks: Iterable[Iteration]) -> dict[str, dict[str, list[Span]]]:
     """Spans by instance and loop, in a fixed order."""
-    found: dict[str, dict[str, list[Span]]] = {}
+    by_instance: dict[str, dict[str, list[Span]]] = {}
     for s in spans:
-        found.setdefault(s.instance, {}).setdefault(s.loop, []).append(s)
+        by_instance.setdefault(s.instance, {}).setdefault(s.loop, []).append(s)
     for i in marks:
         instance, _, loop = i.loop.partition(".")
-        found.setdefault(instance, {}).setdefault(loop, [])
+        by_instance.setdefault(instance, {}).setdefault(loop, [])
     return {
         instance: {
-            loop: sorted(found[instance][loop], key=lambda s: (s.start, -s.end))
-            for loop in sorted(found[instance])
+            loop: sorted(by_instance[instance][loop], key=lambda s: (s.start, -s.end))
+            for loop in sorted(by_instance[instance])
         }
-        for instance in sorted(found, key=order)
+        for instance in sorted(by_instance, key=order)
     }
