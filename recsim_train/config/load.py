@@ -102,7 +102,7 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
 
 def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
     document = source.document.copy()
-    findings = Findings(document.places, document.file)
+    findings = Findings(document.marks, document.file)
     own: list[str | Assignment] = []
     of_profile: list[str | Assignment] = []
     for item in (*source.before, *point.items, *source.after):
@@ -149,8 +149,6 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
         if experiment.simulation.precision >= 1.0:
             findings.add(("simulation", "precision"), "expected a share below 100 %")
         check_size(experiment, findings)
-        if experiment.execution.timeout <= 0:
-            findings.add(("execution", "timeout"), "expected a duration above 0")
         check_recovery(experiment.recovery, findings)
         if experiment.claim is not None:
             check_claim(experiment.claim, findings)
@@ -229,7 +227,7 @@ def load_cluster(
     if path is None:
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
-    findings = Findings(document.places, document.file)
+    findings = Findings(document.marks, document.file)
     own = [
         s.strip().removeprefix(PROFILE_KEY)
         if isinstance(s, str)
@@ -263,14 +261,3 @@ def _no_profile(name: str, near: Path | None) -> str:
     hint = suggest(name, available)
     names = names[0].upper() + names[1:] if hint else f"; {names}"
     return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{names}"
-
-
-__all__ = [
-    "ConfigErrors",
-    "Loaded",
-    "check_experiment",
-    "find_cluster",
-    "load_cluster",
-    "load_experiment",
-    "load_points",
-]

@@ -119,7 +119,7 @@ class Sets:
             data = self._document.data.get("data")
             if isinstance(data, dict):
                 data["generate"] = False
-                self._document.places.replace(("data", "generate"), path_mark)
+                self._document.marks.replace(("data", "generate"), path_mark)
 
     def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
         data = self._document.data
@@ -132,9 +132,9 @@ class Sets:
 
     def _wrap(self, key: str, inner: str, index: int | None = None) -> None:
         """Turn a plain name into a mapping that holds it."""
-        data, places = self._document.data, self._document.places
+        data, marks = self._document.data, self._document.marks
         path: KeyPath = (key,) if index is None else (key, index)
-        places.values[*path, inner] = places.locate(path)
+        marks.values[*path, inner] = marks.locate(path)
         if index is None:
             data[key] = {inner: data[key]}
         else:
@@ -173,7 +173,7 @@ class Sets:
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set an option, turning a part's plain name on the way there into a mapping."""
         at: Any = self._document.data
-        places = self._document.places
+        marks = self._document.marks
         done: KeyPath = ()
         for part in path[:-1]:
             key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
@@ -181,7 +181,7 @@ class Sets:
             inner = held.get(key) if isinstance(held, dict) else None
             done = (*done, key)
             if isinstance(inner, str):
-                places.values[*done, "kind"] = places.locate(done)
+                marks.values[*done, "kind"] = marks.locate(done)
                 inner = at[key] = {"kind": inner}
             at = inner
         self._write(path, value, mark)
@@ -189,7 +189,7 @@ class Sets:
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set one place, making the mappings on the way there."""
         at: Any = self._document.data
-        places = self._document.places
+        marks = self._document.marks
         done: KeyPath = ()
         for depth, part in enumerate(path):
             last = depth == len(path) - 1
@@ -206,11 +206,11 @@ class Sets:
             done = (*done, part)
             if last:
                 at[part] = value
-                places.replace(done, mark)
+                marks.replace(done, mark)
             else:
                 if isinstance(at, dict) and at.get(str(part)) is None:
                     at[part] = {}
-                    places.replace(done, mark)
+                    marks.replace(done, mark)
                 at = at[part]
 
     def _problem(self, mark: Mark, message: str, key: str = "") -> None:

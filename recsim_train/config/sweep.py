@@ -142,7 +142,7 @@ def count(dimensions: Sequence[Dimension]) -> int:
 
 
 def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
-    """The section's full form; values that move keep their places in the file."""
+    """The section's full form; values that move keep their marks."""
     if raw is None:
         return {}
     if isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys():
@@ -150,9 +150,9 @@ def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
     if not isinstance(raw, dict | list):
         return None
     name = "points" if isinstance(raw, list) else "grid"
-    for places in (document.places.values, document.places.keys):
-        moved = {p: mark for p, mark in places.items() if p[0:1] == ("sweep",)}
-        places.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
+    for marks in (document.marks.values, document.marks.keys):
+        moved = {p: mark for p, mark in marks.items() if p[0:1] == ("sweep",)}
+        marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
     return {name: raw}
 
 
@@ -198,7 +198,7 @@ def _points(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Di
 
 
 def _item(document: Document, key: str, value: Any, path: KeyPath) -> Assignment:
-    return Assignment(key, _listed(value), document.places.locate(path))
+    return Assignment(key, _listed(value), document.marks.locate(path))
 
 
 def _listed(value: Any) -> Any:

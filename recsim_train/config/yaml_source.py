@@ -22,7 +22,7 @@ from recsim_train.config.problems import (
     ConfigErrors,
     KeyPath,
     Mark,
-    Places,
+    Marks,
     Problem,
     dotted,
     suggest,
@@ -65,16 +65,16 @@ install_resolvers(_Loader)
 
 @dataclass(slots=True)
 class Document:
-    """Plain data (dict, list, str, int, float, bool, None) with the places of its values."""
+    """Plain data (dict, list, str, int, float, bool, None) with the marks of its values."""
 
     file: str
     data: dict[str, Any]
-    places: Places = field(default_factory=Places)
+    marks: Marks = field(default_factory=Marks)
 
     def copy(self) -> Document:
         """One that can be changed without changing this one."""
-        places = Places(dict(self.places.values), dict(self.places.keys))
-        return Document(self.file, copy.deepcopy(self.data), places)
+        marks = Marks(dict(self.marks.values), dict(self.marks.keys))
+        return Document(self.file, copy.deepcopy(self.data), marks)
 
 
 def read_document(path: Path, what: str) -> Document:
@@ -99,7 +99,7 @@ def parse_document(text: str, file: str, what: str) -> Document:
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
         raise ConfigErrors([Problem(builder.mark(node), "", message)], file)
-    return Document(file, data, builder.places)
+    return Document(file, data, builder.marks)
 
 
 def compose(text: str, where: str) -> Node | None:
@@ -155,7 +155,7 @@ class Builder:
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
         self.lines = lines
-        self.places = Places()
+        self.marks = Marks()
         self.problems: list[Problem] = []
         self._open: set[int] = set()
         self._values = 0
@@ -168,7 +168,7 @@ class Builder:
 
     def build(self, node: Node, path: KeyPath) -> Any:
         """The value of a node."""
-        self.places.values[path] = self.mark(node)
+        self.marks.values[path] = self.mark(node)
         self._values += 1
         if self._values > _MOST_VALUES:
             raise UserError(f"{self.file}: more than {_MOST_VALUES:,} values")
@@ -197,10 +197,10 @@ class Builder:
             key = str(key_node.value)
             inner = (*path, key)
             if key in result:
-                first = self.places.keys[inner].line
+                first = self.marks.keys[inner].line
                 self._problem(key_node, inner, f"duplicate key, first written on line {first}")
                 continue
-            self.places.keys[inner] = self.mark(key_node)
+            self.marks.keys[inner] = self.mark(key_node)
             result[key] = self.build(value_node, inner)
         return result
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
-from recsim_train.config.experiment import Claim
 from recsim_train.config.identity import comparison_key
-from recsim_train.config.load import ConfigErrors, Loaded, load_cluster, load_experiment
+from recsim_train.config.load import Loaded, load_cluster, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
 from recsim_train.config.validate import parse
 from recsim_train.config.yaml_source import parse_document

@@ -11,7 +11,8 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import ConfigErrors, load_cluster, load_experiment
+from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import cluster_schema
 from recsim_train.strategy.registry import schemas
 
