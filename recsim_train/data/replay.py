@@ -114,7 +114,7 @@ class Replay:
             iterations=self._limit,
             ids_only=True,
         )
-        self._known: list[Step] = []
+        self._replayed: list[Step] = []
         self._own_unique = None if together == 1 else self._sampled(plan)
 
     def step(self, index: int) -> Step:
@@ -125,11 +125,11 @@ class Replay:
         if index >= self._limit:
             half = self._limit // 2
             index = half + (index - half) % (self._limit - half)
-        while len(self._known) <= index:
-            self._known.append(self._next())
-            if len(self._known) == self._limit:
+        while len(self._replayed) <= index:
+            self._replayed.append(self._next())
+            if len(self._replayed) == self._limit:
                 self._stream.close()
-        return self._known[index]
+        return self._replayed[index]
 
     def check(self) -> None:
         """Replay the first two steps, which the prediction asks for anyway. Raises UserError where
@@ -164,8 +164,8 @@ class Replay:
             before: tuple[int, ...] = (0,) * len(missing)
             if not self._keep:
                 slots.flush()
-            elif self._known:
-                before = self._known[-1].trainers[trainer].kept
+            elif self._replayed:
+                before = self._replayed[-1].trainers[trainer].kept
             kept = (b + m - e for b, m, e in zip(before, missing, evicted, strict=True))
             turnovers.append(Turnover(len(mine), missing, evicted, tuple(kept)))
         return Step(sum(map(len, batches)), len(union), mean, tuple(turnovers))
@@ -198,7 +198,7 @@ class Replay:
                 "steps repeat their second half."
             )
         trainers = self._trainers
-        replayed = self._known[-max(1, steps) :]
+        replayed = self._replayed[-max(1, steps) :]
         if trainers == 1 or not replayed:
             return sentences
         table = sum(step.unique for step in replayed) / len(replayed)
