@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ from pydantic import ValidationError
 
 from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.validate import parse
-from recsim_train.results.folder import put, read_json
+from recsim_train.results.folder import json_bytes, put, read_json, slug, writing
 
 FORMAT = 2
 _PREFIX = "claim-"
@@ -66,8 +64,7 @@ class ClaimRuns:
 
 def write_claim_runs(out: Path, record: ClaimRuns) -> Path:
     """Write the document; an older one of the same experiment's name is replaced."""
-    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", record.name).strip("-.") or "claim"
-    path = out / f"{_PREFIX}{slug}.json"
+    path = out / f"{_PREFIX}{slug(record.name, 'claim')}.json"
     content = {
         "tool": "recsim-train",
         "format": FORMAT,
@@ -75,16 +72,11 @@ def write_claim_runs(out: Path, record: ClaimRuns) -> Path:
         "file": record.file,
         "claim": plain(record.claim, digits=None),
         "runs": dict(record.runs),
-        "changes": [
-            {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in record.changes
-        ],
-        "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in record.points],
+        "changes": [asdict(change) for change in record.changes],
+        "points": [asdict(point) for point in record.points],
     }
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        put(path, text.encode())
-    except OSError as error:
-        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+    with writing(path):
+        put(path, json_bytes(content))
     return path
 
 
@@ -107,8 +99,8 @@ def _read(path: Path) -> ClaimRuns:
             file=str(content["file"]),
             claim=parse(Claim, content["claim"]),
             runs=dict(content["runs"]),
-            changes=tuple(Change(c["input"], c["change"], c["runs"]) for c in content["changes"]),
-            points=tuple(GridPoint(p["at"], p["runs"]) for p in content["points"]),
+            changes=tuple(Change(**change) for change in content["changes"]),
+            points=tuple(GridPoint(**point) for point in content["points"]),
             folder=path.parent,
         )
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from recsim_train.results.folder import numbered
+
 _CLUSTER = "--cluster"
 _MAKING = ("simulate", "run")
 _ALONE = ("--json", "--resume", "--dry-run")
@@ -71,11 +73,11 @@ def _without(command: Sequence[str], option: str) -> list[str]:
 
 def _free(name: str) -> str:
     """The first of name, name-2 ... that is not taken in the current folder."""
-    number, free = 1, name
-    while Path(free).exists() or Path(f"{free}-report").exists():
-        number += 1
-        free = f"{name}-{number}"
-    return free
+    return next(
+        free
+        for free in numbered(name)
+        if not Path(free).exists() and not Path(f"{free}-report").exists()
+    )
 
 
 def _near(argument: str) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
-from recsim_train.results.folder import read_json
+from recsim_train.results.folder import newest_first, read_json, slug
 from recsim_train.results.summary import clean, data_dependent, summarise
 from recsim_train.signals import held
 from recsim_train.trace.garbage import collection_paused
@@ -127,7 +126,7 @@ def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
 
 def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
     """The run's name before a repeat's suffix: experiment-strategy-world-digest."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", plan.experiment.name).strip("-.") or "experiment"
+    name = slug(plan.experiment.name, "experiment")
     return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
 
 
@@ -297,13 +296,7 @@ def _document(path: Path, file: str) -> dict[str, Any]:
 def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) -> RunRecord | None:
     """The newest complete run of exactly these settings under ``out``, for ``--resume``."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
-    names = re.compile(re.escape(base) + r"(?:-(\d+))?\Z")
-    numbered = []
-    for path in out.iterdir() if out.is_dir() else ():
-        match = names.match(path.name)
-        if match:
-            numbered.append((int(match[1] or 1), path))
-    for _, path in sorted(numbered, reverse=True):
+    for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:
