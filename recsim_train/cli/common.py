@@ -57,7 +57,9 @@ ResumeOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Processes that simulate a sweep's points; all cores."),
+    typer.Option(
+        "--jobs", min=1, help="Processes that simulate a sweep's points; default: one per core."
+    ),
 ]
 
 

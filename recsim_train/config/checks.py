@@ -138,7 +138,7 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
             message = "expected more than restart: such hosts would be down most of the time"
             findings.add(("failures", "mtbf"), message)
         if failures.mtbf is None and not failures.schedule:
-            findings.add(("failures",), "expected mtbf, schedule or both: nothing ever fails")
+            findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
 
 
 def _check_topology(topology: Topology, findings: Findings) -> None:
@@ -179,7 +179,7 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Finding
         if traffic.link == "uplink" and traffic.role is not None:
             findings.add((*path, "role"), "uplinks belong to racks; a role has NICs", at_key=True)
         if (traffic.burst is None) != (traffic.pause is None):
-            findings.add(path, "expected burst and pause, or neither: then it is always there")
+            findings.add(path, "expected burst and pause, or neither: then it never pauses")
         sums[traffic.link] = sums.get(traffic.link, 0.0) + traffic.share
         if sums[traffic.link] >= 1.0:
             message = (

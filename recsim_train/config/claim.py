@@ -165,7 +165,7 @@ def _honesty(check: Check, claim: Claim) -> Iterator[tuple[KeyPath, str]]:
     if len(given) > 1:
         yield (), "near, up_to, at_least, at_most and law exclude each other"
     if given and check.mark == "recalled":
-        yield ("mark",), "a recalled figure is not checked, so it can be no target"
+        yield ("mark",), "a recalled figure is not checked, so it cannot be a target"
     band = "near" in given or "law" in given
     if band and (check.tolerance is None or not check.tolerance_from.strip()):
         yield (), "near and law need a 'tolerance' and 'tolerance_from', which says whose it is"
@@ -179,7 +179,7 @@ def _honesty(check: Check, claim: Claim) -> Iterator[tuple[KeyPath, str]]:
     if check.measure in COUNTED and (check.law != "none" or (given and check.mark == "derived")):
         yield (
             (),
-            f"{check.measure} is worked out by formulas in the simulator: held against a derived "
+            f"{check.measure} is worked out by formulas in the simulator: compared with a derived "
             "formula of the same counts it could not fail; leave out what is expected",
         )
     elif check.law != "none" and (check.measure, check.form) != _LAWS[check.law]:

@@ -143,13 +143,11 @@ class Findings:
         mark = self.marks.locate(path, at_key=at_key)
         # With nothing but the document to point at, its first line would only mislead.
         around = any(path[:n] in self.marks.values for n in range(1, len(path) + 1))
-        problem = Problem(mark, dotted(path), message, excerpt=around)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        self.add_at(mark, dotted(path), message, excerpt=around)
 
-    def add_at(self, mark: Mark, key: str, message: str) -> None:
+    def add_at(self, mark: Mark, key: str, message: str, *, excerpt: bool = True) -> None:
         """Record a problem of what is written at ``mark``."""
-        problem = Problem(mark, key, message)
+        problem = Problem(mark, key, message, excerpt)
         if problem not in self.problems:
             self.problems.append(problem)
 

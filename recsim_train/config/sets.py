@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,20 +156,16 @@ class Sets:
         if option == "kind":
             self._problem(mark, "strategy is a list here: write strategy=NAME", "strategy.kind")
             return
-        fitting = [i for i, entry in enumerate(current) if option in self._options(entry)]
+        options = [option_names(entry, self._schemas) for entry in current]
+        fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
-            options = [name for entry in current for name in self._options(entry)]
-            hint = suggest(option, dict.fromkeys(options))
+            hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
             message = f"no strategy of the list has an option {option!r}{hint}"
             self._problem(mark, message, f"strategy.{option}")
         for index in fitting:
             if isinstance(current[index], str):
                 self._wrap("strategy", "kind", index)
             self._write_option(("strategy", index, *path[1:]), value, mark)
-
-    def _options(self, entry: object) -> Sequence[str]:
-        """The dotted options of a strategy as it is written, those of its parts included."""
-        return option_names(entry, self._schemas)
 
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set an option, turning a part's plain name on the way there into a mapping."""

@@ -217,7 +217,7 @@ def _replace(
         elif not dimension.replaceable:
             where = dimension.entries[0][0].mark
             message = (
-                f"the sweep's points or together give it values too: change them there ({where})"
+                f"the sweep's points or together set it too: change its values there ({where})"
             )
             findings.add_at(item.mark, item.key, message)
             return None

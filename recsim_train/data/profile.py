@@ -108,12 +108,12 @@ class _Table:
             "unique_per_batch": self.mean_unique,
             "unique_seen": len(ordered),
             "hottest_share": round(float(ordered[:hot].sum()) / self._ids, 4) if self._ids else 0.0,
-            "zipf": _fit_exponent(ordered),
+            "zipf": _zipf_exponent(ordered),
             "reused": round(self._kept / self._compared, 4) if self._compared else None,
         }
 
 
-def _fit_exponent(ordered: NDArray[np.int64]) -> float | None:
+def _zipf_exponent(ordered: NDArray[np.int64]) -> float | None:
     """Slope of log frequency over log rank, each rank weighted by 1 / rank."""
     frequent = ordered[ordered > 1]
     if len(frequent) < 3:

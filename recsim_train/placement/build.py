@@ -211,7 +211,7 @@ def check(plan: Plan) -> None:
     loops = {loop.name for loop in plan.topology.loops}
     for group in plan.topology.groups:
         copies = [loop.copies for loop in plan.topology.loops if loop.name == group.loop]
-        assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} a host"
+        assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} per host"
     assert len(loops) == len(plan.topology.loops), "two loops have one name"
     if plan.embedding is not None:
         _whole_groups(plan.experiment.roles.trainers, plan.embedding.service.group or 1)

@@ -274,11 +274,6 @@ class Plan:
         at = 0 if self.shares_batches else 1
         return {loop: at * number for number, loop in enumerate(self.feeding)}
 
-    def group_of(self, name: str, trainer: int) -> GroupPlan | None:
-        """The group of this name that a trainer is in."""
-        found = (g for g in self.groups if g.name == name and g.place(trainer) >= 0)
-        return next(found, None)
-
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""
         readers = self.of_role("reader")

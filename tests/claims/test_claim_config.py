@@ -78,7 +78,7 @@ def test_the_claim_is_no_part_of_what_is_run(tmp_path: Path) -> None:
         (CHECK.replace(", over: [one]", ""), "'over' needs as many variants as 'of'"),
         (CHECK.replace("form: ratio", "form: value"), "compares with no other variant"),
         (CHECK.replace("at_least: 2", "near: 2, at_least: 1"), "exclude each other"),
-        (CHECK.replace("at_least: 2", "at_least: 2, mark: recalled"), "it can be no target"),
+        (CHECK.replace("at_least: 2", "at_least: 2, mark: recalled"), "it cannot be a target"),
         (CHECK.replace("at_least: 2", "law: easgd_knee"), "is about measure eps and form knee"),
         (CHECK.replace("at_least: 2", "near: 2, tolerance: 0.2"), "0.2 has no unit"),
         # No tolerance is assumed, and none is nobody's.

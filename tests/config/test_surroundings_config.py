@@ -169,7 +169,10 @@ RESTART = {"restart": "5 s"}
             {"failures": {"mtbf": "1 ms", "restart": "90 s"}},
             "failures.mtbf: expected more than restart: such hosts would be down most of the time",
         ),
-        ({"failures": RESTART}, "failures: expected mtbf, schedule or both: nothing ever fails"),
+        (
+            {"failures": RESTART},
+            "failures: expected mtbf, schedule or both; else nothing fails",
+        ),
         ({"failures": {"mtbf": "1 h"}}, "failures.restart: missing; expected a duration such as"),
         ({"failures": {"mtbf": "1 h", "restart": 5}}, "failures.restart: expected a duration with"),
         (

@@ -182,4 +182,4 @@ def test_a_problem_elsewhere_names_the_point(tmp_path: Path) -> None:
 
 def test_what_the_points_set_can_not_be_overridden(tmp_path: Path) -> None:
     said = failure(tmp_path, "sweep: [{seed: 1}, {seed: 2}]\n", "seed=3")
-    assert "--set seed=3: seed: the sweep's points or together give it values too" in said
+    assert "--set seed=3: seed: the sweep's points or together set it too" in said
