@@ -161,8 +161,8 @@ class Simulation(Section):
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count = 100
-    """More trainers than this are not simulated one by one: about so many are, each of which stands
-    for several others, and what that changes is estimated and said. 0: never. Trainers that nothing
+    """Of more trainers than this about so many are simulated, each of which stands for several
+    others; what that changes is estimated and printed. 0: never. Trainers that nothing
     distinguishes (no stragglers, sizes that do not depend on the ids) are always folded when there
     are more than 16: that is exact. Where hosts differ, are in racks, fail or share their network
     with others, each trainer is simulated."""

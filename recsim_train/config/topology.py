@@ -85,6 +85,6 @@ class Traffic(Section):
     """NICs of this role's hosts only; none: of all hosts."""
     burst: PositiveDuration | None = None
     """It comes in bursts of this mean length (exponential, seeded, each link on its own); none:
-    it is always there."""
+    it never pauses."""
     pause: PositiveDuration | None = None
     """Mean length of the pauses between bursts (exponential)."""

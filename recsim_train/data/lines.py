@@ -16,7 +16,7 @@ from recsim_train.data.parse import PAD
 
 BLOCK_BYTES = 1 << 20
 """Text read at once. A longer line is refused, so that a binary file cannot fill the memory."""
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Piece:
@@ -166,7 +166,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     try:
         with open(path, "rb") as file:
             magic = file.read(2)
-        if magic == _GZIP_MAGIC:
+        if magic == GZIP_MAGIC:
             return cast(BinaryIO, gzip.open(path, "rb"))
         if name.endswith(".gz") and magic:
             raise UserError(f"{name} is named .gz but is not a gzip file")
