@@ -1,5 +1,7 @@
-"""Measuring this machine: micro-workloads, short runs of one strategy (flat_ps, with models of
-calibration's own: `recsim_train.calibration.crowd`), and the prices that explain their times.
+"""Calibration: micro-workloads and short runs on this machine, and the prices that fit their times.
+
+The short runs are of one strategy, flat_ps, with models of calibration's own
+(`recsim_train.calibration.crowd`).
 
 The measuring runs in child processes (`recsim_train.calibration.probe`); the caller needs no torch.
 """

@@ -1,4 +1,4 @@
-"""Measuring processes, as the caller sees them: started, listened to, always ended.
+"""Measuring processes as the caller sees them: started, listened to, always ended.
 
 A child gets one JSON line on standard input, answers in JSON lines, and dies with its parent.
 """
@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
@@ -76,8 +75,8 @@ class Child:
         while True:
             message = self.hear()
             if "result" in message:
-                found: Message = message["result"]
-                return found
+                result: Message = message["result"]
+                return result
             if tick is not None:
                 tick()
 
@@ -99,10 +98,5 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

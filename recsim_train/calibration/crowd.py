@@ -1,5 +1,4 @@
-"""Short real runs of the strategy flat_ps: threads that share one interpreter lock, and shards in
-other processes.
+"""Short real runs of flat_ps: threads that share one interpreter lock, shards in other processes.
 
 What is fitted to them (`handover`, `message`, `wire_byte`) holds that strategy's habits. The runs
 go through the executor, readers and all, because who queues for the lock, and what a message costs
@@ -76,7 +75,7 @@ class Crowd:
 
 def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crowd]:
     """Run every setting with one thread and with two, everything in one process."""
-    found = []
+    crowds = []
     for number, (setting, batch) in enumerate(_CROWDED[: 1 if quick else None]):
         steps = 80 if quick else 600
         path = folder / f"crowd-{number}.tsv"
@@ -85,8 +84,8 @@ def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crow
         for threads in (1, THREADS):
             rates.append(_rate(_experiment(setting, batch, threads, steps, path)))
             tick()
-        found.append(Crowd(rates[0], rates[1], *iteration_work(setting, batch)))
-    return found
+        crowds.append(Crowd(rates[0], rates[1], *iteration_work(setting, batch)))
+    return crowds
 
 
 def measure_remote(
@@ -98,7 +97,7 @@ def measure_remote(
     ``messages``, ``bytes``: handled in that iteration, counted at each of their two ends;
     ``requests``: served.
     """
-    found = []
+    observed = []
     for number, (setting, batch, steps) in enumerate(_REMOTE[: 1 if quick else None]):
         path = folder / f"remote-{number}.tsv"
         write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
@@ -110,7 +109,7 @@ def measure_remote(
         model = setting.model()
         vectors = 4 * setting.tables * batch * setting.dim
         moved = 8 * setting.tables * batch + 2 * vectors + 2 * 4 * dense_parameters(model)
-        found.append(
+        observed.append(
             {
                 "messages": 2 * _MESSAGES,
                 "bytes": 2 * moved,
@@ -118,7 +117,7 @@ def measure_remote(
                 "cpu": used[1] - used[0],
             }
         )
-    return found
+    return observed
 
 
 def _cpu(experiment: Experiment) -> float:

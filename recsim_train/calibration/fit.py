@@ -11,7 +11,7 @@ what it stands for, and a larger model would then be predicted to cost nothing m
 the limit says "at most about this" and is 100 % uncertain. Errors are relative, because a
 step of 10 ms and one of 10 us matter alike to whoever predicts them. A group of observations weighs
 the same however many observations it has (w_g = weight / size of the group). The mild ridge only
-decides between prices that the observations can not tell apart. Further rounds weigh down what
+decides between prices that the observations cannot tell apart. Further rounds weigh down what
 lies far off (Huber 1964), so that one disturbed timing does not move every price.
 """
 

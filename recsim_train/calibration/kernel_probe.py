@@ -1,5 +1,7 @@
-"""Times kernels of the executor at every setting of the grid: those of
-`recsim_train.workload.measured`, which tells predictions what they know nothing of."""
+"""The probe of kernels: those of `recsim_train.workload.measured` at every setting of the grid.
+
+A prediction names the operations that it uses and that are not among them.
+"""
 
 from __future__ import annotations
 
@@ -101,13 +103,13 @@ class Bench:
             rules: Training | None = None,
             **scope: int,
         ) -> Case:
-            found: dict[str, Any] = {"ids": count, "unique": distinct, "tables": tables, **scope}
+            sizes: dict[str, Any] = {"ids": count, "unique": distinct, "tables": tables, **scope}
             what = Scope(
                 model=model,
                 training=rules or self.adagrad,
                 pooling="worker" if pooling == "worker" else "server",
                 batch=size,
-                **found,
+                **sizes,
             )
             return Case(operation, f"{label}, {pooling}", cost(operation, what), call)
 
@@ -247,14 +249,14 @@ def measure(
 
     ``budget``: seconds for each (setting, batch) pair; ``tick``: called after each.
     """
-    found: list[dict[str, object]] = []
+    observations: list[dict[str, object]] = []
     for setting in settings:
         bench = Bench(setting)
         dense = list(bench.dense_cases())
         for size in setting.batches:
             cases = [*bench.cases(size), *dense]
             times = time_in_turn([case.call for case in cases], budget)
-            found += [
+            observations += [
                 {
                     "operation": case.operation,
                     "label": case.label,
@@ -266,7 +268,7 @@ def measure(
                 for case, timed in zip(cases, times, strict=True)
             ]
             tick()
-    return found
+    return observations
 
 
 def measure_in_thread(

@@ -1,4 +1,4 @@
-"""Training steps while other processes work on the other cores."""
+"""The probe of busy cores: training steps while other processes work on the other cores."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _step(bench: Bench, worker: Worker, size: int) -> Step:
     def step() -> None:
         routed = kernels.route_ids(ids, slices, frozenset())
         local, starts = state.local(routed.values, routed.counts), routed.starts()
-        found = kernels.lookup_pooled(state, local, starts, size)
-        rows = kernels.assemble_rows(bench.model, ids, [(slices, routed.counts, found)])
+        pooled = kernels.lookup_pooled(state, local, starts, size)
+        rows = kernels.assemble_rows(bench.model, ids, [(slices, routed.counts, pooled)])
         gradients = kernels.forward_backward(worker, batch, rows)
         assert isinstance(gradients.rows, RealRows)
         [piece] = kernels.route_gradient(gradients.rows, [(slices, routed.counts)])

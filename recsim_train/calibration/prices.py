@@ -1,4 +1,4 @@
-"""From what the measuring processes report to prices. No process is started here, no torch."""
+"""Prices from what the measuring processes report. No process is started here, no torch."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Prices:
     estimates: dict[str, Estimate] = field(default_factory=dict)
     residuals: dict[str, str] = field(default_factory=dict)
 
-    def add(self, found: Mapping[str, Estimate]) -> None:
+    def add(self, estimates: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
-        for name, estimate in found.items():
-            known = min(MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
-            self.estimates[name] = Estimate(estimate.value, known, estimate.basis)
+        for name, estimate in estimates.items():
+            uncertainty = min(MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
+            self.estimates[name] = Estimate(estimate.value, uncertainty, estimate.basis)
 
     def value(self, name: str) -> float:
         """Seconds per unit."""
@@ -79,30 +79,30 @@ def from_repeats(values: Sequence[float]) -> Estimate:
     return Estimate(middle, stdev(values) / middle, "repeats")
 
 
-def kernel_observations(found: Sequence[Mapping[str, Any]]) -> list[Observation]:
+def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:
     """Observations of the kernel part, by CPU time of the calling thread."""
     return [
         Observation(
             _GROUPS.get(entry["operation"], _DENSE), entry["work"], entry["cpu"], entry["label"]
         )
-        for entry in found
+        for entry in timed
     ]
 
 
-def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Prices) -> Estimate:
+def handover(crowds: Sequence[Crowd], cores: int, contention: float, prices: Prices) -> Estimate:
     """How long a call out of Python keeps the lock, from threads that queue for it.
 
     With more threads than the lock lets run, one iteration ends every "lock-held seconds of an
     iteration" (`recsim_train.workload.operations.seconds`, reader included). Settings whose
     threads run as freely as the cores allow give no value. The least is a call's own work.
     """
-    known = {name: estimate.value for name, estimate in prices.estimates.items()}
+    per_unit = {name: estimate.value for name, estimate in prices.estimates.items()}
     values = []
-    for seen in found:
-        busy = 1.0 / seen.alone + seconds(seen.reading, known)[0]
+    for seen in crowds:
+        busy = 1.0 / seen.alone + seconds(seen.reading, per_unit)[0]
         free = contention * min(THREADS * seen.alone, cores / busy)
         if cores > 1 and seen.together < _SERIAL * free:
-            values.append(_handover_of(seen, known))
+            values.append(_handover_of(seen, per_unit))
     least = prices.value("interpreter")
     found_price = from_repeats(values or [least])
     # at a limit of the search: only "at most" or "at least so long" was measured
@@ -112,14 +112,14 @@ def handover(found: Sequence[Crowd], cores: int, contention: float, prices: Pric
     return found_price
 
 
-def _handover_of(seen: Crowd, known: Mapping[str, float]) -> float:
+def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
     """The value with which the lock is held for as long as one iteration took."""
 
     def held(value: float) -> float:
-        prices = {**known, "handover": value}
+        prices = {**per_unit, "handover": value}
         return sum(seconds(work, prices)[1] for work in (*seen.work, seen.reading))
 
-    low, high = known["interpreter"], _LONGEST_HANDOVER
+    low, high = per_unit["interpreter"], _LONGEST_HANDOVER
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < 1.0 / seen.together else (low, middle)
@@ -143,14 +143,14 @@ def fit_kernels(observations: Sequence[Observation]) -> Fit:
     return fit(observations, KERNEL_PRIORS, weights=_WEIGHTS)
 
 
-def describe(found: Fit) -> dict[str, str]:
+def describe(fitted: Fit) -> dict[str, str]:
     """Residuals by group, and the cross-validation, as text for the profile."""
     lines = {
-        group: f"median error {residual:.0%}, of that {found.bias[group]:+.0%} in one direction"
-        for group, residual in found.residuals.items()
+        group: f"median error {residual:.0%}, of that {fitted.bias[group]:+.0%} in one direction"
+        for group, residual in fitted.residuals.items()
     }
-    if not math.isnan(found.held_out):
-        lines["held out"] = f"median error {found.held_out:.0%} on settings kept out of the fit"
+    if not math.isnan(fitted.held_out):
+        lines["held out"] = f"median error {fitted.held_out:.0%} on settings kept out of the fit"
     return lines
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -21,50 +20,31 @@ def _tick() -> None:
     say(tick=True)
 
 
-def kernels(request: Request) -> object:
-    """Every kernel at every setting of the grid."""
-    from recsim_train.calibration import grid, kernel_probe
+def measure(part: str, request: Request) -> object:
+    """What one part reports. Its probe is imported here, because most of them import torch."""
+    quick = request.get("quick", False)
+    if part == "kernels":
+        from recsim_train.calibration import grid, kernel_probe
 
-    settings = grid.QUICK if request["quick"] else grid.GRID
-    return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
+        settings = grid.QUICK if quick else grid.GRID
+        return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
+    if part == "wire":
+        from recsim_train.calibration import wire_probe
 
+        crowded = request.get("crowded", False)
+        return wire_probe.measure(request["rank"], request["store"], quick=quick, crowded=crowded)
+    if part == "busy":
+        from recsim_train.calibration import load_probe
 
-def wire(request: Request) -> object:
-    """One end of a loopback connection."""
-    from recsim_train.calibration import wire_probe
+        return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
+    if part == "runtime":
+        from recsim_train.calibration import runtime_probe
 
-    return wire_probe.measure(
-        request["rank"],
-        request["store"],
-        quick=request["quick"],
-        crowded=request.get("crowded", False),
-    )
-
-
-def busy(request: Request) -> object:
-    """Steps of one thread, while nothing or while the other cores work too."""
-    from recsim_train.calibration import load_probe
-
-    return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
-
-
-def runtime(request: Request) -> object:
-    """The runtime's own work for an effect and for a request."""
-    from recsim_train.calibration import runtime_probe
-
-    return runtime_probe.measure(quick=request["quick"])
-
-
-def readers(request: Request) -> object:
-    """Rows parsed and rows made."""
+        return runtime_probe.measure(quick=quick)
+    assert part == "readers"
     from recsim_train.calibration import reader_probe
 
-    return reader_probe.measure(request["folder"], quick=request["quick"])
-
-
-PARTS: dict[str, Callable[[Request], object]] = {
-    part.__name__: part for part in (kernels, wire, busy, runtime, readers)
-}
+    return reader_probe.measure(request["folder"], quick=quick)
 
 
 def main() -> None:
@@ -77,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(sys.stdin.readline())
     try:
-        say(result=PARTS[sys.argv[1]](request))
+        say(result=measure(sys.argv[1], request))
     except (UserError, RunFailed, RuntimeError, OSError) as error:
         say(error=str(error).splitlines()[0] if str(error) else type(error).__name__)
         raise

@@ -58,8 +58,7 @@ class _Session:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._kernel_ticks = sum(len(s.batches) for s in settings)
-        self._total = self._kernel_ticks + 73
+        self._total = sum(len(s.batches) for s in settings) + 73
         self._done = 0
         self._progress = progress
 
@@ -73,36 +72,12 @@ class _Session:
         """Tell the caller that all is done."""
         self.tick(self._total)
 
-    # ------------------------------------------------------------------ parts
-
-    def _part(self, name: str, **request: Any) -> Any:
+    def part(self, name: str, units: int = 0, **request: Any) -> Any:
+        """What one measuring process reports. It tells how far it is, or is worth ``units``."""
         with Child(name, {"quick": self.quick, **request}, _LIMIT) as child:
-            return child.result(self.tick if name == "kernels" else None)
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """Times of all kernels."""
-        found: list[dict[str, Any]] = self._part("kernels", budget=0.1 if self.quick else 1.5)
-        return found
-
-    def runtime(self) -> dict[str, list[float]]:
-        """Seconds per effect and per request."""
-        found: dict[str, list[float]] = self._part("runtime")
-        self.tick(3)
-        return found
-
-    def readers(self, folder: Path) -> dict[str, list[dict[str, float]]]:
-        """Seconds per batch."""
-        found: dict[str, list[dict[str, float]]] = self._part("readers", folder=str(folder))
-        self.tick(4)
-        return found
-
-    def crowd(self, folder: Path) -> list[Crowd]:
-        """Runs of one and of several threads."""
-        return crowd.measure(folder, lambda: self.tick(3), quick=self.quick)
-
-    def remote(self, folder: Path) -> list[dict[str, float]]:
-        """Runs with shards in other processes."""
-        return crowd.measure_remote(folder, lambda: self.tick(4), quick=self.quick)
+            report = child.result(None if units else self.tick)
+        self.tick(units)
+        return report
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.
@@ -122,9 +97,9 @@ class _Session:
                 stack.enter_context(Child("wire", {**request, "rank": rank}, _LIMIT))
                 for rank in range(2)
             ]
-            found = [end.result() for end in ends]
+            results = [end.result() for end in ends]
         self.tick(8)
-        return found
+        return results
 
     def _occupy(self, stack: ExitStack) -> None:
         """Keep every core busy until ``stack`` is left."""
@@ -179,13 +154,13 @@ def calibrate_machine(
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
         shared, jitter = session.busy()
-        timed = session.kernels()
+        timed = session.part("kernels", budget=0.1 if quick else 1.5)
         ends = session.wire(folder)
         loaded = session.wire(folder, crowded=True)
-        overheads = session.runtime()
-        rows = session.readers(folder)
-        crowded = session.crowd(folder)
-        remote = session.remote(folder)
+        overheads = session.part("runtime", 3)
+        rows = session.part("readers", 4, folder=path)
+        crowded = crowd.measure(folder, lambda: session.tick(3), quick=quick)
+        remote = crowd.measure_remote(folder, lambda: session.tick(4), quick=quick)
     prices = _work_prices(timed, overheads, rows)
     wire = _wire_prices(ends, loaded, remote, prices)
     _lock_price(crowded, session.cores, shared, prices)
@@ -260,9 +235,9 @@ def _cluster(
 ) -> Cluster:
     costs = {
         price: Price.model_construct(
-            value=found.value, uncertainty=found.uncertainty, basis=found.basis
+            value=estimate.value, uncertainty=estimate.uncertainty, basis=estimate.basis
         )
-        for price, found in prices.estimates.items()
+        for price, estimate in prices.estimates.items()
     }
     memory = float(psutil.virtual_memory().total)
     return Cluster(

@@ -1,4 +1,4 @@
-"""Rows of Criteo text parsed and rows of the generator made, as a loop's reader does it."""
+"""The probe of readers: rows of Criteo text parsed, rows of the generator made."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def measure(folder: str, *, quick: bool) -> dict[str, list[dict[str, float]]]:
     write_criteo(path, MODEL, _SYNTHETIC, rows)
     passes = 1 if quick else 2
     text = Data(path=str(path), eval_rows=0, synthetic=_SYNTHETIC)
-    made = Data(eval_rows=0, synthetic=_SYNTHETIC)
+    generated = Data(eval_rows=0, synthetic=_SYNTHETIC)
     return {
         "parse_row": [_pass(text, b, rows) for b in _BATCHES for _ in range(passes)],
-        "synthesize_row": [_pass(made, b, rows) for b in _BATCHES for _ in range(passes)],
+        "synthesize_row": [_pass(generated, b, rows) for b in _BATCHES for _ in range(passes)],
     }
 
 

@@ -1,4 +1,4 @@
-"""What driving a loop and serving requests costs besides kernels and messages."""
+"""The probe of the runtime: what effects and requests cost besides kernels and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing kernels as they meet the processor in a real step: in turn, each after all the others."""
+"""Timings of kernels as a real step meets them: in turn, each after all the others."""
 
 from __future__ import annotations
 

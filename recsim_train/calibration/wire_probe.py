@@ -1,4 +1,4 @@
-"""Two processes on loopback: requests and answers through the executor's own transport."""
+"""The probe of the transport: two processes on loopback send requests and answers."""
 
 from __future__ import annotations
 

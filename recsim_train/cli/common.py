@@ -1,4 +1,4 @@
-"""What all commands share: settings, exit codes, messages, progress."""
+"""The parts that all commands share: options, exit codes, messages, progress."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ ResumeOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Processes that simulate a sweep's points; all cores."),
+    typer.Option(
+        "--jobs", min=1, help="Processes that simulate a sweep's points; default: one per core."
+    ),
 ]
 
 

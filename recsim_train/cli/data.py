@@ -59,32 +59,32 @@ def profile(
     study = session.load(experiment, overrides=set_ or ())
     ensure_data(study.points[0], common.caller())
     spec = study.experiment
-    found = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)
+    statistics = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)
     if json:
-        common.print_json(found)
+        common.print_json(statistics)
         return
-    for key, value in found.items():
+    for key, value in statistics.items():
         if not isinstance(value, list | dict):
             typer.echo(f"{key}: {value}")
-    _show_cache(found["cache"], spec.roles.trainers)
-    tables = found["tables"]
+    _show_cache(statistics["cache"], spec.roles.trainers)
+    tables = statistics["tables"]
     assert isinstance(tables, list)
     for row in tables:
         typer.echo("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
 
-def _show_cache(found: object, trainers: int) -> None:
+def _show_cache(cache: object, trainers: int) -> None:
     """Hit rate against cache size, and how to use it."""
-    assert isinstance(found, dict)
-    if not found["sizes"]:
+    assert isinstance(cache, dict)
+    if not cache["sizes"]:
         return
     typer.echo("rows that a cache would have (of a batch's distinct ones, after warming up):")
-    for size in found["sizes"]:
+    for size in cache["sizes"]:
         rate = size["hit_rate"]
         said = "too small for two batches" if rate is None else f"{100 * rate:.1f} %"
         typer.echo(f"  cache_rows {size['cache_rows']:,}: {said}")
     typer.echo(
-        f"  two batches in a row need up to {found['two_steps']:,} rows. To use a size: --set "
+        f"  two batches in a row need up to {cache['two_steps']:,} rows. To use a size: --set "
         "'strategy={kind: scalefreectr, cache_rows: N}', N being the size over the number of "
         f"trainers ({trainers} here) and a little more."
     )

@@ -1,4 +1,4 @@
-"""``recsim-train``: one file per command; heavy libraries are imported inside the commands."""
+"""The command line, one file per command; heavy libraries are imported inside the commands."""
 
 from __future__ import annotations
 

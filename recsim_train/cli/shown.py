@@ -1,4 +1,4 @@
-"""What `simulate` and `run` print: one JSON document on standard output, or tables."""
+"""The output of `simulate` and `run`: one JSON document on standard output, or tables."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     fits = [job.memory() for job in jobs]
     if json:
         documents = [
-            plan_document(job.plan) | ({} if found is None else {"memory": found.document()})
-            for job, found in zip(jobs, fits, strict=True)
+            plan_document(job.plan) | ({} if memory is None else {"memory": memory.document()})
+            for job, memory in zip(jobs, fits, strict=True)
         ]
         common.print_json({"plans": documents})
-    for job, found in zip(jobs, fits, strict=True):
+    for job, memory in zip(jobs, fits, strict=True):
         if not json:
             print(describe(job.plan))
-        if found is not None and not json:
-            print(f"  memory: {found.phrase}")
-        for warning in () if found is None else found.warnings:
+        if memory is not None and not json:
+            print(f"  memory: {memory.phrase}")
+        for warning in () if memory is None else memory.warnings:
             common.say(f"note: {warning}")
     problems = [f.problem for f in fits if f is not None and f.problem]
     if problems:
@@ -62,18 +62,18 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
                 "strategy": job.plan.strategy.kind,
                 "options": job.plan.strategy.options,
                 "processes": len(job.plan.instances),
-                "memory": None if found is None else found.document(),
+                "memory": None if memory is None else memory.document(),
             }
-            for job, found in zip(jobs, fits, strict=True)
+            for job, memory in zip(jobs, fits, strict=True)
         ]
         common.print_json({"points": points})
         return
     print(f"{jobs[0].loaded.experiment.name}: {len(jobs)} points")
-    for number, (job, found) in enumerate(zip(jobs, fits, strict=True), start=1):
+    for number, (job, memory) in enumerate(zip(jobs, fits, strict=True), start=1):
         chosen = job.plan.strategy
         name = title(chosen.kind, {"strategy_options": chosen.options})
         values = ", ".join(f"{k}={written(v)}" for k, v in job.settings.items() if v is not None)
-        said = f": {found.phrase}" if found is not None and found.problem else ""
+        said = f": {memory.phrase}" if memory is not None and memory.problem else ""
         print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
 
 
@@ -111,10 +111,10 @@ def show_runs(runs: Runs, json: bool) -> None:
     show(finished(document))
 
 
-def show_files(made: Sequence[Runs], json: bool) -> None:
+def show_files(results: Sequence[Runs], json: bool) -> None:
     """The runs of all files, and the verdicts on their claims."""
-    claims = [runs.claim for runs in made if runs.claim is not None]
-    document = _document([run.record for runs in made if runs.claim is None for run in runs])
+    claims = [runs.claim for runs in results if runs.claim is not None]
+    document = _document([run.record for runs in results if runs.claim is None for run in runs])
     if json:
         common.print_json({**document, "claims": [c.document() for c in claims]})
         return

@@ -70,10 +70,10 @@ def _inside(folder: Path) -> list[Path]:
     """The experiments of a folder, sorted. Raises UserError if there are none."""
     from recsim_train.config.errors import UserError
 
-    found = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
-    if not found:
+    files = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    if not files:
         raise UserError(f"{folder}: no experiment (*.yaml) in this folder")
-    return found
+    return files
 
 
 def _files(
@@ -88,7 +88,7 @@ def _files(
     from recsim_train import session
     from recsim_train.config.errors import RunFailed, UserError
 
-    made: list[session.Runs] = []
+    results: list[session.Runs] = []
     failed: list[Path] = []
     for number, path in enumerate(paths, start=1):
         common.say(f"{path} ({number} of {len(paths)})")
@@ -97,7 +97,7 @@ def _files(
             if study.swept:
                 common.say("  left out: it is a sweep, which is simulated by itself")
             elif not dry_run:
-                made.append(session.predict(study, what_if=False, **keep))
+                results.append(session.predict(study, what_if=False, **keep))
             elif study.claim is None:
                 shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
             else:
@@ -106,7 +106,7 @@ def _files(
             common.say(f"error: {error}")
             failed.append(path)
     if not dry_run:
-        shown.show_files(made, json)
+        shown.show_files(results, json)
     if failed:
         common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
         raise typer.Exit(common.FAILED)

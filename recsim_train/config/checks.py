@@ -1,9 +1,11 @@
-"""What no single field can say: checks across fields."""
+"""Checks across fields: what no single field can say."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from recsim_train.config.claim import Claim, claim_problems
-from recsim_train.config.cluster import UNKNOWN, Cluster, Costs, Host
+from recsim_train.config.cluster import UNKNOWN, Cluster, Costs
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -12,9 +14,9 @@ from recsim_train.config.experiment import (
     Model,
     Recovery,
 )
-from recsim_train.config.hazard_checks import check_surroundings
-from recsim_train.config.problems import Findings, KeyPath
-from recsim_train.config.topology import MixedHosts
+from recsim_train.config.hazards import Stragglers
+from recsim_train.config.problems import Findings
+from recsim_train.config.topology import Topology, Traffic
 
 CRITEO_FEATURES = 13
 CRITEO_CATEGORIES = 26
@@ -94,38 +96,103 @@ def check_criteo(model: Model, data: Data, findings: Findings) -> None:
 
 
 def check_cluster(cluster: Cluster, findings: Findings) -> None:
-    """Hosts that can hold and move something, and prices that claim no more than is known."""
+    """Hosts for every role, surroundings that fit them, prices that claim no more than is known."""
     if "default" not in cluster.hosts:
         findings.add(("hosts",), "missing host type 'default', which roles without their own use")
-    hosts: list[tuple[KeyPath, Host | MixedHosts]]
-    hosts = [(("hosts", name), host) for name, host in cluster.hosts.items()]
     for role, entries in (cluster.mixed or {}).items():
-        hosts += [(("mixed", role, n), entry) for n, entry in enumerate(entries)]
         for n, entry in enumerate(entries[:-1]):
             if entry.count is None:
                 message = "missing; only the last entry may leave out how many hosts it describes"
                 findings.add(("mixed", role, n, "count"), message)
-    for path, host in hosts:
-        if host.memory is not None and host.memory <= 0:
-            findings.add((*path, "memory"), "expected a size above 0")
-        if host.nic is not None and host.nic <= 0:
-            findings.add((*path, "nic"), "expected a data rate above 0")
-    if cluster.network.connection_cap is not None and cluster.network.connection_cap <= 0:
-        findings.add(("network", "connection_cap"), "expected a data rate above 0")
     for name in Costs.model_fields:
         price = getattr(cluster.costs, name)
         if price.basis in UNKNOWN and price.uncertainty < 1.0:
             message = f"expected 100 %, because the price's basis is {price.basis!r}"
             findings.add(("costs", name, "uncertainty"), message)
-    check_surroundings(cluster, findings)
+    _check_surroundings(cluster, findings)
+
+
+def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
+    """What surrounds the hosts fits together, and there are hosts for it."""
+    if cluster.colocate:
+        for key in ("mixed", "topology", "background", "failures"):
+            if getattr(cluster, key):
+                message = (
+                    "with colocate: true all roles are processes of one machine, so there are no "
+                    "hosts to tell apart; leave it out or set colocate: false"
+                )
+                findings.add((key,), message, at_key=True)
+        for key in ("slow", "episodes"):
+            if cluster.stragglers is not None and getattr(cluster.stragglers, key):
+                message = "with colocate: true all roles are on one machine: no host is slower"
+                findings.add(("stragglers", key), message, at_key=True)
+    if cluster.topology is not None:
+        _check_topology(cluster.topology, findings)
+    if cluster.stragglers is not None:
+        _check_stragglers(cluster.stragglers, findings)
+    if cluster.background:
+        _check_traffic(cluster.background, cluster.topology is not None, findings)
+    failures = cluster.failures
+    if failures is not None:
+        if failures.mtbf is not None and failures.mtbf <= failures.restart:
+            message = "expected more than restart: such hosts would be down most of the time"
+            findings.add(("failures", "mtbf"), message)
+        if failures.mtbf is None and not failures.schedule:
+            findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
+
+
+def _check_topology(topology: Topology, findings: Findings) -> None:
+    if (topology.uplink is None) == (topology.oversubscription is None):
+        message = "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)"
+        findings.add(("topology",), message)
+
+
+def _check_stragglers(stragglers: Stragglers, findings: Findings) -> None:
+    for n, slow in enumerate(stragglers.slow):
+        if bool(slow.hosts) == (slow.share is not None):
+            message = "expected either hosts (such as ['trainer[2]']) or share (such as 10 %)"
+            findings.add(("stragglers", "slow", n), message)
+        if slow.share is not None and not 0.0 < slow.share <= 1.0:
+            message = "expected a share above 0 % and at most 100 %"
+            findings.add(("stragglers", "slow", n, "share"), message)
+    hiccups, tail = stragglers.hiccups, stragglers.tail
+    if hiccups is not None and hiccups.probability > 1.0:
+        findings.add(("stragglers", "hiccups", "probability"), "expected at most 100 %")
+    if tail is not None:
+        wanted, other = "deviation", "index"
+        if tail.distribution == "pareto":
+            wanted, other = other, wanted
+        if getattr(tail, wanted) is None:
+            message = f"missing; a {tail.distribution} tail needs it"
+            findings.add(("stragglers", "tail", wanted), message)
+        if getattr(tail, other) is not None:
+            message = f"a {tail.distribution} tail has none; it has {wanted}"
+            findings.add(("stragglers", "tail", other), message, at_key=True)
+
+
+def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Findings) -> None:
+    sums: dict[str, float] = {}
+    for n, traffic in enumerate(background):
+        path = ("background", n)
+        if traffic.link == "uplink" and not racks:
+            findings.add((*path, "link"), "there are no uplinks without a topology with racks")
+        if traffic.link == "uplink" and traffic.role is not None:
+            findings.add((*path, "role"), "uplinks belong to racks; a role has NICs", at_key=True)
+        if (traffic.burst is None) != (traffic.pause is None):
+            findings.add(path, "expected burst and pause, or neither: then it never pauses")
+        sums[traffic.link] = sums.get(traffic.link, 0.0) + traffic.share
+        if sums[traffic.link] >= 1.0:
+            message = (
+                f"the shares of all traffic on one {traffic.link} must stay below 100 %, "
+                f"and add up to {sums[traffic.link]:.0%}: training would get nothing"
+            )
+            findings.add((*path, "share"), message)
 
 
 def check_recovery(recovery: Recovery, findings: Findings) -> None:
     """Checkpoints where they are needed."""
     every = recovery.checkpoint_every
     path = ("recovery", "checkpoint_every")
-    if every is not None and every <= 0:
-        findings.add(path, "expected a duration above 0")
     if every is None and recovery.policy == "restart_all_from_checkpoint":
         findings.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
     if every is None and recovery.checkpoint_write > 0:

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from recsim_train.config.problems import KeyPath
 from recsim_train.config.section import Section
 from recsim_train.config.units import Share
 
-Mark = Literal["found", "derived", "recalled", "ours"]
+Origin = Literal["found", "derived", "recalled", "ours"]
 Text = Annotated[str, Field(min_length=1)]
 Changes = Annotated[dict[str, tuple[Text, ...]], Field(min_length=1)]
 """Overrides as ``--set`` takes them, by what they do."""
@@ -24,7 +25,7 @@ class Check(Section):
 
     says: Text
     """What is compared with what, in words: the baseline is named here."""
-    mark: Mark = "ours"
+    mark: Origin = "ours"
     """Where the expectation comes from: found in a public text; derived by algebra; recalled, not
     checked (a reconstruction); ours (a reconstruction)."""
     measure: Literal["eps", "time", "bytes", "value_compression", "wire_compression", "sync_gap"]
@@ -83,7 +84,7 @@ class Claim(Section):
     """What is claimed, in words."""
     source: Text
     """Who claims it."""
-    mark: Mark
+    mark: Origin
     """How we know the statement: found in a public abstract, page or file; derived; recalled, not
     checked; ours. What is recalled or ours is shown as a reconstruction."""
     published: float | None = None
@@ -111,20 +112,19 @@ class Claim(Section):
 _PAIRED = ("ratio", "saved", "crossover")
 _ALONG = {"exponent": 2, "knee": 2, "crossover": 2}
 _LAWS = {"easgd_knee": ("eps", "knee"), "easgd_sync_gap": ("sync_gap", "value")}
-_Place = tuple[str | int, ...]
 
 
 def expectations(check: Check) -> dict[str, float | None]:
     """What the check expects, by the field that says so; a law's figure is None here."""
-    found = {k: getattr(check, k) for k in ("near", "up_to", "at_least", "at_most")}
+    stated = {k: getattr(check, k) for k in ("near", "up_to", "at_least", "at_most")}
     laws = {"law": None} if check.law != "none" else {}
-    return {k: v for k, v in found.items() if v is not None} | laws
+    return {k: v for k, v in stated.items() if v is not None} | laws
 
 
-def claim_problems(claim: Claim) -> Iterator[tuple[_Place, str]]:
+def claim_problems(claim: Claim) -> Iterator[tuple[KeyPath, str]]:
     """(place within the section, sentence) of what no single field can say."""
     for index, check in enumerate(claim.checks):
-        at: _Place = ("checks", index)
+        at: KeyPath = ("checks", index)
         for path, message in (*_shape(check, claim), *_honesty(check, claim)):
             yield (*at, *path), message
     for place, override in enumerate(claim.common):
@@ -138,7 +138,7 @@ def claim_problems(claim: Claim) -> Iterator[tuple[_Place, str]]:
         yield ("sensitivity",), "the first check is judged in a grid: add the input to that"
 
 
-def _shape(check: Check, claim: Claim) -> Iterator[tuple[_Place, str]]:
+def _shape(check: Check, claim: Claim) -> Iterator[tuple[KeyPath, str]]:
     """Variants that exist and that the form can use."""
     for key in ("of", "over"):
         for place, name in enumerate(getattr(check, key)):
@@ -159,13 +159,13 @@ def _shape(check: Check, claim: Claim) -> Iterator[tuple[_Place, str]]:
         yield ("of",), f"form {check.form} needs at least two variants"
 
 
-def _honesty(check: Check, claim: Claim) -> Iterator[tuple[_Place, str]]:
+def _honesty(check: Check, claim: Claim) -> Iterator[tuple[KeyPath, str]]:
     """Expectations that can be missed, stated where a reader sees them."""
     given = expectations(check)
     if len(given) > 1:
         yield (), "near, up_to, at_least, at_most and law exclude each other"
     if given and check.mark == "recalled":
-        yield ("mark",), "a recalled figure is not checked, so it can be no target"
+        yield ("mark",), "a recalled figure is not checked, so it cannot be a target"
     band = "near" in given or "law" in given
     if band and (check.tolerance is None or not check.tolerance_from.strip()):
         yield (), "near and law need a 'tolerance' and 'tolerance_from', which says whose it is"
@@ -179,7 +179,7 @@ def _honesty(check: Check, claim: Claim) -> Iterator[tuple[_Place, str]]:
     if check.measure in COUNTED and (check.law != "none" or (given and check.mark == "derived")):
         yield (
             (),
-            f"{check.measure} is worked out by formulas in the simulator: held against a derived "
+            f"{check.measure} is worked out by formulas in the simulator: compared with a derived "
             "formula of the same counts it could not fail; leave out what is expected",
         )
     elif check.law != "none" and (check.measure, check.form) != _LAWS[check.law]:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from recsim_train.config.errors import NoHostError
-from recsim_train.config.experiment import Positive, Section
+from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
+from recsim_train.config.section import Section
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
 from recsim_train.config.units import Duration, Rate, Share, Size
 

@@ -1,4 +1,4 @@
-"""Writes a cluster profile as YAML, with units."""
+"""The YAML of a cluster profile, with units."""
 
 from __future__ import annotations
 

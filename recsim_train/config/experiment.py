@@ -9,7 +9,7 @@ from pydantic import Field
 from recsim_train.config.claim import Claim
 from recsim_train.config.section import Section
 from recsim_train.config.sweep import Sweep
-from recsim_train.config.units import Duration, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Share
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -161,8 +161,8 @@ class Simulation(Section):
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count = 100
-    """More trainers than this are not simulated one by one: about so many are, each of which stands
-    for several others, and what that changes is estimated and said. 0: never. Trainers that nothing
+    """Of more trainers than this about so many are simulated, each of which stands for several
+    others; what that changes is estimated and printed. 0: never. Trainers that nothing
     distinguishes (no stragglers, sizes that do not depend on the ids) are always folded when there
     are more than 16: that is exact. Where hosts differ, are in racks, fail or share their network
     with others, each trainer is simulated."""
@@ -180,7 +180,7 @@ class Recovery(Section):
     """abort: the run ends; restart_all_from_checkpoint: all stop until the host is back, and what
     was done since the last checkpoint is lost; continue_without: the others go on as far as they
     do not need the host."""
-    checkpoint_every: Duration | None = None
+    checkpoint_every: PositiveDuration | None = None
     """Time of training between two checkpoints; none: there are none."""
     checkpoint_write: Duration = 0.0
     """How long all stop while a checkpoint is written."""
@@ -189,7 +189,7 @@ class Recovery(Section):
 class Execution(Section):
     """How a real run is guarded and recorded."""
 
-    timeout: Duration = 60.0
+    timeout: PositiveDuration = 60.0
     """Longest wait for a peer before the run is given up."""
     max_spans: Count = 200_000
     """Spans kept per process; totals are always exact."""
@@ -228,22 +228,3 @@ class StrategyChoice(Section):
 
 
 Experiment.model_rebuild()
-
-__all__ = [
-    "Claim",
-    "Data",
-    "Execution",
-    "Experiment",
-    "Model",
-    "Placement",
-    "Recovery",
-    "Roles",
-    "Section",
-    "Simulation",
-    "Size",
-    "StrategyChoice",
-    "Sweep",
-    "Synthetic",
-    "Table",
-    "Training",
-]

@@ -1,4 +1,4 @@
-"""What each field of the configuration's models accepts, in words."""
+"""Descriptions of what each field of the configuration's models accepts, in words."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def accepts(hint: Any, metadata: typing.Sequence[Any] = ()) -> Accepts:
         elif isinstance(part, Quantity):
             quantity = part
         else:
-            found = {k: getattr(part, k) for k in ("ge", "gt", "le", "lt") if hasattr(part, k)}
-            limits |= {k: v for k, v in found.items() if v is not None}
+            bounds = {k: getattr(part, k) for k in ("ge", "gt", "le", "lt") if hasattr(part, k)}
+            limits |= {k: v for k, v in bounds.items() if v is not None}
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         members = [m for m in typing.get_args(hint) if m is not type(None)]
         optional = len(members) < len(typing.get_args(hint))

@@ -6,16 +6,16 @@ from typing import Any
 
 from recsim_train.config.choices import check_choice, unknown
 from recsim_train.config.experiment import Model, Table
-from recsim_train.config.explain import check
 from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import Findings, KeyPath, shown
+from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
 """Keys of ``model`` beyond the model's own fields."""
 MOST_TABLES = 100_000
 _EXPECTED_MODEL = "expected a preset's name or a mapping"
-_EXPECTED_STRATEGY = "expected a strategy's name, a mapping with 'kind' and options, or a list"
+_EXPECTED_STRATEGY = "a strategy's name, a mapping with 'kind' and options, or a list"
 
 
 def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
@@ -112,42 +112,20 @@ def write_out_strategies(raw: object, schemas: Schemas, findings: Findings) -> l
     """
     path: KeyPath = ("strategy",)
     if raw is None:
-        findings.add(path, f"missing; {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
+        findings.add(path, f"missing; expected {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
         return []
     entries = raw if isinstance(raw, list) else [raw]
     if not entries:
         findings.add(path, "expected at least one strategy, got an empty list")
-    made: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
     position: list[int] = []
     for index, entry in enumerate(entries):
         at: KeyPath = (*path, index) if isinstance(raw, list) else path
-        choice = _strategy(entry, at, schemas, findings)
-        if choice is not None and choice in made:
-            first = position[made.index(choice)]
+        choice = check_choice("strategy", entry, schemas, _EXPECTED_STRATEGY, at, findings)
+        if choice is not None and choice in choices:
+            first = position[choices.index(choice)]
             findings.add(at, f"the same strategy with the same options as entry {first}")
         elif choice is not None:
-            made.append(choice)
+            choices.append(choice)
             position.append(index + 1)
-    return made
-
-
-def _strategy(
-    entry: object, at: KeyPath, schemas: Schemas, findings: Findings
-) -> dict[str, Any] | None:
-    kind_path = at
-    if isinstance(entry, dict):
-        if "kind" not in entry:
-            findings.add(at, f"missing 'kind', the strategy's name (known: {', '.join(schemas)})")
-            return None
-        kind_path = (*at, "kind")
-        kind, given = entry["kind"], {k: v for k, v in entry.items() if k != "kind"}
-    else:
-        kind, given = entry, {}
-    if not isinstance(kind, str):
-        findings.add(kind_path, f"{_EXPECTED_STRATEGY}, got {shown(kind)}")
-        return None
-    if kind not in schemas:
-        findings.add(kind_path, unknown("strategy", kind, schemas))
-        return None
-    options = check_choice(f"strategy {kind!r}", schemas[kind], given, at, findings)
-    return None if options is None else {"kind": kind, "options": options}
+    return choices

@@ -1,4 +1,4 @@
-"""Of a cluster profile: hosts that are slow, slow for a while, or fail."""
+"""The sections of a cluster profile for hosts that are slow, slow for a while, or fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from recsim_train.config.section import Section
 from recsim_train.config.topology import HostName, RoleName
-from recsim_train.config.units import Duration, Share
+from recsim_train.config.units import Duration, PositiveDuration, Share
 
 Factor = Annotated[float, Field(ge=1.0)]
 
@@ -29,9 +29,9 @@ class SlowHosts(Section):
 class Episodes(Section):
     """Hosts that are slow for a while, each at its own times."""
 
-    every: Duration
+    every: PositiveDuration
     """Mean time from the end of one episode to the start of the next (exponential, seeded)."""
-    duration: Duration
+    duration: PositiveDuration
     """Length of an episode."""
     factor: Factor
     """During it all computations of the host take this many times as long."""
@@ -94,9 +94,9 @@ class ScheduledFailure(Section):
 class Failures(Section):
     """Hosts that go down and come back. What the job does then: the experiment's ``recovery``."""
 
-    restart: Duration
+    restart: PositiveDuration
     """From a failure until the host works again."""
-    mtbf: Duration | None = None
+    mtbf: PositiveDuration | None = None
     """Mean time between failures of one host: its up-times are exponential with this mean, seeded,
     the same for all strategies; none: no random failures."""
     role: RoleName | None = None

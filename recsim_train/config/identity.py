@@ -1,4 +1,4 @@
-"""What two runs must share to be a prediction and a measurement of the same thing."""
+"""The identity of an experiment: what a prediction and a measurement of it must share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads experiments and cluster profiles, and says everything that is wrong with them at once."""
+"""The reader of experiments and cluster profiles, which names all their mistakes at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
-from recsim_train.config.explain import check, parse
 from recsim_train.config.fields import of_field
 from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
 from recsim_train.config.options import Schemas
@@ -31,6 +30,7 @@ from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, suggest
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
+from recsim_train.config.validate import check, parse
 from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
@@ -65,7 +65,7 @@ def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded
     """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
 
     ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
-    UserError if the file can not be read, ConfigErrors with every problem that it has.
+    UserError if the file cannot be read, ConfigErrors with every problem that it has.
     """
     source = read_source(path, sets)
     return _load_point(source, next(expand(source.dimensions)), schemas)
@@ -79,22 +79,22 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
     if len(points) == 1:
         return [_load_point(source, points[0], schemas)]
     loaded = []
-    found: dict[Problem, tuple[Point, int]] = {}
+    first_met: dict[Problem, tuple[Point, int]] = {}
     for point in points:
         try:
             loaded.append(_load_point(source, point, schemas))
         except ConfigErrors as error:
             for problem in error.problems:
-                first, times = found.get(problem, (point, 0))
-                found[problem] = (first, times + 1)
-    if not found:
+                first, times = first_met.get(problem, (point, 0))
+                first_met[problem] = (first, times + 1)
+    if not first_met:
         return loaded
     problems = []
-    for problem, (point, times) in list(found.items())[:_MOST_PROBLEMS]:
+    for problem, (point, times) in list(first_met.items())[:_MOST_PROBLEMS]:
         own = {item.mark for item in point.items}
         of = "" if problem.mark in own or times == len(points) else f" (where {point})"
         problems.append(replace(problem, message=problem.message + of))
-    if (more := len(found) - _MOST_PROBLEMS) > 0:
+    if (more := len(first_met) - _MOST_PROBLEMS) > 0:
         last = problems[-1]
         problems[-1] = replace(last, message=f"{last.message}; {more} more problems like these")
     raise ConfigErrors(problems, str(path))
@@ -102,7 +102,7 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
 
 def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
     document = source.document.copy()
-    findings = Findings(document.places, document.file)
+    findings = Findings(document.marks, document.file)
     own: list[str | Assignment] = []
     of_profile: list[str | Assignment] = []
     for item in (*source.before, *point.items, *source.after):
@@ -112,7 +112,7 @@ def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
     experiment = check_experiment(document, schemas, findings)
     claim, experiment = experiment.claim, experiment.model_copy(update={"claim": None})
     if claim is not None and source.sweep is not None:
-        findings.add(("claim",), "a claim has variants of its own: it can not be swept")
+        findings.add(("claim",), "a claim has variants of its own: it cannot be swept")
         findings.raise_any()
     return Loaded(
         experiment, source.path, document.data, claim, tuple(of_profile), source.sweep, point
@@ -149,8 +149,6 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
         if experiment.simulation.precision >= 1.0:
             findings.add(("simulation", "precision"), "expected a share below 100 %")
         check_size(experiment, findings)
-        if experiment.execution.timeout <= 0:
-            findings.add(("execution", "timeout"), "expected a duration above 0")
         check_recovery(experiment.recovery, findings)
         if experiment.claim is not None:
             check_claim(experiment.claim, findings)
@@ -214,8 +212,8 @@ def _profile_folders(near: Path | None) -> list[Path]:
 
 def _profiles(near: Path | None) -> list[str]:
     """Names of the profiles that exist."""
-    found = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
-    return sorted({path.stem for path in found})
+    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
+    return sorted({path.stem for path in files})
 
 
 def load_cluster(
@@ -223,13 +221,13 @@ def load_cluster(
 ) -> Cluster:
     """Read a cluster profile, see `find_cluster`. ``sets``: changes, as ``cluster.KEY=VALUE``.
 
-    Raises UserError if there is none or it can not be read, ConfigErrors for what it says.
+    Raises UserError if there is none or it cannot be read, ConfigErrors for what it says.
     """
     path = find_cluster(name_or_path, near)
     if path is None:
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
-    findings = Findings(document.places, document.file)
+    findings = Findings(document.marks, document.file)
     own = [
         s.strip().removeprefix(PROFILE_KEY)
         if isinstance(s, str)
@@ -252,25 +250,14 @@ def load_cluster(
 
 def _no_profile(name: str, near: Path | None) -> str:
     available = _profiles(near)
-    known = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
+    names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
-        return f"cluster profile {name}: no such file; profiles by name, {known}"
+        return f"cluster profile {name}: no such file; profiles by name, {names}"
     if name == "local":
         return (
             "there is no cluster profile 'local' (this machine's) yet; make it with "
-            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({known})"
+            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({names})"
         )
     hint = suggest(name, available)
-    known = known[0].upper() + known[1:] if hint else f"; {known}"
-    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{known}"
-
-
-__all__ = [
-    "ConfigErrors",
-    "Loaded",
-    "check_experiment",
-    "find_cluster",
-    "load_cluster",
-    "load_experiment",
-    "load_points",
-]
+    names = names[0].upper() + names[1:] if hint else f"; {names}"
+    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{names}"

@@ -1,4 +1,4 @@
-"""What the configuration must know of a strategy's options; the strategies say it themselves."""
+"""The form of a strategy's options that the configuration checks; strategies declare them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from recsim_train.config.problems import shown, suggest
-from recsim_train.config.units import SHARE, SHARES, parse_quantity
+from recsim_train.config.units import SHARE, parse_quantity
 
 
 class OptionSchema(Protocol):
@@ -118,7 +118,7 @@ def check_option(schema: OptionSchema, value: object) -> object:
 
 def _checked_share(schema: OptionSchema, value: object) -> str:
     """The share as it is written, so that the resolved experiment reads back the same."""
-    number = parse_quantity(value, SHARES, SHARE.what, SHARE.example)
+    number = parse_quantity(value, SHARE.units, SHARE.what, SHARE.example)
     low, high = schema.minimum, schema.maximum
     if (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(f"expected {expected_option(schema)}, got {shown(value)}")

@@ -39,14 +39,14 @@ def read_source(path: Path, sets: Sequence[str]) -> Source:
     """Read an experiment file and take it apart.
 
     ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
-    Raises UserError if the file can not be read, ConfigErrors for what is wrong with the sweep.
+    Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
     document = read_document(path, "an experiment")
-    findings = Findings(document.places, document.file)
+    findings = Findings(document.marks, document.file)
     given: list[str | Assignment] = []
     for text in sets:
-        # One that can not be read is kept, to be reported with everything else that is wrong.
-        given += parse_sets([text], Findings(document.places, document.file)) or [text]
+        # One that cannot be read is kept, to be reported with everything else that is wrong.
+        given += parse_sets([text], Findings(document.marks, document.file)) or [text]
     read = [item for item in given if isinstance(item, Assignment)]
     axes = [item for item in read if is_axis(item)]
     own = [item for item in read if item.key.startswith(_OWN_KEY)]
@@ -106,8 +106,8 @@ def _strategies(document: Document, dimension: Dimension) -> bool:
     items = [item for entry in dimension.entries for item in entry]
     document.data["strategy"] = [item.value for item in items]
     for index, item in enumerate(items):
-        document.places.replace(("strategy", index), item.mark)
-    document.places.values["strategy",] = items[0].mark
+        document.marks.replace(("strategy", index), item.mark)
+    document.marks.values["strategy",] = items[0].mark
     return True
 
 
@@ -122,6 +122,6 @@ def _set_own(document: Document, sets: Sequence[Assignment], findings: Findings)
             findings.add_at(item.mark, "sweep", f"write the file's sweep as {{{key}: ...}} first")
             continue
         document.data["sweep"] = {**(raw or {}), name: item.value}
-        document.places.values["sweep", name] = item.mark
-        document.places.keys["sweep", name] = item.mark
-        document.places.values.setdefault(("sweep",), item.mark)
+        document.marks.values["sweep", name] = item.mark
+        document.marks.keys["sweep", name] = item.mark
+        document.marks.values.setdefault(("sweep",), item.mark)

@@ -6,7 +6,7 @@ Our own reading, where the sources leave it open:
 * criteo-tb-10m: the sources name only the cap of 10 million rows. The rows per table are taken to
   be MLPerf v2's, capped at 10 million (a reconstruction).
 * synthetic: DLRM's benchmark script writes the bottom MLP as 512-512-64; the first number is the
-  input there as in the other workloads, so this model has 512 dense features. It can not be fed
+  input there as in the other workloads, so this model has 512 dense features. It cannot be fed
   from Criteo text, which has 13.
 * mlperf: tables, multi-hot sizes and MLPs of v2; the interaction is the dot product here, not
   DCNv2.

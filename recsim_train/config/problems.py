@@ -103,7 +103,7 @@ class ConfigErrors(UserError):  # noqa: N818 - several
 
 
 @dataclass(slots=True)
-class Places:
+class Marks:
     """Where each value and key of a document stands."""
 
     values: dict[KeyPath, Mark] = field(default_factory=dict)
@@ -124,32 +124,30 @@ class Places:
 
     def replace(self, path: KeyPath, mark: Mark) -> None:
         """Everything at ``path`` and below now comes from ``mark``."""
-        for places in (self.values, self.keys):
-            for old in [p for p in places if p[: len(path)] == path]:
-                del places[old]
-            places[path] = mark
+        for marks in (self.values, self.keys):
+            for old in [p for p in marks if p[: len(path)] == path]:
+                del marks[old]
+            marks[path] = mark
 
 
 @dataclass(slots=True)
 class Findings:
     """Collects the problems of one document, so that all are shown at once."""
 
-    places: Places
+    marks: Marks
     file: str
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, path: KeyPath, message: str, *, at_key: bool = False) -> None:
         """Record a problem of the value at ``path``, or of the key itself."""
-        mark = self.places.locate(path, at_key=at_key)
+        mark = self.marks.locate(path, at_key=at_key)
         # With nothing but the document to point at, its first line would only mislead.
-        around = any(path[:n] in self.places.values for n in range(1, len(path) + 1))
-        problem = Problem(mark, dotted(path), message, excerpt=around)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        around = any(path[:n] in self.marks.values for n in range(1, len(path) + 1))
+        self.add_at(mark, dotted(path), message, excerpt=around)
 
-    def add_at(self, mark: Mark, key: str, message: str) -> None:
+    def add_at(self, mark: Mark, key: str, message: str, *, excerpt: bool = True) -> None:
         """Record a problem of what is written at ``mark``."""
-        problem = Problem(mark, key, message)
+        problem = Problem(mark, key, message, excerpt)
         if problem not in self.problems:
             self.problems.append(problem)
 

@@ -1,4 +1,4 @@
-"""Every setting by its dotted name: what the reference and ``show settings`` are made from."""
+"""The table of all settings by dotted name, for the reference and ``show settings``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,8 @@ def parse_value(text: str, where: str) -> Any:
     builder = Builder(where, [])
     value = builder.build(node, ())
     if builder.problems:
-        found = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
-        raise ConfigErrors(found, where)
+        problems = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
+        raise ConfigErrors(problems, where)
     return value
 
 
@@ -77,11 +78,11 @@ class Assignment:
 
 
 def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> list[Assignment]:
-    """The arguments with their values read; those that can not be go to the findings."""
-    found = []
+    """The arguments with their values read; those that cannot be go to the findings."""
+    assignments = []
     for argument in arguments:
         if isinstance(argument, Assignment):
-            found.append(argument)
+            assignments.append(argument)
             continue
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
@@ -90,10 +91,10 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
             findings.problems.append(Problem(mark, "", message))
             continue
         try:
-            found.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
+            assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
         except ConfigErrors as error:
             findings.problems += error.problems
-    return found
+    return assignments
 
 
 class Sets:
@@ -119,7 +120,7 @@ class Sets:
             data = self._document.data.get("data")
             if isinstance(data, dict):
                 data["generate"] = False
-                self._document.places.replace(("data", "generate"), path_mark)
+                self._document.marks.replace(("data", "generate"), path_mark)
 
     def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
         data = self._document.data
@@ -132,9 +133,9 @@ class Sets:
 
     def _wrap(self, key: str, inner: str, index: int | None = None) -> None:
         """Turn a plain name into a mapping that holds it."""
-        data, places = self._document.data, self._document.places
+        data, marks = self._document.data, self._document.marks
         path: KeyPath = (key,) if index is None else (key, index)
-        places.values[*path, inner] = places.locate(path)
+        marks.values[*path, inner] = marks.locate(path)
         if index is None:
             data[key] = {inner: data[key]}
         else:
@@ -155,10 +156,10 @@ class Sets:
         if option == "kind":
             self._problem(mark, "strategy is a list here: write strategy=NAME", "strategy.kind")
             return
-        fitting = [i for i, entry in enumerate(current) if option in self._options(entry)]
+        options = [option_names(entry, self._schemas) for entry in current]
+        fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
-            known = [name for entry in current for name in self._options(entry)]
-            hint = suggest(option, dict.fromkeys(known))
+            hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
             message = f"no strategy of the list has an option {option!r}{hint}"
             self._problem(mark, message, f"strategy.{option}")
         for index in fitting:
@@ -166,14 +167,10 @@ class Sets:
                 self._wrap("strategy", "kind", index)
             self._write_option(("strategy", index, *path[1:]), value, mark)
 
-    def _options(self, entry: object) -> Sequence[str]:
-        """The dotted options of a strategy as it is written, those of its parts included."""
-        return option_names(entry, self._schemas)
-
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set an option, turning a part's plain name on the way there into a mapping."""
         at: Any = self._document.data
-        places = self._document.places
+        marks = self._document.marks
         done: KeyPath = ()
         for part in path[:-1]:
             key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
@@ -181,7 +178,7 @@ class Sets:
             inner = held.get(key) if isinstance(held, dict) else None
             done = (*done, key)
             if isinstance(inner, str):
-                places.values[*done, "kind"] = places.locate(done)
+                marks.values[*done, "kind"] = marks.locate(done)
                 inner = at[key] = {"kind": inner}
             at = inner
         self._write(path, value, mark)
@@ -189,7 +186,7 @@ class Sets:
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set one place, making the mappings on the way there."""
         at: Any = self._document.data
-        places = self._document.places
+        marks = self._document.marks
         done: KeyPath = ()
         for depth, part in enumerate(path):
             last = depth == len(path) - 1
@@ -206,11 +203,11 @@ class Sets:
             done = (*done, part)
             if last:
                 at[part] = value
-                places.replace(done, mark)
+                marks.replace(done, mark)
             else:
                 if isinstance(at, dict) and at.get(str(part)) is None:
                     at[part] = {}
-                    places.replace(done, mark)
+                    marks.replace(done, mark)
                 at = at[part]
 
     def _problem(self, mark: Mark, message: str, key: str = "") -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
-from recsim_train.config.explain import check
 from recsim_train.config.problems import Findings, KeyPath, shown
 from recsim_train.config.section import Section
 from recsim_train.config.sets import Assignment
+from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import Document
 
 MOST_POINTS = 100_000
@@ -106,8 +106,8 @@ def take_sweep(
         dimensions += _points(document, sweep, findings)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        if (made := _replace(dimensions, axis, findings)) is not None:
-            dimensions = [*made, Dimension(entries, True)]
+        if (others := _replace(dimensions, axis, findings)) is not None:
+            dimensions = [*others, Dimension(entries, True)]
     if not dimensions and len(findings.problems) == before:
         findings.add(
             path, "expected values of some setting: grid, together and points are all empty"
@@ -122,8 +122,8 @@ def fix(
     """The dimensions that are left where ``sets`` give some settings one value."""
     left = list(dimensions)
     for item in sets:
-        made = _replace(left, item, findings)
-        left = left if made is None else made
+        others = _replace(left, item, findings)
+        left = left if others is None else others
     return tuple(left)
 
 
@@ -142,7 +142,7 @@ def count(dimensions: Sequence[Dimension]) -> int:
 
 
 def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
-    """The section's full form; values that move keep their places in the file."""
+    """The section's full form; values that move keep their marks."""
     if raw is None:
         return {}
     if isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys():
@@ -150,9 +150,9 @@ def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
     if not isinstance(raw, dict | list):
         return None
     name = "points" if isinstance(raw, list) else "grid"
-    for places in (document.places.values, document.places.keys):
-        moved = {p: mark for p, mark in places.items() if p[0:1] == ("sweep",)}
-        places.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
+    for marks in (document.marks.values, document.marks.keys):
+        moved = {p: mark for p, mark in marks.items() if p[0:1] == ("sweep",)}
+        marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
     return {name: raw}
 
 
@@ -198,7 +198,7 @@ def _points(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Di
 
 
 def _item(document: Document, key: str, value: Any, path: KeyPath) -> Assignment:
-    return Assignment(key, _listed(value), document.places.locate(path))
+    return Assignment(key, _listed(value), document.marks.locate(path))
 
 
 def _listed(value: Any) -> Any:
@@ -209,7 +209,7 @@ def _listed(value: Any) -> Any:
 def _replace(
     dimensions: Sequence[Dimension], item: Assignment, findings: Findings
 ) -> list[Dimension] | None:
-    """The dimensions without the one whose key is set otherwise; None where that can not be."""
+    """The dimensions without the one whose key is set otherwise; None where that cannot be."""
     left = []
     for dimension in dimensions:
         if item.key not in dimension.keys:
@@ -217,7 +217,7 @@ def _replace(
         elif not dimension.replaceable:
             where = dimension.entries[0][0].mark
             message = (
-                f"the sweep's points or together give it values too: change them there ({where})"
+                f"the sweep's points or together set it too: change its values there ({where})"
             )
             findings.add_at(item.mark, item.key, message)
             return None
@@ -225,7 +225,7 @@ def _replace(
 
 
 def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
-    """Each key in one dimension only, and none that can not be a point's own."""
+    """Each key in one dimension only, and none that cannot be a point's own."""
     seen: set[str] = set()
     for dimension in dimensions:
         for key in dimension.keys:
@@ -234,7 +234,7 @@ def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
                 message = f"expected a setting's dotted name, such as roles.trainers, got {key!r}"
                 findings.add_at(first.mark, "sweep", message)
             elif key.split(".")[0] in ("sweep", "claim", "name"):
-                findings.add_at(first.mark, key, f"{key.split('.')[0]} can not be swept")
+                findings.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:
                 findings.add_at(first.mark, key, "swept twice")
             seen.add(key)

@@ -1,4 +1,4 @@
-"""Of a cluster profile: racks and their uplinks, hosts that differ within a role, other traffic."""
+"""The sections of a cluster profile for racks, hosts that differ within a role, other traffic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from recsim_train.config.section import Section
-from recsim_train.config.units import Duration, Rate, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
 
 RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
 ROLE_NAMES: tuple[RoleName, ...] = ("trainer", "embedding_server", "dense_server", "reader")
@@ -83,8 +83,8 @@ class Traffic(Section):
     """Share of the link's rate that it takes."""
     role: RoleName | None = None
     """NICs of this role's hosts only; none: of all hosts."""
-    burst: Duration | None = None
+    burst: PositiveDuration | None = None
     """It comes in bursts of this mean length (exponential, seeded, each link on its own); none:
-    it is always there."""
-    pause: Duration | None = None
+    it never pauses."""
+    pause: PositiveDuration | None = None
     """Mean length of the pauses between bursts (exponential)."""

@@ -76,9 +76,9 @@ def suggest_unit(unit: str, units: dict[str, float]) -> str | None:
     spelled = re.sub(r"(?i)(bits?|b)ps$", lambda m: _bits_or_bytes(m[1]) + "/s", unit)
     spelled = re.sub(r"b/s(ec)?$", "bit/s", spelled)
     for candidate in (spelled, unit):
-        for known in units:
-            if candidate == known or candidate.lower() == known.lower():
-                return known
+        for name in units:
+            if candidate == name or candidate.lower() == name.lower():
+                return name
     close = difflib.get_close_matches(unit, units, n=1, cutoff=0.5)
     return close[0] if close else None
 
@@ -87,30 +87,39 @@ def _bits_or_bytes(letter: str) -> str:
     return "B" if letter == "B" else "bit"  # "GBps" are bytes, "Gbps" and "Gbitps" are bits
 
 
-def format_quantity(value: float, units: dict[str, float], digits: int = 6) -> str:
-    """Write a number in the base unit with the unit that fits best: 1.32e-8 is "13.2 ns".
-
-    ``units``: the ones to choose from.
-    """
-    fitting = [name for name, factor in units.items() if value >= factor * (1 - 1e-9)]
-    largest = max(fitting, key=units.__getitem__, default=min(units, key=units.__getitem__))
-    unit = "s" if value == 0 and "s" in units else largest
-    return f"{value / units[unit]:.{digits}g} {unit}"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """Marks a field as a quantity with a unit, for messages, schema and reference."""
+    """Marks a field as a quantity with a unit, for reading, messages, schema and reference."""
 
     what: str
     """With its article: "a duration"."""
     example: str
     base: str
     """Name of the base unit: "seconds"."""
-    units: tuple[str, ...]
-    """Every unit that is understood."""
-    written: tuple[tuple[str, float], ...]
-    """Units that the tool itself writes, with their factors."""
+    units: dict[str, float]
+    """Every unit that is understood, with its factor."""
+    written: tuple[str, ...]
+    """Units that the tool itself writes."""
+    least: str
+    most: str
+    """0, or from ``least`` to ``most``, both with their unit. What lies beyond is a slip, and its
+    products with counts would leave the range of a float."""
+
+    def read(self, value: object) -> float:
+        """A value of a configuration in the base unit; ValueError with one sentence."""
+        number = parse_quantity(value, self.units, self.what, self.example)
+        if 0 < number < parse_quantity(self.least, self.units, "", ""):
+            raise ValueError(f"expected {self.what} of at least {self.least}, got {str(value)!r}")
+        if number > parse_quantity(self.most, self.units, "", ""):
+            raise ValueError(f"expected {self.what} of at most {self.most}, got {str(value)!r}")
+        return number
+
+    def read_positive(self, value: object) -> float:
+        """As `read`, without 0."""
+        number = self.read(value)
+        if number == 0:
+            raise ValueError(f"expected {self.what} above 0")
+        return number
 
     def json_schema(self) -> dict[str, object]:
         """JSON Schema of the text."""
@@ -123,8 +132,12 @@ class Quantity:
         }
 
     def format(self, value: float, digits: int = 6) -> str:
-        """Text with a fitting unit, to ``digits`` significant digits."""
-        return format_quantity(value, dict(self.written), digits)
+        """Text with the unit that fits best, to ``digits`` significant digits: "13.2 ns"."""
+        units = {name: self.units[name] for name in self.written}
+        fitting = [name for name, factor in units.items() if value >= factor * (1 - 1e-9)]
+        largest = max(fitting, key=units.__getitem__, default=min(units, key=units.__getitem__))
+        unit = "s" if value == 0 and "s" in units else largest
+        return f"{value / units[unit]:.{digits}g} {unit}"
 
     def format_exact(self, value: float) -> str:
         """The shortest text that reads back as exactly ``value``, if there is one."""
@@ -132,63 +145,43 @@ class Quantity:
         for digits in range(3, 18):
             text = self.format(value, digits)
             number, unit = text.split()
-            if float(number) * dict(self.written)[unit] == value:
+            if float(number) * self.units[unit] == value:
                 return text
-        return f"{value!r} {unit}" if dict(self.written).get(unit) == 1.0 else text
+        return f"{value!r} {unit}" if self.units[unit] == 1.0 else text
 
 
-def _quantity(
-    what: str, example: str, base: str, units: dict[str, float], written: str
-) -> Quantity:
-    return Quantity(
-        what, example, base, tuple(units), tuple((u, units[u]) for u in written.split())
-    )
-
-
-SIZE = _quantity("a size", "4 MiB", "bytes", SIZES, "B KiB MiB GiB TiB")
-RATE = _quantity(
-    "a data rate", "25 Gbit/s", "bytes per second", RATES, "bit/s kbit/s Mbit/s Gbit/s Tbit/s"
+SIZE = Quantity(
+    "a size", "4 MiB", "bytes", SIZES, ("B", "KiB", "MiB", "GiB", "TiB"), "0 B", "1e24 B"
 )
-DURATION = _quantity("a duration", "50 us", "seconds", DURATIONS, "ps ns us ms s")
-SHARE = _quantity("a share", "5 %", "fraction of one", SHARES, "%")
+RATE = Quantity(
+    "a data rate",
+    "25 Gbit/s",
+    "bytes per second",
+    RATES,
+    ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+    "1 bit/s",
+    "1e24 bit/s",
+)
+DURATION = Quantity(
+    "a duration", "50 us", "seconds", DURATIONS, ("ps", "ns", "us", "ms", "s"), "0 s", "1e12 s"
+)
+SHARE = Quantity("a share", "5 %", "fraction of one", SHARES, ("%",), "0 %", "1000 %")
 
-
-def _read(value: object, units: dict[str, float], of: Quantity, least: str, most: str) -> float:
-    """A quantity of a configuration: 0, or from ``least`` to ``most``, both with their unit.
-
-    What lies beyond is a slip, and its products with counts would leave the range of a float.
-    """
-    number = parse_quantity(value, units, of.what, of.example)
-    if 0 < number < parse_quantity(least, units, "", ""):
-        raise ValueError(f"expected {of.what} of at least {least}, got {str(value)!r}")
-    if number > parse_quantity(most, units, "", ""):
-        raise ValueError(f"expected {of.what} of at most {most}, got {str(value)!r}")
-    return number
-
-
-def _size(value: object) -> float:
-    return _read(value, SIZES, SIZE, "0 B", "1e24 B")
-
-
-def _rate(value: object) -> float:
-    return _read(value, RATES, RATE, "1 bit/s", "1e24 bit/s")
-
-
-def _duration(value: object) -> float:
-    return _read(value, DURATIONS, DURATION, "0 s", "1e12 s")
-
-
-def _share(value: object) -> float:
-    return _read(value, SHARES, SHARE, "0 %", "1000 %")
-
-
-Size = Annotated[float, SIZE, BeforeValidator(_size), WithJsonSchema(SIZE.json_schema())]
-"""Bytes."""
-Rate = Annotated[float, RATE, BeforeValidator(_rate), WithJsonSchema(RATE.json_schema())]
-"""Bytes per second."""
+Size = Annotated[
+    float, SIZE, BeforeValidator(SIZE.read_positive), WithJsonSchema(SIZE.json_schema())
+]
+"""Bytes, above 0."""
+Rate = Annotated[
+    float, RATE, BeforeValidator(RATE.read_positive), WithJsonSchema(RATE.json_schema())
+]
+"""Bytes per second, above 0."""
 Duration = Annotated[
-    float, DURATION, BeforeValidator(_duration), WithJsonSchema(DURATION.json_schema())
+    float, DURATION, BeforeValidator(DURATION.read), WithJsonSchema(DURATION.json_schema())
 ]
 """Seconds."""
-Share = Annotated[float, SHARE, BeforeValidator(_share), WithJsonSchema(SHARE.json_schema())]
+PositiveDuration = Annotated[
+    float, DURATION, BeforeValidator(DURATION.read_positive), WithJsonSchema(DURATION.json_schema())
+]
+"""Seconds, above 0."""
+Share = Annotated[float, SHARE, BeforeValidator(SHARE.read), WithJsonSchema(SHARE.json_schema())]
 """A fraction of one, written in per cent."""

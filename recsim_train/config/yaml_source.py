@@ -1,4 +1,4 @@
-"""YAML text to plain data, and where each value stands.
+"""The YAML reader: text to plain data, and where each value stands.
 
 Scalars resolve as in YAML 1.2: ``1e3`` is a number, ``on`` and ``yes`` are text, ``010`` is ten,
 dates are text. Underscores may group digits. Duplicate keys, tags and infinities are refused.
@@ -22,7 +22,7 @@ from recsim_train.config.problems import (
     ConfigErrors,
     KeyPath,
     Mark,
-    Places,
+    Marks,
     Problem,
     dotted,
     suggest,
@@ -65,22 +65,22 @@ install_resolvers(_Loader)
 
 @dataclass(slots=True)
 class Document:
-    """Plain data (dict, list, str, int, float, bool, None) with the places of its values."""
+    """Plain data (dict, list, str, int, float, bool, None) with the marks of its values."""
 
     file: str
     data: dict[str, Any]
-    places: Places = field(default_factory=Places)
+    marks: Marks = field(default_factory=Marks)
 
     def copy(self) -> Document:
         """One that can be changed without changing this one."""
-        places = Places(dict(self.places.values), dict(self.places.keys))
-        return Document(self.file, copy.deepcopy(self.data), places)
+        marks = Marks(dict(self.marks.values), dict(self.marks.keys))
+        return Document(self.file, copy.deepcopy(self.data), marks)
 
 
 def read_document(path: Path, what: str) -> Document:
     """Read a YAML file whose top level is a mapping. ``what``: "an experiment".
 
-    Raises UserError (one sentence) if the file can not be read, ConfigErrors for what it says.
+    Raises UserError (one sentence) if the file cannot be read, ConfigErrors for what it says.
     """
     text = _read_text(path, what)
     return parse_document(text, str(path), what)
@@ -99,7 +99,7 @@ def parse_document(text: str, file: str, what: str) -> Document:
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
         raise ConfigErrors([Problem(builder.mark(node), "", message)], file)
-    return Document(file, data, builder.places)
+    return Document(file, data, builder.marks)
 
 
 def compose(text: str, where: str) -> Node | None:
@@ -133,7 +133,7 @@ def _code(character: object) -> int:
 
 def _plain_words(error: yaml.MarkedYAMLError, source: str, column: int) -> str:
     """PyYAML's message for people."""
-    problem = str(error.problem or error.context or "can not be parsed")
+    problem = str(error.problem or error.context or "cannot be parsed")
     if "'\\t'" in problem or "\t" in source[: len(source) - len(source.lstrip())]:
         return "not valid YAML: a tab in the indentation; use spaces"
     if problem.startswith("mapping values are not allowed"):
@@ -155,7 +155,7 @@ class Builder:
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
         self.lines = lines
-        self.places = Places()
+        self.marks = Marks()
         self.problems: list[Problem] = []
         self._open: set[int] = set()
         self._values = 0
@@ -168,7 +168,7 @@ class Builder:
 
     def build(self, node: Node, path: KeyPath) -> Any:
         """The value of a node."""
-        self.places.values[path] = self.mark(node)
+        self.marks.values[path] = self.mark(node)
         self._values += 1
         if self._values > _MOST_VALUES:
             raise UserError(f"{self.file}: more than {_MOST_VALUES:,} values")
@@ -197,10 +197,10 @@ class Builder:
             key = str(key_node.value)
             inner = (*path, key)
             if key in result:
-                first = self.places.keys[inner].line
+                first = self.marks.keys[inner].line
                 self._problem(key_node, inner, f"duplicate key, first written on line {first}")
                 continue
-            self.places.keys[inner] = self.mark(key_node)
+            self.marks.keys[inner] = self.mark(key_node)
             result[key] = self.build(value_node, inner)
         return result
 
@@ -274,7 +274,7 @@ def _read_text(path: Path, what: str) -> str:
         raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: can not be read: {reason}") from None
+        raise UserError(f"{path}: cannot be read: {reason}") from None
     if len(content) > LARGEST_FILE:
         raise UserError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB, so not {what} in YAML")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -1,1 +1,1 @@
-"""Where examples come from: Criteo text, and the seeded generator. Streams; bounded memory."""
+"""Sources of examples: Criteo text, and the seeded generator. Streams; bounded memory."""

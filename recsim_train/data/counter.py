@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of a key and a counter, so that any row can be made directly.
+"""Random numbers as functions of a key and a counter, so that any row can be made directly.
 
 SplitMix64 (Steele et al. 2014): the n-th number of a stream is a hash of key + n * golden ratio;
 each purpose (table, column ...) has a key of its own.

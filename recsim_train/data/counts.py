@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,28 +48,6 @@ class ShardCount(NamedTuple):
     slice of a variable or split table. 0 where workers pool."""
 
 
-class IdCounts(Protocol):
-    """Counts of the batch that a loop gets in an iteration."""
-
-    @property
-    def source(self) -> str:
-        """Where the counts come from, in one phrase for reports."""
-
-    @property
-    def steps(self) -> int | None:
-        """How many different steps were counted; None: sizes are estimated from shapes."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether every step's own batches were counted."""
-
-    def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
-        """By embedding shard, in shard order."""
-
-    def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
-        """(ids, distinct (table, id) pairs) of the whole batch."""
-
-
 def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     """Exact counts of the stream where a size depends on the data, else the shapes' counts.
 
@@ -79,7 +57,7 @@ def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     """
     if not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH:
         return shape_counts(plan)
-    return stream_counts(plan, loops=loops)
+    return StreamCounts(plan, loops=loops)
 
 
 def counts_key(plan: Plan) -> Hashable:
@@ -135,27 +113,19 @@ class _Counter:
 
     def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
         """[shards + 1, 2]: (ids, unique) by shard, and of the whole batch last."""
-        if self._by_remainder:
-            return self._count_remainders(batch)
         places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
         unique = places[np.diff(places, prepend=-1) != 0]
         counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
+        counts[-1] = len(places), len(unique)
+        if self._by_remainder:
+            stops = np.searchsorted(unique, self._offsets[1:])
+            per_table = np.diff(stops, prepend=0, append=len(unique))
+            for column, ids in enumerate((batch.ids, unique - np.repeat(self._offsets, per_table))):
+                counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
+            return counts
         for column, values in enumerate((places, unique)):
             inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
             np.add.at(counts[:, column], self._owner, inside)
-            counts[-1, column] = len(values)
-        return counts
-
-    def _count_remainders(self, batch: NumpyBatch) -> NDArray[np.int64]:
-        """The same where ids are dealt out by their remainder."""
-        places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
-        unique = places[np.diff(places, prepend=-1) != 0]
-        stops = np.searchsorted(unique, self._offsets[1:])
-        per_table = np.diff(stops, prepend=0, append=len(unique))
-        counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
-        for column, ids in enumerate((batch.ids, unique - np.repeat(self._offsets, per_table))):
-            counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
-            counts[-1, column] = len(ids)
         return counts
 
     def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:
@@ -166,42 +136,54 @@ class _Counter:
         )
 
 
-class _Counts(ABC):
-    """Counts by stream batch."""
+class IdCounts(ABC):
+    """Counts of the batch that a loop gets in an iteration."""
 
     def __init__(self, plan: Plan, source: str, loops: int | None = None) -> None:
         self.source = source
+        """Where the counts come from, in one phrase for reports."""
         self.steps: int | None = None
+        """How many different steps were counted; None: sizes are estimated from shapes."""
         self.exact = False
+        """Whether every step's own batches were counted."""
         self._loops = max(1, plan.streams if loops is None else loops)
         self._counter = _Counter(plan)
-        self._known_lists: dict[int, list[ShardCount]] = {}
+        self._lists: dict[int, list[ShardCount]] = {}
 
     @abstractmethod
     def _of(self, index: int) -> NDArray[np.int32]:
         """[shards + 1, 2] of the stream's batch ``index``."""
 
     def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
+        """By embedding shard, in shard order."""
         counts = self._of(iteration * self._loops + position)
-        known = self._known_lists.get(id(counts))  # these arrays live as long as this object
-        if known is None:
+        by_shard = self._lists.get(id(counts))  # these arrays live as long as this object
+        if by_shard is None:
             lengths = self._counter.lengths
             pairs = counts[:-1].tolist()
-            known = [ShardCount(i, u, n) for (i, u), n in zip(pairs, lengths, strict=True)]
-            if len(self._known_lists) * len(known) >= _KEPT_COUNTS:
-                self._known_lists.clear()
-            self._known_lists[id(counts)] = known
-        return known
+            by_shard = [ShardCount(i, u, n) for (i, u), n in zip(pairs, lengths, strict=True)]
+            if len(self._lists) * len(by_shard) >= _KEPT_COUNTS:
+                self._lists.clear()
+            self._lists[id(counts)] = by_shard
+        return by_shard
 
     def batch_counts(self, position: int, iteration: int) -> tuple[int, int]:
+        """(ids, distinct (table, id) pairs) of the whole batch."""
         ids, unique = self._of(iteration * self._loops + position)[-1].tolist()
         return ids, unique
 
 
-class _StreamCounts(_Counts):
-    """Counts of the stream's own batches, made when first asked for."""
+class StreamCounts(IdCounts):
+    """Exact counts of the batches that a run would feed, made when first asked for."""
 
-    def __init__(self, plan: Plan, exact_batches: int | None, loops: int | None) -> None:
+    def __init__(
+        self, plan: Plan, exact_batches: int | None = None, loops: int | None = None
+    ) -> None:
+        """``exact_batches``: how many of the stream's first batches are counted, after which they
+        are used again from the first; None: as many as a run has, within bounds on time and memory.
+        ``loops``: the first so many loops only, which share the whole stream; None: all.
+        Raises as `recsim_train.data.stream.open_stream`.
+        """
         training = plan.experiment.training
         data = feeding_data(plan.experiment.data)
         kept = _most_exact(plan, loops is not None) if exact_batches is None else exact_batches
@@ -224,19 +206,19 @@ class _StreamCounts(_Counts):
             iterations=self._exact,
             ids_only=True,
         )
-        self._known: list[NDArray[np.int32]] = []
+        self._counted: list[NDArray[np.int32]] = []
 
     def _of(self, index: int) -> NDArray[np.int32]:
         index %= self._exact
-        while len(self._known) <= index:
+        while len(self._counted) <= index:
             counts = self._counter.count(next(self._stream).batch)
-            self._known.append(counts.astype(np.int32))
-            if len(self._known) == self._exact:
+            self._counted.append(counts.astype(np.int32))
+            if len(self._counted) == self._exact:
                 self._stream.close()
-        return self._known[index]
+        return self._counted[index]
 
 
-class _ShapeCounts(_Counts):
+class _ShapeCounts(IdCounts):
     """The same counts for every batch."""
 
     def __init__(self, plan: Plan, source: str, counts: NDArray[np.int32]) -> None:
@@ -245,19 +227,6 @@ class _ShapeCounts(_Counts):
 
     def _of(self, index: int) -> NDArray[np.int32]:
         return self._counts
-
-
-def stream_counts(
-    plan: Plan, exact_batches: int | None = None, loops: int | None = None
-) -> IdCounts:
-    """Exact counts of the batches that a run would feed.
-
-    ``exact_batches``: how many of the stream's first batches are counted, after which they are used
-    again from the first; None: as many as a run has, within bounds on time and memory.
-    ``loops``: the first so many loops only, which share the whole stream; None: all.
-    Raises as `recsim_train.data.stream.open_stream`.
-    """
-    return _StreamCounts(plan, exact_batches, loops)
 
 
 def shape_counts(plan: Plan) -> IdCounts:
@@ -269,8 +238,7 @@ def shape_counts(plan: Plan) -> IdCounts:
     experiment = plan.experiment
     model, data, b = experiment.model, experiment.data, plan.examples
     exists = data.path is not None and Path(data.path).exists()
-    per_batch = sum(b * mean_ids(model, t) for t in range(len(model.tables)))
-    if exists and per_batch * _SAMPLED_BATCHES <= _SAMPLED_IDS:
+    if exists and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
         counter = _Counter(plan)
         with open_stream(
             model, data, batch_size=b, positions=(0,), total=1, iterations=_SAMPLED_BATCHES

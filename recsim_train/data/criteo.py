@@ -59,8 +59,8 @@ class Malformed:
     def add(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> None:
         """Count lines by their codes (`recsim_train.data.parse.Parsed.kinds`)."""
         for code in np.unique(kinds[kinds != 0]).tolist():
-            found = lines[kinds == code]
-            self._count(KINDS[code - 1], len(found), found[:_LINES_KEPT].tolist())
+            numbers = lines[kinds == code]
+            self._count(KINDS[code - 1], len(numbers), numbers[:_LINES_KEPT].tolist())
 
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
@@ -69,8 +69,8 @@ class Malformed:
 
     def _count(self, kind: str, count: int, lines: Sequence[int]) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + count
-        known = {*self.first_lines.get(kind, ()), *lines}
-        self.first_lines[kind] = sorted(known)[:_LINES_KEPT]
+        numbers = {*self.first_lines.get(kind, ()), *lines}
+        self.first_lines[kind] = sorted(numbers)[:_LINES_KEPT]
 
     def describe(self) -> str:
         """One phrase: how many of which kind, and where; "none" if there were none."""
@@ -87,7 +87,7 @@ class CriteoParser:
     """Lines to batches of one model's shape; keeps count of malformed lines."""
 
     def __init__(self, model: Model, path: str) -> None:
-        """Raises UserError where the model can not be fed from Criteo text."""
+        """Raises UserError where the model cannot be fed from Criteo text."""
         check_model(model)
         self._model = model
         self._path = path
@@ -149,7 +149,7 @@ class TrainingRows:
     """A file's training lines, over and over: those after the held-out ones, up to the limit."""
 
     def __init__(self, path: str, *, held_out: int, limit: int | None) -> None:
-        """Raises UserError if the file can not be opened."""
+        """Raises UserError if the file cannot be opened."""
         open_bytes(path).close()
         self._path, self._held_out, self._limit = path, held_out, limit
         self.passes = 0
@@ -182,10 +182,10 @@ class TrainingRows:
         pieces: list[Piece] = []
         while count > 0:
             lines, most = self._current(count)
-            found = lines.take(most)
-            moved = sum(map(len, found))
+            more = lines.take(most)
+            moved = sum(map(len, more))
             self._advance(moved, most)
-            pieces += found
+            pieces += more
             count -= moved
         return pieces
 
@@ -277,7 +277,7 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     """Raise UserError for what can be known of a Criteo file before a run starts.
 
     Reads the held-out rows and one more; the rest of the file is not looked at, and a file that
-    can not be read to there for other reasons is left to the run.
+    cannot be read to there for other reasons is left to the run.
     """
     check_model(model)
     look(Path(path))

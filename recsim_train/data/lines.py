@@ -6,7 +6,6 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 import numpy as np
@@ -16,8 +15,8 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.parse import PAD
 
 BLOCK_BYTES = 1 << 20
-"""Text read at once. A longer line is refused, so that a binary file can not fill the memory."""
-_GZIP_MAGIC = b"\x1f\x8b"
+"""Text read at once. A longer line is refused, so that a binary file cannot fill the memory."""
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Piece:
@@ -51,7 +50,7 @@ class Lines:
 
     A last line without line feed counts. Gzip is told by its content and may have several members.
 
-    Raises UserError if the file can not be opened, and while reading RunFailed (a file that ends
+    Raises UserError if the file cannot be opened, and while reading RunFailed (a file that ends
     in the middle of its compressed data, a failing disk, a line longer than a block), after every
     whole line before that place has been handed out.
     """
@@ -77,12 +76,7 @@ class Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -150,7 +144,7 @@ class Lines:
             except (zlib.error, gzip.BadGzipFile) as error:
                 part, reason = b"", f"its gzip data is damaged ({error})"
             except OSError as error:
-                part, reason = b"", f"it can not be read ({error.strerror or error})"
+                part, reason = b"", f"it cannot be read ({error.strerror or error})"
             if part:
                 parts.append(part)
                 size += len(part)
@@ -172,7 +166,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     try:
         with open(path, "rb") as file:
             magic = file.read(2)
-        if magic == _GZIP_MAGIC:
+        if magic == GZIP_MAGIC:
             return cast(BinaryIO, gzip.open(path, "rb"))
         if name.endswith(".gz") and magic:
             raise UserError(f"{name} is named .gz but is not a gzip file")
@@ -182,4 +176,4 @@ def open_bytes(path: str | Path) -> BinaryIO:
     except IsADirectoryError:
         raise UserError(f"{name} is a directory, not a data file") from None
     except OSError as error:
-        raise UserError(f"{name} can not be opened ({error.strerror or error})") from None
+        raise UserError(f"{name} cannot be opened ({error.strerror or error})") from None

@@ -1,4 +1,4 @@
-"""A look at a data file before anything starts: is this Criteo text at all?"""
+"""The first look at a data file, before anything starts: is it Criteo text?"""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import zlib
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
+from recsim_train.data.lines import GZIP_MAGIC
+from recsim_train.data.parse import COLUMNS
 
-COLUMNS = 40
 _LINES = 1000
 _LOOK = 1 << 20
 """Bytes of text that are looked at."""
 _BINARY_LOOK = 1 << 16
-_GZIP_MAGIC = b"\x1f\x8b"
 _EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
 
 
@@ -30,7 +30,7 @@ def look(path: Path) -> None:
             head = stream.read(2)
         if not head:
             raise UserError(f"{path}: the file is empty; expected {_EXPECTED}")
-        packed = head == _GZIP_MAGIC
+        packed = head == GZIP_MAGIC
         if path.suffix == ".gz" and not packed:
             raise UserError(f"{path}: the name ends in .gz, but the file is not gzip data")
         text = _beginning(path, packed=packed)
@@ -40,7 +40,7 @@ def look(path: Path) -> None:
         raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: can not be read: {reason}") from None
+        raise UserError(f"{path}: cannot be read: {reason}") from None
     if not text:
         raise UserError(f"{path}: the file holds no text once unpacked; expected {_EXPECTED}")
     if b"\0" in text[:_BINARY_LOOK]:

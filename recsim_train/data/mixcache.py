@@ -34,11 +34,11 @@ _PLACE_BYTES = 4
 
 
 class CacheTooSmall(RunFailed):
-    """A cache can not hold the rows of two steps."""
+    """A cache cannot hold the rows of two steps."""
 
     def __init__(self, slots: int, step: int, now: int, before: int) -> None:
         super().__init__(
-            f"the cache of {slots:,} rows per trainer can not hold two steps: step {step} needs "
+            f"the cache of {slots:,} rows per trainer cannot hold two steps: step {step} needs "
             f"{now:,} rows of its own and {before:,} more of the step before; set cache_rows to at "
             f"least {now + before:,}, or use smaller batches"
         )

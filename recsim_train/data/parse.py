@@ -1,4 +1,4 @@
-"""Criteo text to numbers, a block of lines at a time, with numpy alone.
+"""The parser of Criteo text: a block of lines at a time to numbers, with numpy alone.
 
 A field of up to eight characters is one unaligned 64-bit load that ends at the field's last
 character; its digits are validated and combined inside the word (SIMD within a register), for all
@@ -12,6 +12,7 @@ return before the line feed is tolerated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,19 +97,19 @@ def _parse_ragged(
     part = _parse_fields(
         buffer, _by_column(starts[chosen], count), _by_column(separators[chosen], count)
     )
-    whole = Parsed(
-        labels=np.zeros(n, dtype=np.float32),
-        counts=np.zeros((INTEGER_COLUMNS, n), dtype=np.int64),
-        categories=np.zeros((CATEGORY_COLUMNS, n), dtype=np.uint64),
-        present=np.zeros((CATEGORY_COLUMNS, n), dtype=np.bool_),
-        kinds=np.full(n, 1, dtype=np.int8),
+
+    def spread(values: NDArray[Any], bad: int = 0) -> NDArray[Any]:
+        whole = np.full((*values.shape[:-1], n), bad, dtype=values.dtype)
+        whole[..., good] = values
+        return whole
+
+    return Parsed(
+        spread(part.labels),
+        spread(part.counts),
+        spread(part.categories),
+        spread(part.present),
+        spread(part.kinds, 1),
     )
-    whole.labels[good] = part.labels
-    whole.counts[:, good] = part.counts
-    whole.categories[:, good] = part.categories
-    whole.present[:, good] = part.present
-    whole.kinds[good] = part.kinds
-    return whole
 
 
 def _parse_fields(buffer: NDArray[np.uint8], starts: Places, ends: Places) -> Parsed:

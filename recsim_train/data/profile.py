@@ -38,7 +38,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             for table, base, ids in zip(tables, bases, ids_by_table(model, fed.batch), strict=True):
                 met.append(base + table.add(ids))
             rates.add(np.concatenate(met))
-        found: dict[str, object] = {
+        statistics: dict[str, object] = {
             "source": data.path or "generator",
             "batch_size": batch_size,
             "batches": batches,
@@ -52,7 +52,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
             ],
         }
-    return found
+    return statistics
 
 
 def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:
@@ -108,12 +108,12 @@ class _Table:
             "unique_per_batch": self.mean_unique,
             "unique_seen": len(ordered),
             "hottest_share": round(float(ordered[:hot].sum()) / self._ids, 4) if self._ids else 0.0,
-            "zipf": _fit_exponent(ordered),
+            "zipf": _zipf_exponent(ordered),
             "reused": round(self._kept / self._compared, 4) if self._compared else None,
         }
 
 
-def _fit_exponent(ordered: NDArray[np.int64]) -> float | None:
+def _zipf_exponent(ordered: NDArray[np.int64]) -> float | None:
     """Slope of log frequency over log rank, each rank weighted by 1 / rank."""
     frequent = ordered[ordered > 1]
     if len(frequent) < 3:

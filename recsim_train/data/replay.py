@@ -114,7 +114,7 @@ class Replay:
             iterations=self._limit,
             ids_only=True,
         )
-        self._known: list[Step] = []
+        self._replayed: list[Step] = []
         self._own_unique = None if together == 1 else self._sampled(plan)
 
     def step(self, index: int) -> Step:
@@ -125,11 +125,11 @@ class Replay:
         if index >= self._limit:
             half = self._limit // 2
             index = half + (index - half) % (self._limit - half)
-        while len(self._known) <= index:
-            self._known.append(self._next())
-            if len(self._known) == self._limit:
+        while len(self._replayed) <= index:
+            self._replayed.append(self._next())
+            if len(self._replayed) == self._limit:
                 self._stream.close()
-        return self._known[index]
+        return self._replayed[index]
 
     def check(self) -> None:
         """Replay the first two steps, which the prediction asks for anyway. Raises UserError where
@@ -155,7 +155,7 @@ class Replay:
             union = _union(batches_own, int(self._bases[-1]))
         else:
             union = _union(batches, int(self._bases[-1]))
-        found = []
+        turnovers = []
         for trainer, (owner, slots) in enumerate(zip(self._owners, self._maps, strict=True)):
             mine = union[owner.places(union)]
             probed = slots.probe(mine)
@@ -164,11 +164,11 @@ class Replay:
             before: tuple[int, ...] = (0,) * len(missing)
             if not self._keep:
                 slots.flush()
-            elif self._known:
-                before = self._known[-1].trainers[trainer].kept
+            elif self._replayed:
+                before = self._replayed[-1].trainers[trainer].kept
             kept = (b + m - e for b, m, e in zip(before, missing, evicted, strict=True))
-            found.append(Turnover(len(mine), missing, evicted, tuple(kept)))
-        return Step(sum(map(len, batches)), len(union), mean, tuple(found))
+            turnovers.append(Turnover(len(mine), missing, evicted, tuple(kept)))
+        return Step(sum(map(len, batches)), len(union), mean, tuple(turnovers))
 
     def _sampled(self, plan: Plan) -> float:
         """Mean of the distinct pairs of one trainer's batch, of the first few."""
@@ -181,41 +181,41 @@ class Replay:
             iterations=_SAMPLED_BATCHES,
             ids_only=True,
         ) as stream:
-            found = [
+            sizes = [
                 len(np.unique(row_numbers(self._model, fed.batch, self._bases))) for fed in stream
             ]
-        return sum(found) / len(found)
+        return sum(sizes) / len(sizes)
 
     def warnings(self, steps: int) -> list[str]:
         """What a reader of a prediction must know, one sentence each.
 
         ``steps``: counted iterations.
         """
-        found = []
+        sentences = []
         if not self.complete:
-            found.append(
+            sentences.append(
                 f"The caches were replayed on the stream's first {self._limit:,} steps; later "
                 "steps repeat their second half."
             )
         trainers = self._trainers
-        known = self._known[-max(1, steps) :]
-        if trainers == 1 or not known:
-            return found
-        table = sum(step.unique for step in known) / len(known)
-        own = sum(step.own_unique for step in known) / len(known)
+        replayed = self._replayed[-max(1, steps) :]
+        if trainers == 1 or not replayed:
+            return sentences
+        table = sum(step.unique for step in replayed) / len(replayed)
+        own = sum(step.own_unique for step in replayed) / len(replayed)
         row = row_bytes(self._model)
         reduced = 4 * (trainers - 1) / trainers * table * row
         each = own * (row + ID_BYTES)
         # through the busiest link: a trainer's, a server's, or a trainer's that holds a shard too
         moved = each * max(1.0, trainers / self._servers) if self._servers else 2 * each
         if reduced > moved:
-            found.append(
+            sentences.append(
                 f"{self._kind} sums up a table of {table:,.0f} rows twice a step, for which every "
                 f"trainer sends {reduced / 2**20:.2f} MiB; with a parameter server that moves rows "
                 f"(pooling: worker) the busiest host would send {moved / 2**20:.2f} MiB: where the "
                 "network binds, expect that one to be faster."
             )
-        return found
+        return sentences
 
     def figures(self, first: int, stop: int) -> dict[str, object]:
         """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive), as JSON."""
@@ -280,12 +280,12 @@ def check_cache(plan: Plan) -> None:
         return
     replay = Replay(plan, roomy=True)
     steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
-    for trainer, found in enumerate(replay.step(steps - 1).trainers):
-        slots, needed = slots_of(plan, trainer), sum(found.kept)
+    for trainer, turnover in enumerate(replay.step(steps - 1).trainers):
+        slots, needed = slots_of(plan, trainer), sum(turnover.kept)
         if needed > slots:
             replay.close()
             raise UserError(
-                f"the cache of {slots:,} rows per trainer can not hold two steps: the first ones "
+                f"the cache of {slots:,} rows per trainer cannot hold two steps: the first ones "
                 f"need {needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a "
                 "little more, or use smaller batches"
             )

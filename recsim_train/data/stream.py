@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -45,15 +44,23 @@ class Fed(NamedTuple):
     batch: NumpyBatch
 
 
+class Dealt(NamedTuple):
+    """The batches that a stream deals: see `open_stream`."""
+
+    batch_size: int
+    positions: Sequence[int]
+    total: int
+    iterations: int
+    start: int
+
+
 class BatchStream(ABC):
     """Batches for some loops, in stream order; an iterator and a context manager."""
 
-    def __init__(
-        self, batch_size: int, positions: Sequence[int], total: int, iterations: int, start: int
-    ) -> None:
+    def __init__(self, dealt: Dealt) -> None:
+        self.batch_size, positions, total, iterations, start = dealt
         if not all(0 <= p < total for p in positions) or len(set(positions)) < len(positions):
             raise ValueError(f"positions {list(positions)} are not distinct places among {total}")
-        self.batch_size = batch_size
         self.malformed = Malformed()
         """Malformed lines met in the batches made so far."""
         self.rows = 0
@@ -87,30 +94,15 @@ class BatchStream(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
 class _CriteoStream(BatchStream):
     """Rows of a file; between the asked batches only line feeds are looked for."""
 
-    def __init__(
-        self,
-        model: Model,
-        data: Data,
-        path: str,
-        batch_size: int,
-        positions: Sequence[int],
-        total: int,
-        iterations: int,
-        start: int,
-    ) -> None:
-        super().__init__(batch_size, positions, total, iterations, start)
+    def __init__(self, model: Model, data: Data, path: str, dealt: Dealt) -> None:
+        super().__init__(dealt)
         self._parser = CriteoParser(model, path)
         self.malformed = self._parser.malformed
         self._source = TrainingRows(path, held_out=held_out_rows(data), limit=data.limit_rows)
@@ -132,17 +124,8 @@ class _CriteoStream(BatchStream):
 class _GeneratedStream(BatchStream):
     """Rows of the generator."""
 
-    def __init__(
-        self,
-        model: Model,
-        data: Data,
-        batch_size: int,
-        positions: Sequence[int],
-        total: int,
-        iterations: int,
-        start: int,
-    ) -> None:
-        super().__init__(batch_size, positions, total, iterations, start)
+    def __init__(self, model: Model, data: Data, dealt: Dealt) -> None:
+        super().__init__(dealt)
         self._generator = Generator(model, data.synthetic)
         self._first = held_out_rows(data)
         self._rows = min(_generated_rows(data), data.limit_rows or _generated_rows(data))
@@ -168,15 +151,15 @@ class _GeneratedIds(_GeneratedStream):
     _ahead: Iterator[NumpyBatch] = iter(())
 
     def _make(self, index: int) -> NumpyBatch:
-        found = next(self._ahead, None)
-        if found is None:
+        batch = next(self._ahead, None)
+        if batch is None:
             start = index * self.batch_size
             stop = start + max(1, _ROWS_TOGETHER // self.batch_size) * self.batch_size
             rows = np.arange(start, stop, dtype=np.int64) % self._rows + self._first
             self._ahead = self._generator.id_batches(rows, self.batch_size)
-            found = next(self._ahead)
+            batch = next(self._ahead)
         self._last_row = (index + 1) * self.batch_size - 1
-        return found
+        return batch
 
 
 def open_stream(
@@ -196,14 +179,15 @@ def open_stream(
     order: iteration by iteration, within one by position. ``ids_only``: labels and dense features
     are not looked at, and may be zeros.
 
-    Raises UserError for a file that can not be opened or a model that it can not feed; while
-    iterating RunFailed, for a file that ends early, can not be read on, or has a whole batch
+    Raises UserError for a file that cannot be opened or a model that it cannot feed; while
+    iterating RunFailed, for a file that ends early, cannot be read on, or has a whole batch
     without one well-formed row.
     """
-    if data.path is None:
-        made = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
-        return made(model, data, batch_size, positions, total, iterations, start)
-    return _CriteoStream(model, data, data.path, batch_size, positions, total, iterations, start)
+    dealt = Dealt(batch_size, positions, total, iterations, start)
+    if data.path is not None:
+        return _CriteoStream(model, data, data.path, dealt)
+    kind = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
+    return kind(model, data, dealt)
 
 
 def held_out(

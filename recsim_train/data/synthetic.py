@@ -1,4 +1,4 @@
-"""Writing Criteo text: whole blocks of lines are laid out in a byte matrix and squeezed."""
+"""The writer of Criteo text: blocks of lines are laid out in a byte matrix, then squeezed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_criteo(
     directly. ``progress``: called with (rows written, rows) now and then. The file appears under
     its name only when it is whole; missing parent directories are made.
 
-    Raises UserError for a model that Criteo text can not feed, RunFailed (and leaves nothing) if
+    Raises UserError for a model that Criteo text cannot feed, RunFailed (and leaves nothing) if
     writing fails.
     """
     check_model(model)

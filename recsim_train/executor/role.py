@@ -296,7 +296,7 @@ class Role:
                     tick()
                     time.sleep(0.02)
                 replica = self.replica
-                if replica.names is not None:  # a part of the net can not be evaluated
+                if replica.names is not None:  # a part of the net cannot be evaluated
                     replica = Replica(replica.model, replica.training, replica.seed)
                 self.final = replica
                 context = self._context(

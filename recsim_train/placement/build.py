@@ -33,7 +33,7 @@ Services = Mapping[str, EmbeddingService | DenseService]
 
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
-    """The plan of one run. Raises UserError where the settings can not work together."""
+    """The plan of one run. Raises UserError where the settings cannot work together."""
     followed = create(choice).follow(_job_size(experiment))
     strategy = create(StrategyChoice(kind=choice.kind, options={**choice.options, **followed}))
     if problems := strategy.problems():
@@ -180,7 +180,7 @@ def _dense(
 
 def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]:
     trainers = experiment.roles.trainers
-    found = []
+    groups = []
     for group in topology.groups:
         size = group.size or trainers
         _whole_groups(trainers, size)
@@ -188,11 +188,11 @@ def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]
             parts = [range(place, trainers, size) for place in range(size)]
         else:
             parts = [range(first, first + size) for first in range(0, trainers, size)]
-        found += [
+        groups += [
             GroupPlan(group.name, index, tuple(LoopId(t, group.loop, 0) for t in part))
             for index, part in enumerate(parts)
         ]
-    return tuple(found)
+    return tuple(groups)
 
 
 def _whole_groups(trainers: int, size: int) -> None:
@@ -211,7 +211,7 @@ def check(plan: Plan) -> None:
     loops = {loop.name for loop in plan.topology.loops}
     for group in plan.topology.groups:
         copies = [loop.copies for loop in plan.topology.loops if loop.name == group.loop]
-        assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} a host"
+        assert copies == [1], f"group {group.name!r} needs exactly one loop {group.loop!r} per host"
     assert len(loops) == len(plan.topology.loops), "two loops have one name"
     if plan.embedding is not None:
         _whole_groups(plan.experiment.roles.trainers, plan.embedding.service.group or 1)

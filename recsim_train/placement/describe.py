@@ -1,4 +1,4 @@
-"""A plan in words and as a document: what ``--dry-run`` prints."""
+"""The description of a plan that ``--dry-run`` prints: in words, and as a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cut net in words and as a document: the tagged graph, and what each host runs."""
+"""The description of a cut net: the tagged graph, and what each host runs."""
 
 from __future__ import annotations
 
@@ -173,11 +173,11 @@ def _program(net: TaggedNet, host: int, batch: int, value_bytes: int) -> list[st
             ("send to", "source", "target"),
             ("from", "target", "source"),
         ):
-            found: dict[int, list[Message]] = {}
+            by_peer: dict[int, list[Message]] = {}
             for m in net.messages[level]:
                 if getattr(m, mine) == host and m.source != m.target:
-                    found.setdefault(getattr(m, other), []).append(m)
-            for peer, messages in sorted(found.items()):
+                    by_peer.setdefault(getattr(m, other), []).append(m)
+            for peer, messages in sorted(by_peer.items()):
                 size = sum(net.bytes_of(m, batch, value_bytes, backward=False) for m in messages)
                 what = ", ".join(_content(m) for m in messages)
                 lines.append(f"{direction} host {peer}: {what} ({size:,} bytes)")

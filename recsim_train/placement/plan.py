@@ -111,10 +111,10 @@ class EmbeddingPlan:
     @cached_property
     def by_host(self) -> dict[Instance, tuple[EmbeddingShard, ...]]:
         """The shards that each process holds."""
-        found: dict[Instance, list[EmbeddingShard]] = {}
+        by_host: dict[Instance, list[EmbeddingShard]] = {}
         for shard in self.shards:
-            found.setdefault(shard.host, []).append(shard)
-        return {host: tuple(shards) for host, shards in found.items()}
+            by_host.setdefault(shard.host, []).append(shard)
+        return {host: tuple(shards) for host, shards in by_host.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +273,6 @@ class Plan:
         """The place in the stream of every feeding loop."""
         at = 0 if self.shares_batches else 1
         return {loop: at * number for number, loop in enumerate(self.feeding)}
-
-    def group_of(self, name: str, trainer: int) -> GroupPlan | None:
-        """The group of this name that a trainer is in."""
-        found = (g for g in self.groups if g.name == name and g.place(trainer) >= 0)
-        return next(found, None)
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""

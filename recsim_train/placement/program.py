@@ -288,7 +288,7 @@ class SubstitutedNet:
         By id every worker has a part of each embedding column's gradient; with a split top each
         worker has its examples' part of all the others.
         """
-        found = []
+        columns = []
         cut = self.sparse_columns
         for operator in self.graph.operators:
             if operator.name in self.before:
@@ -302,8 +302,8 @@ class SubstitutedNet:
                 elif self.top == "replicated":
                     continue
                 if last > first:
-                    found.append((operator.name, index, first, last))
-        return tuple(found)
+                    columns.append((operator.name, index, first, last))
+        return tuple(columns)
 
     @property
     def shared_numbers(self) -> int:

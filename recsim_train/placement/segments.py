@@ -77,14 +77,14 @@ def _substituted(
         return tuple(Piece(operator, everyone, phase) for operator in program.before)
 
     def partial(phase: Phase) -> tuple[Piece, ...]:
-        found = []
+        pieces = []
         for part in program.partials:
             if part.rule == "cross":
                 crossing = [o.name for o in graph.operators if o.kind == "cross"]
-                found += [Piece(operator, everyone, phase, share / 2) for operator in crossing]
+                pieces += [Piece(operator, everyone, phase, share / 2) for operator in crossing]
             elif part.rule != "gather":
-                found.append(Piece(part.operator, everyone, phase, share))
-        return tuple(found)
+                pieces.append(Piece(part.operator, everyone, phase, share))
+        return tuple(pieces)
 
     def rest() -> tuple[Piece, ...]:
         replaced = {part.operator for part in program.partials} | program.skipped

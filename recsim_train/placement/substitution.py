@@ -21,7 +21,7 @@ def substitute(
     hosts: int,
     fields: tuple[tuple[int, ...], ...],
 ) -> SubstitutedNet:
-    """The substituted net. Raises UserError where the partition can not be."""
+    """The substituted net. Raises UserError where the partition cannot be."""
     model = experiment.model
     graph = graph_of(model)
     if request.partition == "field" and hosts > len(model.tables):

@@ -38,12 +38,12 @@ def tagged(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> T
     names = [operator.name for operator in graph.operators]
     free = [name for name in names if name not in pins] if request.hosts > 1 else []
 
-    def price(tags: Mapping[str, int]) -> TagCost:
+    def price_of(tags: Mapping[str, int]) -> TagCost:
         return cost(transform(graph, request, tags), request, batch, value_bytes)
 
     shared = dict.fromkeys(names, DATA_PARALLEL)
     tags = {**shared, **pins}
-    best = price(tags)
+    best = price_of(tags)
     cheapest = None if tags == shared else best
     for _ in range(_ROUNDS if free else 0):
         # Hosts that run nothing alone are all alike: one of them stands for the others.
@@ -56,15 +56,15 @@ def tagged(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> T
             for last in range(first, len(free))
             for place in places
         ]
-        priced = [(price(candidate), candidate) for candidate in candidates]
-        cut = [found for found, candidate in priced if candidate != shared]
-        cheapest = min([*cut, *filter(None, [cheapest])], key=lambda found: found.total)
-        least, found = min(priced, key=lambda pair: pair[0].total)
+        priced = [(price_of(candidate), candidate) for candidate in candidates]
+        cut = [price for price, candidate in priced if candidate != shared]
+        cheapest = min([*cut, *filter(None, [cheapest])], key=lambda price: price.total)
+        least, candidate = min(priced, key=lambda pair: pair[0].total)
         if least.total >= best.total * (1 - 1e-9):
             break
-        tags, best = found, least
+        tags, best = candidate, least
     net = transform(graph, request, tags)
-    choice = TagChoice(price(shared), best if net.model_parallel else cheapest, len(pins))
+    choice = TagChoice(price_of(shared), best if net.model_parallel else cheapest, len(pins))
     return replace(net, choice=choice)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from recsim_train.config.claim import COMPRESSION, Check, Claim, Mark, expectations
+from recsim_train.config.claim import COMPRESSION, Check, Claim, Origin, expectations
 from recsim_train.config.errors import UserError
 from recsim_train.report.measures import NoFigureError, Runs, expected_by_law, figure, idle_cores
 from recsim_train.results.claims import ClaimRuns, read_claim_runs
@@ -32,7 +32,7 @@ Verdict = Literal[
 HALF = 0.5
 """A check is met partly from this share of the expected effect on."""
 _NEUTRAL = {"ratio": 1.0, "saved": 0.0}
-MARKS: Mapping[Mark, str] = {
+MARKS: Mapping[Origin, str] = {
     "found": "found in a public text",
     "derived": "derived by algebra",
     "recalled": "recalled, not checked: a reconstruction",

@@ -1,11 +1,9 @@
-"""Which runs belong to a claim: a small document beside the run directories."""
+"""The document that says which runs belong to a claim; it lies beside the run directories."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ from pydantic import ValidationError
 
 from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
-from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.explain import parse
-from recsim_train.results.folder import put, read_json
+from recsim_train.config.errors import UserError
+from recsim_train.config.validate import parse
+from recsim_train.results.folder import json_bytes, put, read_json, slug, writing
 
 FORMAT = 2
 _PREFIX = "claim-"
@@ -60,31 +58,25 @@ class ClaimRuns:
     @property
     def run_ids(self) -> set[str]:
         """All runs of the claim."""
-        made = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
-        return {run for runs in made for run in runs.values()}
+        groups = [self.runs, *(c.runs for c in self.changes), *(p.runs for p in self.points)]
+        return {run for runs in groups for run in runs.values()}
 
 
-def write_claim_runs(out: Path, made: ClaimRuns) -> Path:
+def write_claim_runs(out: Path, record: ClaimRuns) -> Path:
     """Write the document; an older one of the same experiment's name is replaced."""
-    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", made.name).strip("-.") or "claim"
-    path = out / f"{_PREFIX}{slug}.json"
+    path = out / f"{_PREFIX}{slug(record.name, 'claim')}.json"
     content = {
         "tool": "recsim-train",
         "format": FORMAT,
-        "name": made.name,
-        "file": made.file,
-        "claim": plain(made.claim, digits=None),
-        "runs": dict(made.runs),
-        "changes": [
-            {"input": c.input, "change": c.change, "runs": dict(c.runs)} for c in made.changes
-        ],
-        "points": [{"at": dict(p.at), "runs": dict(p.runs)} for p in made.points],
+        "name": record.name,
+        "file": record.file,
+        "claim": plain(record.claim, digits=None),
+        "runs": dict(record.runs),
+        "changes": [asdict(change) for change in record.changes],
+        "points": [asdict(point) for point in record.points],
     }
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        put(path, text.encode())
-    except OSError as error:
-        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+    with writing(path):
+        put(path, json_bytes(content))
     return path
 
 
@@ -107,8 +99,8 @@ def _read(path: Path) -> ClaimRuns:
             file=str(content["file"]),
             claim=parse(Claim, content["claim"]),
             runs=dict(content["runs"]),
-            changes=tuple(Change(c["input"], c["change"], c["runs"]) for c in content["changes"]),
-            points=tuple(GridPoint(p["at"], p["runs"]) for p in content["points"]),
+            changes=tuple(Change(**change) for change in content["changes"]),
+            points=tuple(GridPoint(**point) for point in content["points"]),
             folder=path.parent,
         )
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:

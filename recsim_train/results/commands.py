@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from recsim_train.results.folder import numbered
+
 _CLUSTER = "--cluster"
 _MAKING = ("simulate", "run")
 _ALONE = ("--json", "--resume", "--dry-run")
@@ -22,18 +24,18 @@ def repeatable(command: Sequence[str]) -> list[str]:
     return [_near(word) for word in kept]
 
 
-def reproducing(made: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
+def reproducing(runs: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
     """Command lines that make runs and their report anew: measure this machine where a profile was
     its own, predict, run, report.
 
     They write to a folder that does not exist here yet, so that nothing old is taken for new and
-    nothing is overwritten. ``made``: the `repeatable` commands that made the runs, and whether
+    nothing is overwritten. ``runs``: the `repeatable` commands that made them, and whether
     their profile was this machine's. ``result``: what lies in the folder afterwards and is
     reported; the folder itself where it is empty.
     """
     folder, profile = _free("again"), ""
     lines = []
-    for command, local in made:
+    for command, local in runs:
         if len(command) < 2 or command[1] not in _MAKING:
             continue  # it was made from Python
         words = list(map(str, command))
@@ -60,22 +62,22 @@ def local_profile(command: Sequence[str], otherwise: object) -> bool:
 
 def _without(command: Sequence[str], option: str) -> list[str]:
     """A command without an option and its value."""
-    found: list[str] = []
+    kept: list[str] = []
     skip = False
     for word in command:
         if not skip and word != option and not word.startswith(f"{option}="):
-            found.append(word)
+            kept.append(word)
         skip = not skip and word == option
-    return found
+    return kept
 
 
 def _free(name: str) -> str:
     """The first of name, name-2 ... that is not taken in the current folder."""
-    number, found = 1, name
-    while Path(found).exists() or Path(f"{found}-report").exists():
-        number += 1
-        found = f"{name}-{number}"
-    return found
+    return next(
+        free
+        for free in numbered(name)
+        if not Path(free).exists() and not Path(f"{free}-report").exists()
+    )
 
 
 def _near(argument: str) -> str:

@@ -1,4 +1,4 @@
-"""On what a measurement was made: versions, processor, load, time, revision."""
+"""The circumstances of a measurement: versions, processor, load, time, revision."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def versions() -> dict[str, str]:
     """Versions of Python, this package and the libraries that figures depend on."""
     from recsim_train import __version__
 
-    found = {"recsim-train": __version__, "python": platform.python_version()}
+    by_package = {"recsim-train": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            by_package[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def cpu_model() -> str:
@@ -55,7 +55,7 @@ def machine() -> dict[str, object]:
     the run's own."""
     import psutil
 
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": machine_name(),
         "host": platform.node(),
@@ -68,8 +68,8 @@ def machine() -> dict[str, object]:
     }
     revision = git_revision()
     if revision is not None:
-        found["revision"] = revision
-    return found
+        facts["revision"] = revision
+    return facts
 
 
 def git_revision() -> str | None:

@@ -1,22 +1,45 @@
-"""Folders that results go into, and the documents that are read back from them."""
+"""Folders that results go into: names in them, files written whole, documents read back."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import RunFailed, UserError
+
+
+def slug(name: str, otherwise: str) -> str:
+    """A name as part of a path; ``otherwise``: where nothing of it can be."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or otherwise
+
+
+def numbered(name: str) -> Iterator[str]:
+    """The names to try until one is free: name, name-2, name-3 ..."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
+def newest_first(base: Path) -> list[Path]:
+    """What exists of ``base`` and the names numbered after it, the highest number first."""
+    names = re.compile(re.escape(base.name) + r"(?:-(\d+))?\Z")
+    paths = base.parent.iterdir() if base.parent.is_dir() else ()
+    numbers = {path: int(m[1] or 1) for path in paths if (m := names.match(path.name))}
+    return sorted(numbers, key=lambda path: numbers[path], reverse=True)
 
 
 def writable(folder: Path) -> None:
-    """Make a folder, parents too. Raises UserError where it can not be used."""
+    """Make a folder, parents too. Raises UserError where it cannot be used."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: can not be used as a folder: {error.strerror}") from None
+        raise UserError(f"{folder}: cannot be used as a folder: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: no permission to write there")
 
@@ -26,6 +49,21 @@ def put(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(content)
     part.replace(path)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise RunFailed, which names ``path``, where the disk does not take what is written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+
+
+def json_bytes(content: object, indent: int = 2) -> bytes:
+    """A document as `read_json` reads it; ValueError for NaN and infinity."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def read_json(path: Path) -> Any:
@@ -43,4 +81,4 @@ def read_json(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
         return json.loads(text, parse_constant=refused, parse_float=finite)
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise ValueError(f"{path.name} can not be read") from None
+        raise ValueError(f"{path.name} cannot be read") from None

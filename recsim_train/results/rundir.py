@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
-from recsim_train.results.folder import read_json
+from recsim_train.results.folder import newest_first, read_json, slug
 from recsim_train.results.summary import clean, data_dependent, summarise
 from recsim_train.signals import held
 from recsim_train.trace.garbage import collection_paused
@@ -127,7 +126,7 @@ def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
 
 def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
     """The run's name before a repeat's suffix: experiment-strategy-world-digest."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", plan.experiment.name).strip("-.") or "experiment"
+    name = slug(plan.experiment.name, "experiment")
     return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
 
 
@@ -158,7 +157,7 @@ def write_run(
         out.mkdir(parents=True, exist_ok=True)
         run_id = base if world == "simulated" else _claim(out, base)
     except OSError as error:
-        raise RunFailed(f"{out}: the run can not be written: {error.strerror or error}") from None
+        raise RunFailed(f"{out}: the run cannot be written: {error.strerror or error}") from None
     if world == "simulated":
         environment = {"versions": environment.get("versions", {})}
     manifest = {
@@ -234,7 +233,7 @@ def _into_place(aside: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
-        # A full directory can not be renamed over: the old one steps aside first.
+        # A full directory cannot be renamed over: the old one steps aside first.
         old = Path(tempfile.mkdtemp(prefix=".replaced-", dir=target.parent))
         try:
             target.rename(old / "run")
@@ -286,7 +285,7 @@ def _document(path: Path, file: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path} is a damaged run directory: {file} is missing") from None
     except OSError:
-        raise UserError(f"{path} is a damaged run directory: {file} can not be read") from None
+        raise UserError(f"{path} is a damaged run directory: {file} cannot be read") from None
     except ValueError as error:
         raise UserError(f"{path} is a damaged run directory: {error}") from None
     if not isinstance(content, dict):
@@ -297,13 +296,7 @@ def _document(path: Path, file: str) -> dict[str, Any]:
 def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) -> RunRecord | None:
     """The newest complete run of exactly these settings under ``out``, for ``--resume``."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
-    names = re.compile(re.escape(base) + r"(?:-(\d+))?\Z")
-    numbered = []
-    for path in out.iterdir() if out.is_dir() else ():
-        match = names.match(path.name)
-        if match:
-            numbered.append((int(match[1] or 1), path))
-    for _, path in sorted(numbered, reverse=True):
+    for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:

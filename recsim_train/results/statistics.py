@@ -1,10 +1,10 @@
-"""Throughput of a run and its 95 % interval, by the method of batch means; distances between
-synchronisations, and what gradients missed.
+"""Statistics of a run: throughput with its 95 % interval, synchronisation gaps, staleness.
 
-The counted window goes from the first start to the last end of all counted iterations of all
-training loops. It is cut into equal windows, examples finished in each are counted (an iteration
-that overlaps several windows is shared out by time), and the windows' rates are taken as a sample
-(Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3). One function for both worlds.
+The interval is by batch means (Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3).
+The window from the first start to the last end of all counted iterations of all training loops is
+cut into equal parts, examples finished in each are counted (an iteration that overlaps several
+parts is shared out by time), and the parts' rates are taken as a sample. One function for both
+worlds.
 """
 
 from __future__ import annotations

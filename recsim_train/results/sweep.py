@@ -1,14 +1,14 @@
-"""Sweep directories: a description, a table with one row per point, and while it is unfinished one
-small file for each finished point, so that nothing is lost."""
+"""Sweep directories: a description, and a table with one row per point.
+
+While a sweep is unfinished each finished point has a small file, so that nothing is lost.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
 import json
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
-from recsim_train.results.folder import put, read_json
+from recsim_train.results.folder import (
+    json_bytes,
+    newest_first,
+    numbered,
+    put,
+    read_json,
+    slug,
+    writing,
+)
 from recsim_train.results.summary import clean
 from recsim_train.signals import held
 
@@ -118,8 +126,8 @@ def row_of(
         "wall_seconds": None,
         "run_id": None,
     }
-    found: dict[str, Any] = clean(row)
-    return found
+    cleaned: dict[str, Any] = clean(row)
+    return cleaned
 
 
 def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
@@ -166,20 +174,20 @@ class SweepFolder:
 
     def start(self) -> None:
         """Make the folder and write the description."""
-        with self._disk():
+        with writing(self.path):
             (self.path / POINTS).mkdir(parents=True, exist_ok=True)
-            _put(self.path / HEADER, _json(self.header))
+            _put(self.path / HEADER, json_bytes(self.header, indent=1))
 
     def add(self, number: int, row: dict[str, Any]) -> None:
         """Keep a finished point."""
         self.rows[number] = row
-        with self._disk():
-            _put(self.path / POINTS / f"{number:06d}.json", _json(row))
+        with writing(self.path):
+            _put(self.path / POINTS / f"{number:06d}.json", json_bytes(row, indent=1))
 
     def finish(self) -> SweepRecord:
         """Write the tables of what is finished; once all points are, their files go."""
         rows = [self.full_row(number) for number in sorted(self.rows)]
-        with self._disk():
+        with writing(self.path):
             _put(self.path / TABLE, _parquet(rows, self.header))
             _put(self.path / CSV, _csv(rows, self.header))
             if len(rows) == len(self.header["points"]):
@@ -197,17 +205,6 @@ class SweepFolder:
         full = {"point": number} | {key: values.get(key) for key in self.header["axes"]}
         return full | {column: row.get(column) for column in COLUMNS}
 
-    def _disk(self) -> contextlib.AbstractContextManager[None]:
-        return _writing(self.path)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Any:
-    try:
-        yield
-    except OSError as error:
-        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
-
 
 def header_of(
     name: str,
@@ -224,7 +221,7 @@ def header_of(
     "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
     """
     identities = [str(point["identity"]) for point in points]
-    found: dict[str, Any] = clean(
+    cleaned: dict[str, Any] = clean(
         {
             "tool": "recsim-train",
             "format": FORMAT,
@@ -238,52 +235,43 @@ def header_of(
             "command": list(command),
         }
     )
-    return found
+    return cleaned
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings by dotted name; lists stay as they are."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat_settings(value, f"{prefix}{key}.")
+            flat |= flat_settings(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def base_path(out: Path, name: str) -> Path:
     """Where a sweep goes: experiment-sweep, with "-2" and so on behind it for further ones."""
-    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or "experiment"
-    return out / f"{slug}-sweep"
+    return out / f"{slug(name, 'experiment')}-sweep"
 
 
 def free_path(base: Path) -> Path:
     """The first of the names that is not taken."""
-    number, path = 1, base
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
+    paths = map(base.with_name, numbered(base.name))
+    return next(path for path in paths if not path.exists())
 
 
 def find_started(base: Path, header: Mapping[str, Any]) -> SweepRecord | None:
     """The newest sweep of exactly these points, for ``--resume``; None: there is no sweep of this
     name. Raises UserError, which says what changed, where there are only others."""
-    names = re.compile(re.escape(base.name) + r"(?:-(\d+))?\Z")
-    numbered = []
-    for path in base.parent.iterdir() if base.parent.is_dir() else ():
-        if (match := names.match(path.name)) and is_sweep(path):
-            numbered.append((int(match[1] or 1), path))
     others = []
-    for _, path in sorted(numbered, reverse=True):
+    for path in filter(is_sweep, newest_first(base)):
         record = read_sweep(path)
         if record.header["identity"] == header["identity"]:
             return record
         others.append(record)
     if others:
         raise UserError(
-            f"{others[0].path} can not be resumed: {what_changed(others[0].header, header)}; "
+            f"{others[0].path} cannot be resumed: {what_changed(others[0].header, header)}; "
             "without --resume the sweep is made anew, beside it"
         )
     return None
@@ -397,10 +385,6 @@ def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
             json.dumps(row[c]) if isinstance(row[c], dict | list) else row[c] for c in columns
         )
     return stream.getvalue().encode()
-
-
-def _json(content: object) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _put(path: Path, content: bytes) -> None:

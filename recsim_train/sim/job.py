@@ -34,7 +34,7 @@ class Job:
     """A plan on a cluster, folded or not.
 
     ``counts``, ``replay``: of the plan's data; none: made here. Raises as `open_stream` does where
-    the data can not be read.
+    the data cannot be read.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class Machines:
 
     Computations run on one core of the process's machine and hold its interpreter lock for a share
     of their time. Transfers use both ends' NIC and some of both ends' cores, and between racks both
-    racks' uplinks; each has the fair share of one thread, and can not use more than one core at an
+    racks' uplinks; each has the fair share of one thread, and cannot use more than one core at an
     end. On a host of speed s everything that its cores do takes 1 / s times as long.
     """
 

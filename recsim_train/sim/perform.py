@@ -82,7 +82,7 @@ def _start(at: Trainer, loop: LoopState, effect: effects.Start[object]) -> Steps
 
 
 def _wait(at: Trainer, loop: LoopState, effect: effects.Wait[object]) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     return (yield from effect.handle.under_way)
 
 

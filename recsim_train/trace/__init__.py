@@ -1,1 +1,1 @@
-"""What happened when: spans, the same in both worlds."""
+"""Records of what happened when, the same in both worlds."""

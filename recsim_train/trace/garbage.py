@@ -1,4 +1,4 @@
-"""When Python need not look for garbage in cycles."""
+"""Pauses of Python's search for garbage in cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines for ui.perfetto.dev and chrome://tracing: the JSON Trace Event Format.
+"""Timelines for ui.perfetto.dev and chrome://tracing, in the JSON Trace Event Format.
 
 Processes are role instances, threads their loops (at a server: its clients). Whole iterations are
 kept or left out, never a part of one: the first counted ones, as many as fit.
@@ -67,20 +67,16 @@ def trace_document(
             events.append(_meta("process_sort_index", pid, 0, {"sort_index": pid}))
             for tid, loop in enumerate(loops, start=1):
                 events.append(_meta("thread_name", pid, tid, {"name": loop}))
-                where = (pid, tid)
                 for i in marks:
                     if i.loop == f"{instance}.{loop}":
-                        arguments: dict[str, Any] = {"iteration": i.iteration}
-                        if i.loss is not None:
-                            arguments["loss"] = round(i.loss, 6)
+                        loss = {} if i.loss is None else {"loss": round(i.loss, 6)}
+                        facts = {"iteration": i.iteration, **loss}
                         title = f"iteration {i.iteration}"
-                        events.append(
-                            _slice(title, "iteration", where, i.start, i.end, origin, arguments)
-                        )
+                        events.append(_slice(title, "iteration", pid, tid, i, origin, facts))
                 for s in loops[loop]:
-                    arguments = {"iteration": s.iteration, "payload_bytes": s.bytes}
+                    facts = {"iteration": s.iteration, "payload_bytes": s.bytes}
                     title = f"{s.effect} {s.name}".strip()
-                    events.append(_slice(title, s.effect, where, s.start, s.end, origin, arguments))
+                    events.append(_slice(title, s.effect, pid, tid, s, origin, facts))
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -103,20 +99,20 @@ def _meta(kind: str, pid: int, tid: int, arguments: dict[str, Any]) -> dict[str,
 def _slice(
     name: str,
     category: str,
-    where: tuple[int, int],
-    start: float,
-    end: float,
+    pid: int,
+    tid: int,
+    what: Iteration | Span,
     origin: float,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
     """A complete event, microseconds from ``origin``."""
-    first, last = (round((moment - origin) * 1e6 * _GRID) for moment in (start, end))
+    first, last = (round((moment - origin) * 1e6 * _GRID) for moment in (what.start, what.end))
     return {
         "ph": "X",
         "name": name,
         "cat": category,
-        "pid": where[0],
-        "tid": where[1],
+        "pid": pid,
+        "tid": tid,
         "ts": first / _GRID,
         "dur": max(0, last - first) / _GRID,
         "args": arguments,
@@ -167,16 +163,16 @@ def order(instance: str) -> tuple[int, int, str]:
 
 def _threads(spans: Iterable[Span], marks: Iterable[Iteration]) -> dict[str, dict[str, list[Span]]]:
     """Spans by instance and loop, in a fixed order."""
-    found: dict[str, dict[str, list[Span]]] = {}
+    by_instance: dict[str, dict[str, list[Span]]] = {}
     for s in spans:
-        found.setdefault(s.instance, {}).setdefault(s.loop, []).append(s)
+        by_instance.setdefault(s.instance, {}).setdefault(s.loop, []).append(s)
     for i in marks:
         instance, _, loop = i.loop.partition(".")
-        found.setdefault(instance, {}).setdefault(loop, [])
+        by_instance.setdefault(instance, {}).setdefault(loop, [])
     return {
         instance: {
-            loop: sorted(found[instance][loop], key=lambda s: (s.start, -s.end))
-            for loop in sorted(found[instance])
+            loop: sorted(by_instance[instance][loop], key=lambda s: (s.start, -s.end))
+            for loop in sorted(by_instance[instance])
         }
-        for instance in sorted(found, key=order)
+        for instance in sorted(by_instance, key=order)
     }

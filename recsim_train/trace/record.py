@@ -161,7 +161,7 @@ class Outcome:
     bottleneck: str | None = None
     """Simulator: the binding resource, in one phrase."""
     bound_eps: float | None = None
-    """Simulator: examples per second that the binding resource can not exceed."""
+    """Simulator: examples per second that the binding resource cannot exceed."""
     loss: float | None = None
     """Held-out log loss; None in the simulator."""
     auc: float | None = None

@@ -1,4 +1,4 @@
-"""What the operators of a model's graph cost, as counts of priced work. No torch.
+"""Costs of the operators of a model's graph, as counts of priced work. No torch.
 
 The counts follow the algebra: flops of matrix products, bytes that stream through memory, calls.
 

@@ -1,4 +1,4 @@
-"""What the operations of a trainer's row cache cost; see `recsim_train.workload.operations`."""
+"""Costs of the operations of a trainer's row cache; see `recsim_train.workload.operations`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operations of a compression cost; see `recsim_train.workload.operations`.
+"""Costs of the operations of a compression; see `recsim_train.workload.operations`.
 
 A threshold is found by quickselect, which handles two to 3.4 pairs of (value, place) for each
 value, depending on how many are kept (Knuth, The Art of Computer Programming 3, 5.2.2): counted as

@@ -89,11 +89,11 @@ class Graph:
 
     def offsets(self) -> dict[str, int]:
         """Where each operator's parameters start in the flat vector."""
-        found, position = {}, 0
+        offsets, position = {}, 0
         for operator in self.operators:
-            found[operator.name] = position
+            offsets[operator.name] = position
             position += operator.elements
-        return found
+        return offsets
 
 
 class _Builder:
@@ -106,8 +106,8 @@ class _Builder:
         self.operators: list[Operator] = []
 
     def width(self, name: str) -> int:
-        known = {**self.sources, **{o.name: o.width for o in self.operators}}
-        return known[name]
+        widths = {**self.sources, **{o.name: o.width for o in self.operators}}
+        return widths[name]
 
     def add(
         self, name: str, kind: OperatorKind, *inputs: str, width: int, relu: bool = False

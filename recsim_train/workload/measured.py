@@ -1,4 +1,4 @@
-"""Which operations calibration times; all others are priced by their counted work alone."""
+"""The operations that calibration times; all others are priced by their counted work alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What every named operation costs, as counts of priced work.
+"""Costs of all named operations, as counts of priced work.
 
 A cost is a mapping from a price's name in the cluster profile (`config.cluster.Costs`) to how many
 units of it one invocation needs. Calibration fits the prices from micro-workloads with the same
-counts, so the two can not drift apart. No torch here: the kernels live in the executor under the
+counts, so the two cannot drift apart. No torch here: the kernels live in the executor under the
 same names.
 
 The counts describe our own kernels. They follow the algebra (flops of matrix products, bytes that

@@ -1,4 +1,4 @@
-"""What the cost of one invocation of an operation depends on."""
+"""The sizes that the cost of one invocation of an operation depends on."""
 
 from __future__ import annotations
 

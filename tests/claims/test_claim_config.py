@@ -9,12 +9,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from recsim_train.config.claim import Claim
 from recsim_train.config.dump import plain
-from recsim_train.config.experiment import Claim
-from recsim_train.config.explain import parse
 from recsim_train.config.identity import comparison_key
-from recsim_train.config.load import ConfigErrors, Loaded, load_cluster, load_experiment
+from recsim_train.config.load import Loaded, load_cluster, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
+from recsim_train.config.validate import parse
 from recsim_train.config.yaml_source import parse_document
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.program import TaggedNet
@@ -77,7 +78,7 @@ def test_the_claim_is_no_part_of_what_is_run(tmp_path: Path) -> None:
         (CHECK.replace(", over: [one]", ""), "'over' needs as many variants as 'of'"),
         (CHECK.replace("form: ratio", "form: value"), "compares with no other variant"),
         (CHECK.replace("at_least: 2", "near: 2, at_least: 1"), "exclude each other"),
-        (CHECK.replace("at_least: 2", "at_least: 2, mark: recalled"), "it can be no target"),
+        (CHECK.replace("at_least: 2", "at_least: 2, mark: recalled"), "it cannot be a target"),
         (CHECK.replace("at_least: 2", "law: easgd_knee"), "is about measure eps and form knee"),
         (CHECK.replace("at_least: 2", "near: 2, tolerance: 0.2"), "0.2 has no unit"),
         # No tolerance is assumed, and none is nobody's.

@@ -20,7 +20,8 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import ConfigErrors, find_cluster, load_cluster
+from recsim_train.config.load import find_cluster, load_cluster
+from recsim_train.config.problems import ConfigErrors
 
 OURS = sorted((Path(__file__).parents[2] / "cluster_profiles").glob("*.yaml"))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import ConfigErrors, load_experiment
+from recsim_train.config.load import load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.strategy.registry import schemas
 
 GOOD = "name: good\nmodel: tiny\nstrategy: flat_ps\n"

@@ -12,7 +12,8 @@ import pytest
 from recsim_train.config.dump import dump_yaml
 from recsim_train.config.experiment import StrategyChoice
 from recsim_train.config.identity import comparison_key, resolved
-from recsim_train.config.load import ConfigErrors, Loaded, load_experiment
+from recsim_train.config.load import Loaded, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
 from recsim_train.strategy.compression import DCT, NoCompression
 from recsim_train.strategy.options import flat

@@ -119,7 +119,7 @@ def experiments() -> Any:
 def loads(text: str) -> bool:
     document = parse_document(text, "e.yaml", "an experiment")
     try:
-        check_experiment(document, schemas(), Findings(document.places, document.file))
+        check_experiment(document, schemas(), Findings(document.marks, document.file))
     except UserError:
         return False
     return True

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.load import ConfigErrors, Loaded, load_experiment
+from recsim_train.config.load import Loaded, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.sets import parse_value
 from recsim_train.strategy.registry import schemas
 

@@ -11,7 +11,8 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import ConfigErrors, load_cluster, load_experiment
+from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import cluster_schema
 from recsim_train.strategy.registry import schemas
 
@@ -168,7 +169,10 @@ RESTART = {"restart": "5 s"}
             {"failures": {"mtbf": "1 ms", "restart": "90 s"}},
             "failures.mtbf: expected more than restart: such hosts would be down most of the time",
         ),
-        ({"failures": RESTART}, "failures: expected mtbf, schedule or both: nothing ever fails"),
+        (
+            {"failures": RESTART},
+            "failures: expected mtbf, schedule or both; else nothing fails",
+        ),
         ({"failures": {"mtbf": "1 h"}}, "failures.restart: missing; expected a duration such as"),
         ({"failures": {"mtbf": "1 h", "restart": 5}}, "failures.restart: expected a duration with"),
         (

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.config.load import (
-    ConfigErrors,
-    Loaded,
-    load_cluster,
-    load_experiment,
-    load_points,
-)
-from recsim_train.config.problems import Mark
+from recsim_train.config.load import Loaded, load_cluster, load_experiment, load_points
+from recsim_train.config.problems import ConfigErrors, Mark
 from recsim_train.config.sets import Assignment
 from recsim_train.config.sweep import Dimension, count, expand
 from recsim_train.strategy.registry import schemas
@@ -162,7 +156,7 @@ def test_the_first_point_is_the_experiment(tmp_path: Path) -> None:
             "expected 2 values, as many as seed",
         ),
         ("sweep: {grid: {seed: [1]}, points: [{seed: 2}]}\n", "seed: swept twice"),
-        ("sweep: {name: [a, b]}\n", "name can not be swept"),
+        ("sweep: {name: [a, b]}\n", "name cannot be swept"),
         (
             "sweep: {grids: {seed: [1]}, together: {}}\n",
             "sweep.grids: unknown key; did you mean 'g",
@@ -188,4 +182,4 @@ def test_a_problem_elsewhere_names_the_point(tmp_path: Path) -> None:
 
 def test_what_the_points_set_can_not_be_overridden(tmp_path: Path) -> None:
     said = failure(tmp_path, "sweep: [{seed: 1}, {seed: 2}]\n", "seed=3")
-    assert "--set seed=3: seed: the sweep's points or together give it values too" in said
+    assert "--set seed=3: seed: the sweep's points or together set it too" in said

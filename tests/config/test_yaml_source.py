@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.dump import dump_yaml
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import ConfigErrors
-from recsim_train.config.problems import Mark
+from recsim_train.config.problems import ConfigErrors, Mark
 from recsim_train.config.yaml_source import parse_document
 
 
@@ -82,15 +81,15 @@ def test_numbers_beyond_64_bits_are_refused(text: str) -> None:
         value(text)
 
 
-def test_places() -> None:
+def test_marks() -> None:
     text = "a: 1\nb:\n  - x\n  - {c: 2}\n"
-    places = parse_document(text, "f.yaml", "a test").places
-    assert str(places.locate(("a",))) == "f.yaml:1:4"
-    assert str(places.locate(("a",), at_key=True)) == "f.yaml:1:1"
-    assert str(places.locate(("b", 1, "c"))) == "f.yaml:4:9"
-    assert str(places.locate(("b", 1, "missing"))) == "f.yaml:4:5"
-    assert str(places.locate(("elsewhere",))) == "f.yaml:1:1"
-    assert places.locate(("b", 0)) == Mark("f.yaml", 3, 5, "  - x")
+    marks = parse_document(text, "f.yaml", "a test").marks
+    assert str(marks.locate(("a",))) == "f.yaml:1:4"
+    assert str(marks.locate(("a",), at_key=True)) == "f.yaml:1:1"
+    assert str(marks.locate(("b", 1, "c"))) == "f.yaml:4:9"
+    assert str(marks.locate(("b", 1, "missing"))) == "f.yaml:4:5"
+    assert str(marks.locate(("elsewhere",))) == "f.yaml:1:1"
+    assert marks.locate(("b", 0)) == Mark("f.yaml", 3, 5, "  - x")
 
 
 def test_an_anchor_may_be_used_twice() -> None:

@@ -233,7 +233,7 @@ def test_failing_disk_is_reported(
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(lines, "_file", Broken())
-    with pytest.raises(RunFailed, match=r"it can not be read \(Input/output error\), after 0 rows"):
+    with pytest.raises(RunFailed, match=r"it cannot be read \(Input/output error\), after 0 rows"):
         lines.take(1)
 
 

@@ -174,8 +174,8 @@ class GroupWorld:
         if name is None:
             self._answer(loop, PERFORM[type(effect)](loop.context, effect)[0])
             return True
-        group = self.plan.group_of(name, loop.trainer)
-        assert group is not None
+        groups = (g for g in self.plan.groups if g.name == name)
+        group = next(g for g in groups if g.place(loop.trainer) >= 0)
         trainers = [member.trainer for member in group.members]
         members = [x for x in self.loops if x.trainer in trainers and x.loop == loop.loop]
         if any(type(x.effect) is not type(effect) for x in members):

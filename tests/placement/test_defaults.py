@@ -174,5 +174,5 @@ def test_a_chosen_cache_that_cannot_hold_two_steps_is_refused_at_any_size(
         "roles.trainers=1000",
         "training.batch_size=128",
     )
-    with pytest.raises(UserError, match="the cache of 22 rows per trainer can not hold two steps"):
+    with pytest.raises(UserError, match="the cache of 22 rows per trainer cannot hold two steps"):
         simulate(plan_of(tmp_path, *sets), cluster)

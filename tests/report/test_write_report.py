@@ -184,9 +184,9 @@ def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> No
 
 def test_bad_targets(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="file: can not be used as a folder: File exists"):
+    with pytest.raises(UserError, match="file: cannot be used as a folder: File exists"):
         report_on([runs], tmp_path / "file")
-    with pytest.raises(UserError, match="report: can not be used as a folder: "):
+    with pytest.raises(UserError, match="report: cannot be used as a folder: "):
         report_on([runs], Path("/proc/report"))
 
     def full(*_: object) -> None:

@@ -72,7 +72,7 @@ def test_stages_overlap(plans: Plans, clusters: Clusters) -> None:
 
 
 def test_a_cache_that_can_not_start_is_the_users_error(plans: Plans, clusters: Clusters) -> None:
-    with pytest.raises(UserError, match=r"cache of 30 rows per trainer can not hold two steps"):
+    with pytest.raises(UserError, match=r"cache of 30 rows per trainer cannot hold two steps"):
         simulate(plan_of(plans, cache_rows=30), clusters())
 
 

@@ -33,7 +33,7 @@ def entry(function: _Function) -> _Function:
 
 
 U = np.uintp
-"""Makes an index that can not be negative; numba then spares its test for that, which takes a third
+"""Makes an index that cannot be negative; numba then spares its test for that, which takes a third
 of the time where most of the time is spent."""
 
 ROUNDING = 1e-12

@@ -1,4 +1,4 @@
-"""Checks plain data against a model and says in plain words what does not fit."""
+"""The check of plain data against a model: what does not fit, said in plain words."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def _report(
     if kind == "extra_forbidden":
         section = of_path(model, path[:-1])
         fields = section.section.model_fields if section and section.section else {}
-        known = [renamed.get(name, name) for name in fields]
-        known += extra.get(path[:-1], ())
-        findings.add(prefix + path, _unknown_key(model, path, known), at_key=True)
+        names = [renamed.get(name, name) for name in fields]
+        names += extra.get(path[:-1], ())
+        findings.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
     expected = f"expected {what.words}" if what else "expected another value"
     if kind == "missing":
@@ -84,25 +84,25 @@ def _report(
         findings.add(prefix + path, message)
 
 
-def _unknown_key(model: type[BaseModel], path: KeyPath, known: list[str]) -> str:
+def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str:
     key = str(path[-1])
     where = f" in {dotted(path[:-1])}" if path[:-1] else ""
-    hint = suggest(key, known)
+    hint = suggest(key, names)
     if not hint or key in _leaves(model):
         elsewhere = _leaves(model).get(key, [])
         if len(elsewhere) == 1:
             hint = f"; did you mean {elsewhere[0]!r}?"
-    if not hint and known:
-        hint = f"; known: {', '.join(known)}"
+    if not hint and names:
+        hint = f"; known: {', '.join(names)}"
     return f"unknown key{where}{hint}"
 
 
 def _leaves(model: type[BaseModel]) -> dict[str, list[str]]:
     """Dotted names of all settings by their last part."""
-    found: dict[str, list[str]] = {}
+    by_leaf: dict[str, list[str]] = {}
     for name in setting_names(model):
-        found.setdefault(name.rsplit(".", 1)[-1], []).append(name)
-    return found
+        by_leaf.setdefault(name.rsplit(".", 1)[-1], []).append(name)
+    return by_leaf
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
