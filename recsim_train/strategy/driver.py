@@ -248,6 +248,10 @@ class Allowed:
 
     def mistake(self, effect: Effect[Any]) -> Exception | None:
         """Why the effect cannot be performed, to be thrown into the program; None where it can."""
+        if isinstance(effect, effects.Wait):
+            return self._handles.mistake(effect.handle)
+        if isinstance(effect, effects.Start):
+            return no_request(effect.request) or self.mistake(effect.request)
         asked: tuple[object, ...]
         if type(effect) is effects.Compute:
             asked = (effect.operation, *map(type, effect.arguments))
@@ -266,10 +270,6 @@ class Allowed:
         if isinstance(effect, effects.Compute):
             said = effect.operation.mistake(effect.arguments)
             return TypeError(said) if said else None
-        if isinstance(effect, effects.Wait):
-            return self._handles.mistake(effect.handle)
-        if isinstance(effect, effects.Start):
-            return no_request(effect.request) or self.mistake(effect.request)
         what, names = self._names.get(kind, ("", None))
         if names is not None and effect.about not in names:
             return KeyError(
