@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder with the finished sweep, to be copied, and what the command said."""
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "small.yaml").write_text(EXPERIMENT)
+    return folder, answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)
+
+
+@pytest.fixture
+def finished(swept: tuple[Path, Any], folder: Path) -> Path:
+    """A folder of this test's own with the finished sweep."""
+    shutil.copytree(swept[0] / "runs", folder / "runs")
+    return folder
+
+
 def table(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
@@ -94,8 +110,8 @@ def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -
     ]
 
 
-def test_report(folder: Path) -> None:
-    answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)
+def test_report(finished: Path) -> None:
+    folder = finished
     found = answer("report", "runs/small-sweep", "--out", "report", cwd=folder)
     assert found == answer("report", "runs", "--out", "report", cwd=folder)
     assert found["over"] == "roles.trainers"
@@ -117,10 +133,10 @@ def test_report(folder: Path) -> None:
     assert "name it alone" in refused.stderr
 
 
-def test_resume_runs_only_what_is_missing(folder: Path) -> None:
+def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Path) -> None:
     from recsim_train.results.sweep import read_sweep
 
-    first = answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)["points"]
+    folder, first = finished, swept[1]["points"]
     path = folder / "runs" / "small-sweep"
     # as a process that was killed leaves it: no table, some points
     record = read_sweep(path)
@@ -153,10 +169,8 @@ def test_resume_runs_only_what_is_missing(folder: Path) -> None:
         (["--seed", "2"], "seed was 1, is 2"),
     ],
 )
-def test_resume_refuses_another_sweep(folder: Path, changes: list[str], said: str) -> None:
-    few = ["--set", "strategy=allreduce", "--jobs", "1"]
-    answer("simulate", "small.yaml", *few, cwd=folder)
-    done = command("simulate", "small.yaml", *few, "--resume", *changes, cwd=folder)
+def test_resume_refuses_another_sweep(finished: Path, changes: list[str], said: str) -> None:
+    done = command("simulate", "small.yaml", "--jobs", "1", "--resume", *changes, cwd=finished)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -6,8 +6,9 @@ part of the net, plain SGD. What is left of every case goes back to the test.
 
 from __future__ import annotations
 
-import os
-import traceback
+import pickle
+import signal
+import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from recsim_train.config.experiment import (
@@ -29,6 +29,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.stream import open_stream
+from recsim_train.executor import forkserver
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.model import initial_rows
@@ -54,6 +55,9 @@ BAGS = (
     Table(rows=50, ids=4, variable=True),
 )
 GLOBAL_BATCH = 24
+CASES = "cases.pickle"
+LIMIT = 300.0
+"""Seconds that a group may take."""
 
 
 @dataclass(frozen=True)
@@ -222,32 +226,40 @@ def _no_messages() -> Any:
     return Nothing()
 
 
-def _process(rank: int, size: int, folder: str, cases: list[Case]) -> None:
+def main() -> None:
+    """One process of the group; its command line: FOLDER RANK."""
+    path, rank = Path(sys.argv[1]), int(sys.argv[2])
+    size, cases = pickle.loads((path / CASES).read_bytes())
     torch.set_num_threads(1)
     batch_scheduling()
-    path = Path(folder)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    try:
-        store = dist.FileStore(str(path / "store"), size)
-        limit = timedelta(seconds=60)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
-        group = dist.group.WORLD if size > 1 else None
-        names = ("trainers", "hosts", "group")
-        collectives = {name: Collective(group, size, rank) for name in names}
-        found = [train(case, rank, size, collectives) for case in cases]
-        torch.save(found, path / f"{rank}.pt")
-        dist.barrier()
-    except BaseException:
-        (path / f"{rank}.error").write_text(traceback.format_exc())
-        raise
+    store = dist.FileStore(str(path / "store"), size)
+    limit = timedelta(seconds=60)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    group = dist.group.WORLD if size > 1 else None
+    names = ("trainers", "hosts", "group")
+    collectives = {name: Collective(group, size, rank) for name in names}
+    found = [train(case, rank, size, collectives) for case in cases]
+    torch.save(found, path / f"{rank}.pt")
+    dist.barrier()
 
 
 def run_group(size: int, cases: list[Case], folder: Path) -> list[list[Left]]:
     """By case, what each of ``size`` processes holds at the end."""
     folder.mkdir()
-    mp.start_processes(
-        _process, (size, str(folder), cases), nprocs=size, daemon=True, start_method="spawn"
-    )
+    (folder / CASES).write_bytes(pickle.dumps((size, cases)))
+    with (folder / "errors.txt").open("wb") as errors:
+        started = [
+            forkserver.start("tests.executor.net_group", [str(folder), str(rank)], errors)
+            for rank in range(size)
+        ]
+    try:
+        codes = [process.poll(LIMIT) for process in started]
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGKILL)
+            process.stdin.close()
+            process.stdout.close()
+    assert codes == [0] * size, (folder / "errors.txt").read_text()
     parts = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
     return [[part[index] for part in parts] for index in range(len(cases))]
 

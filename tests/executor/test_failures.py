@@ -122,7 +122,10 @@ def test_an_error_in_one_role_is_its_sentence(tmp_path: Path) -> None:
     assert not children(staging)
 
 
-def test_a_stalled_process_is_given_up_after_the_timeout(tmp_path: Path) -> None:
+def test_a_stalled_process_is_given_up_after_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recsim_train.executor.launch.GRACE", 1.0)  # it cannot do as it is asked
     stopped: list[psutil.Process] = []
 
     def stall(done: int, _: int) -> None:
