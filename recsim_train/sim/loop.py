@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from recsim_train.placement.plan import LoopId
 from recsim_train.sim.accounts import Account
-from recsim_train.sim.engine import Queue
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.machines import Process
+from recsim_train.sim.queues import Queue
 from recsim_train.sim.serving import ServingThread
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver

@@ -19,7 +19,7 @@ from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.dense import DenseRuntime
 from recsim_train.sim.embedding import EmbeddingRuntime
-from recsim_train.sim.engine import Engine, LoopBarrier, LoopQueue, Steps
+from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Ledger
@@ -28,6 +28,7 @@ from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
+from recsim_train.sim.queues import LoopBarrier, LoopQueue
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import ServingThread
