@@ -28,8 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recsim_train.sim.engine import Barrier, Countdown, Engine, Event, Steps
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.sim.queues import Barrier, Countdown
 
 
 @dataclass(frozen=True)

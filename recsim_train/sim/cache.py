@@ -117,7 +117,7 @@ def _move(
     sent, answers = yield from service.ask(
         loop, effect, asked, request, first=first, purpose="route_ids"
     )
-    back = world.messages(ANSWER * answers)
+    back = world.pricing.messages(ANSWER * answers)
     if fetches:
         back = plus(back, clients("assemble_rows"))
     if back != NOTHING:

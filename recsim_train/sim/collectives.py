@@ -12,7 +12,7 @@ from typing import Any
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
-from recsim_train.sim.engine import Barrier, Event, Steps
+from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
     GhostBlock,
@@ -25,6 +25,7 @@ from recsim_train.sim.ghosts import (
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import plus
+from recsim_train.sim.queues import Barrier
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
 
@@ -100,7 +101,7 @@ class GroupRuntime:
     ) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        messages = world.messages(2 * (self.size - 1))
+        messages = world.pricing.messages(2 * (self.size - 1))
         yield world.work(loop, plus(world.overhead, messages), effect)
         if self.size == 1:
             return None

@@ -75,5 +75,5 @@ class DenseRuntime(Service[DenseShard]):
 
         sent, answered = yield from self.ask(loop, effect, self.split(loop, part), request)
         if answered:
-            yield world.work(loop, world.messages(ANSWER * answered), f"{effect}.answer")
+            yield world.work(loop, world.pricing.messages(ANSWER * answered), f"{effect}.answer")
         return sent

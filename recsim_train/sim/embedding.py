@@ -8,12 +8,13 @@ from functools import partial
 from recsim_train.data.counts import ShardCount
 from recsim_train.data.zipf import Zipf
 from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
-from recsim_train.sim.engine import Barrier, Steps
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostIds, GhostRows
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
+from recsim_train.sim.queues import Barrier
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import ANSWER, Request
 from recsim_train.sim.world import World
@@ -197,7 +198,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             loop, "lookup", self.split(loop), request, first=[first], purpose="route_ids"
         )
         self._count_masks(loop, gradient=False)
-        back = plus(world.messages(ANSWER * answers), *self._all_masked("unmask"), last)
+        back = plus(world.pricing.messages(ANSWER * answers), *self._all_masked("unmask"), last)
         yield world.work(loop, back, "assemble_rows")
         return GhostRows(ids), sent
 
@@ -234,5 +235,5 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             whose=self._whose if together else "",
         )
         if answers:
-            yield world.work(loop, world.messages(ANSWER * answers), "acknowledged")
+            yield world.work(loop, world.pricing.messages(ANSWER * answers), "acknowledged")
         return None, sent

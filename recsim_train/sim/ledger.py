@@ -29,9 +29,9 @@ class Series:
         total.seconds += end - start
         total.bytes += payload
         if self._ledger.keeps(self.key.instance):
-            self._ledger.spans.append(
-                Span(*self.key[:2], iteration, *self.key[2:], start, end, payload)
-            )
+            instance, loop, effect, name = self.key
+            span = Span(instance, loop, iteration, effect, name, start, end, payload)
+            self._ledger.spans.append(span)
 
 
 class Ledger:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from recsim_train.placement.plan import LoopId
+from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.sim.accounts import Account
-from recsim_train.sim.engine import Queue
+from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.machines import Process
+from recsim_train.sim.queues import Queue
 from recsim_train.sim.serving import ServingThread
-from recsim_train.strategy.base import Loop, Program, Topology
+from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
 from recsim_train.trace.record import Iteration, Sync, lane
@@ -20,7 +20,10 @@ from recsim_train.workload.compression import Tallies
 
 
 class Course(Protocol):
-    """Who follows the course of training loops."""
+    """Who follows the course of training loops, and where their time and records are kept."""
+
+    engine: Engine
+    ledger: Ledger
 
     def began(self, loop: LoopState) -> None:
         """An iteration has begun."""
@@ -34,26 +37,22 @@ class LoopState:
 
     def __init__(
         self,
+        plan: Plan,
         loop: LoopId,
-        definition: Loop,
-        topology: Topology,
         process: Process,
-        position: int,
         program: Program,
-        account: Account,
-        clock: Callable[[], float],
-        ledger: Ledger,
         course: Course,
     ) -> None:
+        definition = plan.loop(loop.loop)
         self.loop = loop
         self.trains = definition.trains and not definition.background
         self.background = definition.background
         self.name = loop.name
         self.label = loop.label
         self.process = process
-        self.driver = Driver(loop.name, definition, topology, program, clock, self)
-        self._ledger, self._course = ledger, course
-        self.position = position
+        clock, self._ledger, self._course = course.engine.clock, course.ledger, course
+        self.driver = Driver(loop.name, definition, plan.topology, program, clock, self)
+        self.position = plan.positions.get(loop, -1)
         """Place in the stream of batches; -1 for loops that consume none."""
         self.queue: Queue | None = None
         self.serving: dict[tuple[str, int], ServingThread] = {}
@@ -66,7 +65,7 @@ class LoopState:
         """What it waits for, as the deadlock report says it."""
         self.starting = False
         """Whether its request is one that it does not wait for now; see `World.wait`."""
-        self.account = account
+        self.account = Account(plan.experiment.training.warmup_steps)
         """Where the time of its effects goes."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""

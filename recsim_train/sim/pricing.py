@@ -32,10 +32,18 @@ class Pricing:
         self.unmeasured: set[str] = set()
         """Operations that were asked for and that calibration does not measure."""
         self._known: dict[tuple[object, ...], Seconds] = {}
+        self._messages: dict[int, Seconds] = {}
 
     def units(self, **work: float) -> Seconds:
         """Seconds of plain units, such as ``units(effect=1, message=2)``."""
         return *operations.seconds(work, self.prices), 0.0
+
+    def messages(self, count: int) -> Seconds:
+        """Handling ``count`` messages at one end."""
+        known = self._messages.get(count)
+        if known is None:
+            known = self._messages[count] = self.units(message=count) if count else NOTHING
+        return known
 
     def operation(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.engine import Mailbox, Queue, Steps
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
+from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.serving import request_messages
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
@@ -69,7 +70,7 @@ class Readers:
             yield made.get()
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
-            messages = world.messages(request_messages(payload))
+            messages = world.pricing.messages(request_messages(payload))
             yield world.machines.compute(
                 process, messages, f"{loop.name}.send", client=loop.process
             )
@@ -87,7 +88,7 @@ class Readers:
             payload, delivered = yield inbox.get()
             yield world.machines.transfer(reader, loop.process, payload)
             delivered.succeed()
-            messages = world.messages(request_messages(payload))
+            messages = world.pricing.messages(request_messages(payload))
             yield world.machines.compute(loop.process, messages, f"{loop.label}.receive_batch")
             yield queue.reserve()
             queue.put(None)

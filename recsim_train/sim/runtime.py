@@ -14,12 +14,11 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.accounts import Account
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.dense import DenseRuntime
 from recsim_train.sim.embedding import EmbeddingRuntime
-from recsim_train.sim.engine import Engine, LoopBarrier, LoopQueue, Steps
+from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Ledger
@@ -28,6 +27,7 @@ from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
+from recsim_train.sim.queues import LoopBarrier, LoopQueue
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import ServingThread
@@ -102,8 +102,7 @@ class Runtime:
         plan, folding, topology = self.plan, self.folding, self.plan.topology
         cache = None
         if replay is not None and plan.embedding is not None:
-            shards = len(plan.embedding.shards)
-            cache = CacheRuntime(self.world, shards, replay)
+            cache = CacheRuntime(self.world, len(plan.embedding.shards), replay)
         made: list[Trainer] = []
         for index in range(folding.simulated):
             net = NetRuntime(plan, index) if plan.net is not None else None
@@ -125,25 +124,15 @@ class Runtime:
     def _make_loops(self, strategies: Sequence[Strategy] | None) -> list[LoopState]:
         plan = self.plan
         simulated = self.folding.simulated
-        loops = []
+        loops: list[LoopState] = []
         for trainer, instance in enumerate(plan.of_role("trainer")[:simulated]):
             place = plan.place(trainer)
             strategy = create(plan.used, place) if strategies is None else strategies[trainer]
-            for loop in plan.loops(trainer):
-                loops.append(
-                    LoopState(
-                        loop,
-                        plan.loop(loop.loop),
-                        plan.topology,
-                        self.machines.processes[instance],
-                        plan.positions.get(loop, -1),
-                        strategy.program(loop.loop),
-                        Account(plan.experiment.training.warmup_steps),
-                        self.engine.clock,
-                        self.ledger,
-                        self,
-                    )
-                )
+            process = self.machines.processes[instance]
+            loops += [
+                LoopState(plan, loop, process, strategy.program(loop.loop), self)
+                for loop in plan.loops(trainer)
+            ]
         members = (member for group in plan.groups for member in group.members)
         meeting = {member.name for member in members if member.trainer < simulated}
         if len(plan.together) == 1:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
-from recsim_train.sim.engine import Countdown, Steps
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import NOTHING, Seconds, plus
+from recsim_train.sim.queues import Countdown
 from recsim_train.sim.serving import Request, request_messages
 from recsim_train.sim.world import World
 
@@ -81,7 +82,7 @@ class Service(Generic[Shard]):
         """
         world = self.world
         remote = [(shard, request(shard)) for shard in shards.remote]
-        messages = world.messages(sum(request_messages(r.payload) for _, r in remote))
+        messages = world.pricing.messages(sum(request_messages(r.payload) for _, r in remote))
         yield world.work(loop, plus(world.overhead, *first, messages), purpose or effect)
         if everyone:
             yield from world.meet(loop)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recsim_train.sim.accounts import Chain
-from recsim_train.sim.engine import Barrier, Countdown, Mailbox, Steps
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
+from recsim_train.sim.queues import Barrier, Countdown, Mailbox
 
 ANSWER = 1
 """Messages of an answer: the asker knows its size, so it has no header."""
@@ -64,8 +65,10 @@ class ServingThread:
 
     def __init__(self, machines: Machines, pricing: Pricing, client: Process, host: Process):
         self._machines = machines
-        self._request = pricing.units(request=1)
-        self._message = pricing.units(message=1)
+        request = pricing.units(request=1)
+        self._send = pricing.messages(ANSWER)
+        self._receive = [plus(pricing.messages(n), request) for n in (0, 1, 2)]
+        """By messages."""
         self._client = client
         self._host = host
         self._inbox = Mailbox(machines.engine)
@@ -75,10 +78,6 @@ class ServingThread:
         """The header of a request has arrived."""
         request.posted = self._machines.engine.now
         self._inbox.put(request)
-
-    def _messages(self, count: int) -> Seconds:
-        total, held, unmeasured = self._message
-        return total * count, held * count, unmeasured * count
 
     def _serve(self) -> Steps:
         machines, client, host = self._machines, self._client, self._host
@@ -93,8 +92,8 @@ class ServingThread:
             if not answers:
                 spent = on_its_way + engine.now - request.posted
                 request.done.arrive(Chain(0.0, moving, 0.0, spent))
-            receive = plus(self._messages(request_messages(request.payload)), self._request)
-            send = self._messages(ANSWER) if answers else NOTHING
+            receive = self._receive[request_messages(request.payload)]
+            send = self._send if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
             served = machines.compute(host, work, request.purpose, client=client)

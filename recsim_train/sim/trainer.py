@@ -10,9 +10,9 @@ from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.dense import DenseRuntime
 from recsim_train.sim.embedding import EmbeddingRuntime
-from recsim_train.sim.engine import LoopBarrier, LoopQueue
 from recsim_train.sim.ghosts import GhostDense
 from recsim_train.sim.net import NetRuntime
+from recsim_train.sim.queues import LoopBarrier, LoopQueue
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from recsim_train.data.counts import IdCounts
 from recsim_train.sim.accounts import COMPUTE, WAITING
-from recsim_train.sim.engine import Countdown, Event, Steps
+from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
-from recsim_train.sim.pricing import NOTHING, Pricing, Seconds
+from recsim_train.sim.pricing import Pricing, Seconds
+from recsim_train.sim.queues import Countdown
 from recsim_train.workload import compression, shape
 
 SENT: Any = object()
@@ -35,20 +36,12 @@ class World:
         self.row_bytes = shape.row_bytes(self.model)
         self.overhead = pricing.units(effect=1)
         """The runtime's own work for one effect."""
-        self._messages: dict[int, Seconds] = {}
 
     def sparse_bytes(self, share: float, start: int, stop: int) -> int:
         """Expected bytes of elements ``start`` to ``stop`` of a thresholded vector."""
         value = shape.value_bytes(self.model)
         whole, entries = self.layout.within(share, start, stop)
         return whole * value + entries * (value + compression.INDEX_BYTES)
-
-    def messages(self, count: int) -> Seconds:
-        """Handling ``count`` messages at one end."""
-        known = self._messages.get(count)
-        if known is None:
-            known = self._messages[count] = self.pricing.units(message=count) if count else NOTHING
-        return known
 
     def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
         """A loop's own work on a core."""

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.sim.engine import Countdown, Engine, Steps
+from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.fluid.solver import Fluid, Resource
+from recsim_train.sim.queues import Countdown
 
 # ---------------------------------------------------------------- the reference
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from recsim_train.sim.engine import Engine, Mailbox, Steps
+from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.queues import Mailbox
 
 
 def test_waiting_at_a_server_of_fixed_service_time_follows_pollaczek_and_khinchine() -> None:

@@ -162,7 +162,8 @@ class Fluid:
 
     def _room(self) -> Block:
         """The block, with room for the activities that are to start."""
-        self.block.ensure(lay.A_WORDS * self.changed)
+        if self.changed:
+            self.block.ensure(lay.A_WORDS * self.changed)
         return self.block
 
     def _apply(self) -> None:
