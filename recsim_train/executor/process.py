@@ -1,8 +1,8 @@
 """The process of one role instance, as the launcher has it forked.
 
-Its command line: STAGING RANK NAME. It reads the plan's experiment from the staging folder, talks
-to the launcher by JSON lines on standard output, and leaves its part of the result in the staging
-folder, whatever happens.
+Its command line: STAGING RANK NAME. It reads the plan from the staging folder, talks to the
+launcher by JSON lines on standard output, and leaves its part of the result in the staging folder,
+whatever happens.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.executor import carried
-from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 
 if TYPE_CHECKING:
     from recsim_train.executor.runtime import LoopContext
 
-SPEC = "experiment.pickle"
+SPEC = "plan.pickle"
 START_UP = timedelta(seconds=120)
 """Time that processes may take to find each other."""
 
@@ -87,8 +85,7 @@ class Progress:
 
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
-    experiment, choice, keep_state = _read_spec(staging)
-    plan = build_plan(experiment, choice)
+    plan, keep_state = _read_spec(staging)
     instance = plan.instances[rank]
     import torch
     import torch.distributed as dist
@@ -140,16 +137,16 @@ def run_role(staging: Path, rank: int) -> None:
 
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
-    """What every process needs to make the same plan again."""
+    """The plan, which every process reads, with the classes that only this process knows."""
     folder = None if keep_state is None else str(keep_state)
-    content = (plan.experiment, plan.strategy, folder, carried.pack(plan.strategy))
+    content = (plan, folder, carried.pack(plan.strategy))
     (staging / SPEC).write_bytes(pickle.dumps(content))
 
 
-def _read_spec(staging: Path) -> tuple[Experiment, StrategyChoice, str | None]:
-    experiment, choice, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+def _read_spec(staging: Path) -> tuple[Plan, str | None]:
+    plan, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
     carried.unpack(own)
-    return experiment, choice, keep_state
+    return plan, keep_state
 
 
 def main() -> None:

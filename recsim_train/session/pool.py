@@ -14,8 +14,8 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import clear
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
@@ -28,8 +28,7 @@ class Task:
     """One point and one strategy of it."""
 
     number: int
-    experiment: Experiment
-    choice: StrategyChoice
+    plan: Plan
     cluster: Cluster
 
 
@@ -40,7 +39,7 @@ Finished = tuple[int, dict[str, Any]]
 def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
     """One point's figures; one that fails or does not fit says so in its row."""
     start = time.perf_counter()
-    plan = build_plan(task.experiment, task.choice)
+    plan = task.plan
     try:
         outcome = simulator.simulate(plan, task.cluster)
         record = None if keep is None else keep.write(plan, "simulated", task.cluster, outcome)
@@ -99,11 +98,12 @@ def simulate_points(
 
 def warm(task: Task) -> None:
     """Load (and, after an installation, make) the compiled code with the shortest of runs."""
-    roles = task.experiment.roles.model_copy(update={"trainers": 1, "readers": 0})
-    training = task.experiment.training.model_copy(update={"steps": 1, "warmup_steps": 0})
+    experiment = task.plan.experiment
+    roles = experiment.roles.model_copy(update={"trainers": 1, "readers": 0})
+    training = experiment.training.model_copy(update={"steps": 1, "warmup_steps": 0})
     update = {"roles": roles, "training": training}
     try:
-        plan = build_plan(task.experiment.model_copy(update=update), task.choice)
+        plan = build_plan(experiment.model_copy(update=update), task.plan.strategy)
         Simulator().simulate(plan, task.cluster)
     except (UserError, RunFailed):
         return  # one trainer may be too few for it; the first point loads the code then

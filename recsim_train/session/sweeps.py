@@ -100,7 +100,7 @@ def _simulated(
     for number in todo:
         job = jobs[number]
         assert job.cluster is not None
-        tasks.append(Task(number, job.loaded.experiment, job.plan.strategy, job.cluster))
+        tasks.append(Task(number, job.plan, job.cluster))
     sweep = jobs[0].loaded.sweep
     kept = None
     if sweep is not None and sweep.keep_runs:

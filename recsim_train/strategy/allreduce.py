@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from recsim_train.strategy.base import (
     EMBEDDING,
     TRAINERS,
-    EmbeddingService,
     Group,
     Loop,
     Strategy,
@@ -40,15 +39,9 @@ class AllReduceSGD(Strategy):
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
-        embedding = EmbeddingService(
-            pooling=self.pooling,
-            apply="together",
-            keep=self.compression.keep,
-            mask=self.compression.over,
-        )
         return Topology(
             loops=(Loop("worker"),),
-            services=(embedding,),
+            services=(self.compression.embedding(self.pooling, "together"),),
             groups=(Group(TRAINERS, loop="worker"),),
             thresholded="all_gather" if self.compression.sparse else None,
         )

@@ -193,7 +193,8 @@ class Strategy:
     summary: ClassVar[str]
     source: ClassVar[str]
     lock_step: ClassVar[bool] = False
-    """Whether all trainers advance together, with one worker thread each."""
+    """Whether all trainers advance together, iteration by iteration. From that follows that each
+    has one worker thread, whatever ``training.threads`` says, and that nothing is stale."""
 
     def follow(self, job: JobSize) -> dict[str, object]:
         """Options that were left to the job's size, and what they come to for this one."""

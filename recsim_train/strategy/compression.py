@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recsim_train.strategy.base import option
+from recsim_train.strategy.base import EmbeddingService, option
 from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Push
 from recsim_train.strategy.operations import (
     DENSIFY,
@@ -27,8 +27,8 @@ class Compression(Part):
     """What a strategy asks of a compression.
 
     ``number``: how many values this loop has sent before this one. A strategy that composes one
-    passes ``keep`` and ``over`` on to its `EmbeddingService` and ``sparse`` to
-    ``Topology.thresholded``, and returns `problems` among its own.
+    has its `embedding` service, passes ``sparse`` on to ``Topology.thresholded``, and returns
+    `problems` among its own.
     """
 
     family: ClassVar[str] = "compression"
@@ -48,6 +48,17 @@ class Compression(Part):
     def over(self) -> Literal["table", "sample"]:
         """Whether that share is of each table's values, or of all tables' together."""
         return "table"
+
+    def embedding(
+        self,
+        pooling: Literal["server", "worker"] = "server",
+        apply: Literal["on_arrival", "together"] = "on_arrival",
+        group: int = 0,
+    ) -> EmbeddingService:
+        """The tables, with what this leaves out of pooled vectors."""
+        return EmbeddingService(
+            pooling=pooling, apply=apply, group=group, keep=self.keep, mask=self.over
+        )
 
     def problems(self, pooling: Literal["server", "worker"]) -> list[str]:
         """What does not fit the strategy that composes it, one sentence each."""

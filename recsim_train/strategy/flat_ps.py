@@ -9,7 +9,6 @@ from recsim_train.strategy.base import (
     DENSE,
     TRAINERS,
     DenseService,
-    EmbeddingService,
     Loop,
     Strategy,
     Topology,
@@ -52,12 +51,9 @@ class FlatPS(Strategy):
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def topology(self, threads: int) -> Topology:
-        embedding = EmbeddingService(
-            pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
-        )
         return Topology(
             loops=(Loop("worker", copies=threads),),
-            services=(embedding, DenseService()),
+            services=(self.compression.embedding(self.pooling), DenseService()),
             thresholded="push" if self.compression.sparse else None,
             residual=self.mode == "downpour",
         )

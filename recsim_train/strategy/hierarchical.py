@@ -8,41 +8,30 @@ from typing import ClassVar, Literal
 from recsim_train.strategy.base import (
     DENSE,
     DenseService,
-    EmbeddingService,
     Group,
     JobSize,
     LocalBarrier,
     Loop,
-    Strategy,
     Topology,
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import (
-    AllReduce,
-    Barrier,
-    Compute,
-    Pull,
-    batches,
-    rounds,
-)
-from recsim_train.strategy.net import NetRequest
+from recsim_train.strategy.effects import AllReduce, Barrier, Compute, Pull, batches
+from recsim_train.strategy.meetings import Meetings
 from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
-from recsim_train.strategy.synchronisers import Auto, HeldPart, Round, Synchroniser
+from recsim_train.strategy.synchronisers import Auto, HeldPart, Synchroniser
+from recsim_train.strategy.tagging import Tagging
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"
 """One replica's workers; hosts with one part of it, of all replicas; one replica's workers as they
 put the whole net together at the end."""
 SYNCHRONISED = "synchronised"
-MOST_HOSTS = 8
-"""Of a group whose size is not chosen. All hosts of a group wait for each other at every cut, G
-batches make one step, and the owner of an operator receives what G hosts send."""
 
 
 @dataclass
-class Hierarchical(Strategy):
+class Hierarchical(Tagging):
     """A group of hosts is one replica: data and model parallelism for the net within the group.
 
     Tagging decides which host runs which operator, a transformation cuts the net along the tags
@@ -56,28 +45,6 @@ class Hierarchical(Strategy):
     summary: ClassVar[str] = "groups of hosts act as one trainer, the net is cut along tags"
     source: ClassVar[str] = "doi 10.1145/3447548.3467084 (inner workings: a reconstruction)"
     lock_step: ClassVar[bool] = True
-
-    hosts: int = option(
-        0,
-        help=f"hosts of one group (G); 0: the largest divisor of the trainers up to {MOST_HOSTS}; "
-        "with a chosen outer all trainers where it is none, else one that leaves two groups",
-        minimum=0,
-    )
-    tags: str = option("", help='pinned tags, such as "top.0=1, bottom.0=dp"; others by cost')
-    precision: Literal["full", "float16", "bfloat16"] = option(
-        "full", help="type of activations and their gradients at cuts"
-    )
-    flops: float = option(
-        8e10, help="assumed flops per second of a host's one worker, for choosing tags", minimum=1.0
-    )
-    bandwidth: float = option(
-        3.125e9, help="assumed bytes per second of a host's link, for choosing tags", minimum=1.0
-    )
-    latency: float = option(
-        1e-4,
-        help="assumed seconds of a collective's step beside its bytes, for choosing tags",
-        minimum=0.0,
-    )
 
     outer: Synchroniser = part(
         Auto,
@@ -98,91 +65,52 @@ class Hierarchical(Strategy):
     )
 
     def __post_init__(self) -> None:
-        self.ended = False
-        self.synchronises = self.outer.meets
-        self.beside = self.synchronises and self.sync == "shadow"
+        self.meetings = Meetings(self.outer, OWNERS, HeldPart())
+        self.beside = self.outer.meets and self.sync == "shadow"
         self.central = self.outer.on_servers
 
     def follow(self, job: JobSize) -> dict[str, object]:
-        found: dict[str, object] = {}
-        hosts = self.hosts
-        if not hosts and self.outer.kind == "none":
-            found["hosts"] = hosts = job.trainers
-        elif not hosts:
-            most = min(MOST_HOSTS, job.trainers)
-            if self.synchronises and job.trainers > 1:
-                most = min(most, job.trainers // 2)  # it was chosen for several groups
-            found["hosts"] = hosts = max(n for n in range(1, most + 1) if job.trainers % n == 0)
-        if self.outer.kind == "auto":
-            several = "easgd" if job.dense_servers else "ma"
-            found["outer"] = "none" if hosts == job.trainers else several
-        return found
+        return self.sizes(job, self.outer)
 
     def topology(self, threads: int) -> Topology:
-        loops, last = [Loop("worker")], "worker"
-        if self.beside:
-            loops, last = [*loops, Loop("shadow", consumes_batches=False)], "shadow"
-        keep, over = self.compression.keep, self.compression.over
         # a group acts as one trainer: its hosts' gradients make one step, whatever other groups do
-        embedding = EmbeddingService(apply="together", group=self.hosts, keep=keep, mask=over)
+        embedding = self.compression.embedding(apply="together", group=self.hosts)
+        shadow = (Loop("shadow", consumes_batches=False),) if self.beside else ()
         return Topology(
-            loops=tuple(loops),
+            loops=(Loop("worker"), *shadow),
             services=(embedding, DenseService()) if self.central else (embedding,),
             groups=(
                 Group(HOSTS, loop="worker", size=self.hosts),
-                Group(OWNERS, loop=last, size=self.hosts, across=True),
+                Group(OWNERS, "shadow" if shadow else "worker", size=self.hosts, across=True),
                 Group(GROUP, loop="worker", size=self.hosts),
             ),
-            barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if self.beside else (),
-            net=NetRequest(
-                "tags",
-                hosts=self.hosts,
-                pins=self.tags,
-                precision=self.precision,
-                keep=keep,
-                mask=over,
-                outer=self.synchronises,
-                central=self.central,
-                every=self.every,
-                flops=self.flops,
-                bandwidth=self.bandwidth,
-                latency=self.latency,
-            ),
+            barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if shadow else (),
+            net=self.request(self.compression, self.outer, self.every),
         )
 
     def problems(self) -> list[str]:
-        if self.compression.sparse:
-            return [
-                "hierarchical composes compression.mode mp only: what its hosts share are parts of "
-                "one net, and a threshold is kept for whole tensors"
-            ]
-        if self.compression.keep is not None and self.precision != "full":
-            return ["compression.mode mp sends full values at its places: use precision full"]
-        return self.compression.problems("server")
+        return self.misfits(self.compression)
 
     async def worker(self) -> None:
+        foreground = self.outer.meets and not self.beside
         iteration = 0
         async for batch in batches():
             await learn_cut(self.place.net, batch, HOSTS)
             iteration += 1
-            if self.synchronises and not self.beside and iteration % self.every == 0:
-                await self.synchronise(last=False)
-        self.ended = True
+            if foreground and iteration % self.every == 0:
+                await self.meetings.meet()
+        self.meetings.worker_ended()
         if self.beside:
             await Barrier(SYNCHRONISED)
-        elif self.synchronises:
-            await self.synchronise(last=True)
+        elif foreground:
+            await self.meetings.meet(last=True)
         if not self.central:  # whose copy on the servers is whole
             self.trained = await AllReduce(await Compute(NET_WHOLE), GROUP, "sum")
 
     async def shadow(self) -> None:
-        async for last in rounds(lambda: self.ended, None if self.central else OWNERS):
-            await self.synchronise(last)
+        """Rounds with the hosts of other groups that answer for the same part of the net."""
+        await self.meetings.shadow(workers=1)
         await Barrier(SYNCHRONISED)
-
-    async def synchronise(self, last: bool) -> None:
-        """One round with the hosts of other groups that answer for the same part of the net."""
-        await self.outer.meet(HeldPart(), Round(OWNERS, last))
 
     async def finish(self) -> None:
         await Compute(LOAD, await Pull(DENSE) if self.central else self.trained)

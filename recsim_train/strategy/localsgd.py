@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
     TRAINERS,
-    EmbeddingService,
     Group,
     Loop,
     Strategy,
@@ -45,15 +44,9 @@ class LocalSGD(Strategy):
     compression: Compression = part(NoCompression, help="what is left out of pooled embeddings")
 
     def topology(self, threads: int) -> Topology:
-        embedding = EmbeddingService(
-            pooling=self.pooling,
-            apply="together",
-            keep=self.compression.keep,
-            mask=self.compression.over,
-        )
         return Topology(
             loops=(Loop("worker"),),
-            services=(embedding,),
+            services=(self.compression.embedding(self.pooling, "together"),),
             groups=(Group(TRAINERS, loop="worker"),),
             steady=not self.switch,
         )

@@ -52,7 +52,9 @@ def option_schemas(owner: type) -> dict[str, OptionSchema]:
 def _schema(owner: type, field: dataclasses.Field[object], hint: object) -> OptionSchema:
     text = field.metadata.get("help", "")
     if isinstance(hint, type) and issubclass(hint, Part):
-        known = {kind: option_schemas(made) for kind, made in parts(hint.family).items()}
+        fits = field.metadata["fits"]
+        chosen = parts(hint.family).items()
+        known = {kind: option_schemas(made) for kind, made in chosen if not fits or fits(made)}
         default: object = field.default_factory
         assert isinstance(default, type)
         assert issubclass(default, Part)
@@ -113,10 +115,18 @@ def flat(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def rows(options: Mapping[str, OptionSchema]) -> Iterator[tuple[str, OptionSchema, str]]:
-    """(dotted name, setting, what it means) of settings and of those of their parts."""
+    """(dotted name, setting, what it means) of settings and of those of their parts.
+
+    What several parts of a family have under one name and with one default is one row.
+    """
     for name, schema in options.items():
         choices = [*schema.choices, *schema.parts]
         yield name, schema, schema.help + (f" ({', '.join(choices)})" if choices else "")
+        same: dict[tuple[str, str], tuple[OptionSchema, dict[str, list[str]]]] = {}
         for kind, inner in schema.parts.items():
             for key, own, means in rows(inner):
-                yield f"{name}.{key}", own, f"{kind}: {means}"
+                _, meanings = same.setdefault((key, own.written), (own, {}))
+                meanings.setdefault(means, []).append(kind)
+        for (key, _), (own, meanings) in same.items():
+            said = (f"{', '.join(kinds)}: {means}" for means, kinds in meanings.items())
+            yield f"{name}.{key}", own, "; ".join(said)

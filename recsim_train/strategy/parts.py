@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeVar
@@ -44,9 +44,12 @@ P = TypeVar("P", bound=Part)
 _registered: dict[tuple[str, str], type[Part]] = {}
 
 
-def part(default: type[P], *, help: str) -> P:
-    """A strategy's setting that is a part: a dataclass field with a help line."""
-    return dataclasses.field(default_factory=default, metadata={"help": help})
+def part(default: type[P], *, help: str, fits: Callable[[type[P]], bool] | None = None) -> P:
+    """A strategy's setting that is a part: a dataclass field with a help line.
+
+    ``fits``: which parts of the family may be chosen; None: all.
+    """
+    return dataclasses.field(default_factory=default, metadata={"help": help, "fits": fits})
 
 
 def register_part(made: type[P]) -> type[P]:

@@ -9,7 +9,6 @@ from recsim_train.strategy.base import (
     DENSE,
     TRAINERS,
     DenseService,
-    EmbeddingService,
     Group,
     LocalBarrier,
     Loop,
@@ -18,11 +17,12 @@ from recsim_train.strategy.base import (
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Barrier, Compute, Pull, batches, rounds
+from recsim_train.strategy.effects import Compute, Pull, batches
+from recsim_train.strategy.meetings import Meetings
 from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Easgd, Held, Round, Synchroniser
+from recsim_train.strategy.synchronisers import Easgd, Synchroniser
 
 STOP = "stop"
 
@@ -46,7 +46,9 @@ class ShadowSync(Strategy):
         "stop for a foreground average are our reconstruction"
     )
 
-    algorithm: Synchroniser = part(Easgd, help="how replicas meet")
+    algorithm: Synchroniser = part(
+        Easgd, help="how replicas meet", fits=lambda chosen: chosen.meets
+    )
     sync: Literal["shadow", "foreground"] = option(
         "shadow", help="in a background thread, or in the workers every k iterations"
     )
@@ -59,35 +61,31 @@ class ShadowSync(Strategy):
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def __post_init__(self) -> None:
-        self.ended: list[None] = []  # one entry per worker; threads may append at once
+        self.meetings = Meetings(self.algorithm, TRAINERS, compression=self.compression)
 
     def topology(self, threads: int) -> Topology:
-        embedding = EmbeddingService(
-            pooling=self.pooling, keep=self.compression.keep, mask=self.compression.over
-        )
-        beside = Loop("shadow" if self.sync == "shadow" else "meeting", consumes_batches=False)
-        loops: tuple[Loop, ...] = (Loop("worker", copies=threads), beside)
+        embedding = self.compression.embedding(self.pooling)
+        worker = Loop("worker", copies=threads)
         if self.algorithm.on_servers:
+            shadow = (Loop("shadow", consumes_batches=False),) if self.sync == "shadow" else ()
             return Topology(
-                loops=loops if self.sync == "shadow" else loops[:1],
+                loops=(worker, *shadow),
                 services=(embedding, DenseService()),
                 thresholded="push" if self.compression.sparse else None,
                 residual=False,
             )
+        beside = "shadow" if self.sync == "shadow" else "meeting"
+        stop = (LocalBarrier(STOP, ("worker", "meeting")),) if beside == "meeting" else ()
         return Topology(
-            loops=loops,
+            loops=(worker, Loop(beside, consumes_batches=False)),
             services=(embedding,),
-            groups=(Group(TRAINERS, loop=beside.name),),
-            barriers=(LocalBarrier(STOP, ("worker", "meeting")),)
-            if beside.name == "meeting"
-            else (),
+            groups=(Group(TRAINERS, loop=beside),),
+            barriers=stop,
         )
 
     def problems(self) -> list[str]:
-        found = self.compression.problems(self.pooling)
-        if not self.algorithm.meets:
-            found.append(f"algorithm {self.algorithm.kind}: expected easgd, ma or bmuf")
-        return [*found, *self.algorithm.problems(self.compression)]
+        own = self.algorithm.problems(self.compression)
+        return [*self.compression.problems(self.pooling), *own]
 
     async def worker(self) -> None:
         iteration = 0
@@ -95,35 +93,14 @@ class ShadowSync(Strategy):
             await Compute(APPLY, await learn(batch, self.pooling))
             iteration += 1
             if self.sync == "foreground" and iteration % self.every == 0:
-                await self.stop(iteration // self.every - 1)
-        self.ended.append(None)
+                await self.meetings.stop(iteration // self.every - 1, STOP)
+        self.meetings.worker_ended()
 
     async def shadow(self) -> None:
-        group, number = None if self.algorithm.on_servers else TRAINERS, 0
-        async for last in rounds(lambda: len(self.ended) == self.place.threads, group):
-            await self.synchronise(last, number)
-            number += 1
-
-    async def stop(self, number: int) -> None:
-        if self.algorithm.on_servers:
-            await self.synchronise(False, number)
-        else:
-            await Barrier(STOP)
-            await Barrier(STOP)  # the meeting has synchronised in between
+        await self.meetings.shadow(self.place.threads)
 
     async def meeting(self) -> None:
-        """Synchronise whenever all workers that still run have stopped.
-
-        A trainer whose workers have ended goes on meeting the others, who may have more to do.
-        """
-        self.running = self.place.threads
-        async for last in rounds(lambda: self.running == 0, TRAINERS):
-            self.running = await Barrier(STOP) - 1
-            await self.synchronise(last)
-            await Barrier(STOP)
-
-    async def synchronise(self, last: bool, number: int = 0) -> None:
-        await self.algorithm.meet(Held(), Round(TRAINERS, last, number, self.compression))
+        await self.meetings.meeting(self.place.threads, STOP)
 
     async def finish(self) -> None:
         if self.algorithm.on_servers:

@@ -16,7 +16,7 @@ from recsim_train.config.load import Loaded, load_experiment
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
 from recsim_train.strategy.compression import DCT, NoCompression
-from recsim_train.strategy.options import flat
+from recsim_train.strategy.options import flat, rows
 from recsim_train.strategy.registry import create, schemas
 
 HEAD = "name: x\nmodel: tiny\nstrategy: "
@@ -176,6 +176,27 @@ def test_the_schema_takes_and_refuses_what_the_loader_does(tmp_path: Path) -> No
             jsonschema.validate(
                 {**good, "strategy": {"kind": "flat_ps", "compression": wrong}}, schema
             )
+
+
+@pytest.mark.parametrize("kind", ["none", "auto"])
+def test_a_part_that_a_strategy_cannot_use_is_no_choice_of_it(tmp_path: Path, kind: str) -> None:
+    assert list(schemas()["shadowsync"]["algorithm"].parts) == ["easgd", "ma", "bmuf"]
+    text = failure(tmp_path, f"{{kind: shadowsync, algorithm: {kind}}}")
+    assert f"unknown algorithm {kind!r}" in text
+    assert "easgd, ma, bmuf" in text
+    assert options(tmp_path, f"{{kind: hierarchical, outer: {kind}}}") == (
+        {"outer": {"kind": kind}} if kind == "none" else {}
+    )
+
+
+def test_what_parts_have_in_common_is_one_row() -> None:
+    listed = [name for name, _, _ in rows(schemas()["hierarchical"])]
+    assert len(listed) == len(set(listed))
+    (means,) = [m for n, _, m in rows(schemas()["hierarchical"]) if n == "outer.alpha"]
+    assert means == (
+        "easgd: share of the way towards the central copy; "
+        "ma, bmuf: share of the way towards the mean"
+    )
 
 
 def test_create_makes_the_part(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from recsim_train.config.experiment import (
 from recsim_train.placement.binpack import pack_tables, row_cuts, table_weights
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
+from recsim_train.strategy.registry import strategies
 
 
 def experiment(
@@ -125,3 +128,12 @@ def test_a_plan_can_be_printed() -> None:
         assert instance.name in text
     assert "0[0:50000]" in text
     assert plan_document(plan)["processes"] == [i.name for i in plan.instances]
+
+
+@pytest.mark.parametrize("kind", strategies())
+def test_a_plan_is_data_that_processes_are_sent(kind: str) -> None:
+    spec = experiment([100_000, 50], kind, trainers=2, embedding_servers=2, dense_servers=1)
+    plan = build_plan(spec, spec.strategies[0])
+    sent = pickle.loads(pickle.dumps(plan))
+    assert sent == plan
+    assert plan_document(sent) == plan_document(plan)

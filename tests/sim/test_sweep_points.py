@@ -18,7 +18,7 @@ WORKER = {"pooling": "worker"}
 
 
 def task(number: int, plan: Plan, cluster: Cluster) -> Task:
-    return Task(number, plan.experiment, plan.strategy, cluster)
+    return Task(number, plan, cluster)
 
 
 def figures(simulator: Simulator, one: Task) -> dict[str, object]:
