@@ -20,15 +20,13 @@ from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
 
-Message = dict[str, Any]
-
 _KEPT_ERRORS = 2000
 
 
-class Child:
+class MeasuringProcess:
     """One measuring process."""
 
-    def __init__(self, part: str, request: Message, limit: float) -> None:
+    def __init__(self, part: str, request: dict[str, Any], limit: float) -> None:
         """Start it.
 
         ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take.
@@ -64,14 +62,14 @@ class Child:
             self._lines.put(line)
         self._lines.put(None)
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: dict[str, Any]) -> None:
         """Send one line."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
-    def hear(self) -> Message:
+    def hear(self) -> dict[str, Any]:
         """The next message. Raises RunFailed when it dies or takes too long."""
         try:
             line = self._lines.get(timeout=max(0.0, self._deadline - time.monotonic()))
@@ -82,17 +80,17 @@ class Child:
             ) from None
         if line is None:
             raise RunFailed(f"calibration: measuring {self.part} failed: {self._last_words()}")
-        message: Message = json.loads(line)
+        message: dict[str, Any] = json.loads(line)
         if "error" in message:
             raise RunFailed(f"calibration: measuring {self.part} failed: {message['error']}")
         return message
 
-    def result(self, tick: Callable[[], None] | None = None) -> Message:
+    def result(self, tick: Callable[[], None] | None = None) -> dict[str, Any]:
         """Messages until the result; ``tick`` is called for each sign of progress."""
         while True:
             message = self.hear()
             if "result" in message:
-                result: Message = message["result"]
+                result: dict[str, Any] = message["result"]
                 return result
             if tick is not None:
                 tick()
