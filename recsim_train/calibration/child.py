@@ -18,17 +18,15 @@ from typing import Any, Self
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor import forkserver
 
-Message = dict[str, Any]
-
 _KEPT_ERRORS = 2000
 _ENDING = 5.0
 """Seconds that a process may take to end that is killed."""
 
 
-class Child:
+class MeasuringProcess:
     """One measuring process."""
 
-    def __init__(self, part: str, request: Message, limit: float) -> None:
+    def __init__(self, part: str, request: dict[str, Any], limit: float) -> None:
         """Start it.
 
         ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take.
@@ -49,12 +47,12 @@ class Child:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: dict[str, Any]) -> None:
         """Send one line."""
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    def hear(self) -> Message:
+    def hear(self) -> dict[str, Any]:
         """The next message. Raises RunFailed when it dies or takes too long."""
         try:
             line = self._lines.get(timeout=max(0.0, self._deadline - time.monotonic()))
@@ -65,17 +63,17 @@ class Child:
             ) from None
         if line is None:
             raise RunFailed(f"calibration: measuring {self.part} failed: {self._last_words()}")
-        message: Message = json.loads(line)
+        message: dict[str, Any] = json.loads(line)
         if "error" in message:
             raise RunFailed(f"calibration: measuring {self.part} failed: {message['error']}")
         return message
 
-    def result(self, tick: Callable[[], None] | None = None) -> Message:
+    def result(self, tick: Callable[[], None] | None = None) -> dict[str, Any]:
         """Messages until the result; ``tick`` is called for each sign of progress."""
         while True:
             message = self.hear()
             if "result" in message:
-                result: Message = message["result"]
+                result: dict[str, Any] = message["result"]
                 return result
             if tick is not None:
                 tick()

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from recsim_train.calibration import crowd, grid
-from recsim_train.calibration.child import Child
+from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.prices import (
     Prices,
@@ -49,7 +49,7 @@ _MOST_BUSY = 8
 """Processes that are run side by side at most."""
 
 
-class _Session:
+class _Measuring:
     """One calibration: what is asked of the measuring processes, and how far it is."""
 
     def __init__(self, quick: bool, progress: Progress | None) -> None:
@@ -74,7 +74,7 @@ class _Session:
 
     def part(self, name: str, units: int = 0, **request: Any) -> Any:
         """What one measuring process reports. It tells how far it is, or is worth ``units``."""
-        with Child(name, {"quick": self.quick, **request}, _LIMIT) as child:
+        with MeasuringProcess(name, {"quick": self.quick, **request}, _LIMIT) as child:
             report = child.result(None if units else self.tick)
         self.tick(units)
         return report
@@ -94,7 +94,7 @@ class _Session:
             if crowded:
                 self._occupy(stack)
             ends = [
-                stack.enter_context(Child("wire", {**request, "rank": rank}, _LIMIT))
+                stack.enter_context(MeasuringProcess("wire", {**request, "rank": rank}, _LIMIT))
                 for rank in range(2)
             ]
             results = [end.result() for end in ends]
@@ -104,7 +104,7 @@ class _Session:
     def _occupy(self, stack: ExitStack) -> None:
         """Keep every core busy until ``stack`` is left."""
         for _ in range(min(self.cores, _MOST_BUSY)):
-            busy = stack.enter_context(Child("busy", {"seconds": _LIMIT}, _LIMIT))
+            busy = stack.enter_context(MeasuringProcess("busy", {"seconds": _LIMIT}, _LIMIT))
             busy.hear()
             busy.tell({})
 
@@ -113,7 +113,7 @@ class _Session:
         seconds = 0.3 if self.quick else 1.5
         with ExitStack() as stack:
             busy = [
-                stack.enter_context(Child("busy", {"seconds": seconds}, _LIMIT))
+                stack.enter_context(MeasuringProcess("busy", {"seconds": seconds}, _LIMIT))
                 for _ in range(min(self.cores, _MOST_BUSY))
             ]
             for child in busy:
@@ -150,21 +150,21 @@ def calibrate_machine(
     begin = time.monotonic()
     load = os.getloadavg()[0]
     processor = psutil.cpu_percent(interval=0.2)
-    session = _Session(quick, progress)
+    measuring = _Measuring(quick, progress)
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
-        shared, jitter = session.busy()
-        timed = session.part("kernels", budget=0.1 if quick else 1.5)
-        ends = session.wire(folder)
-        loaded = session.wire(folder, crowded=True)
-        overheads = session.part("runtime", 3)
-        rows = session.part("readers", 4, folder=path)
-        crowded = crowd.measure(folder, lambda: session.tick(3), quick=quick)
-        remote = crowd.measure_remote(folder, lambda: session.tick(4), quick=quick)
+        shared, jitter = measuring.busy()
+        timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
+        ends = measuring.wire(folder)
+        loaded = measuring.wire(folder, crowded=True)
+        overheads = measuring.part("runtime", 3)
+        rows = measuring.part("readers", 4, folder=path)
+        crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
+        remote = crowd.measure_remote(folder, lambda: measuring.tick(4), quick=quick)
     prices = _work_prices(timed, overheads, rows)
     wire = _wire_prices(ends, loaded, remote, prices)
-    _lock_price(crowded, session.cores, shared, prices)
-    session.finish()
+    _lock_price(crowded, measuring.cores, shared, prices)
+    measuring.finish()
     calibration = Calibration(
         date=datetime.now().astimezone().date().isoformat(),
         machine=environment.machine_name(),
@@ -173,9 +173,9 @@ def calibrate_machine(
         seconds=round(time.monotonic() - begin, 1),
         command=command if isinstance(command, str) else " ".join(command),
         residuals=prices.residuals,
-        valid_range=grid.ranges(session.settings),
+        valid_range=grid.ranges(measuring.settings),
     )
-    return _cluster(name, session.cores, shared, jitter, prices, wire, calibration)
+    return _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
 
 
 def _work_prices(

@@ -25,7 +25,7 @@ from recsim_train.config.experiment import Data, Experiment, Model
 from recsim_train.config.fields import of_field
 from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
 from recsim_train.config.options import Schemas
-from recsim_train.config.points import PROFILE_KEY, Source, read_source
+from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, suggest
 from recsim_train.config.sets import Assignment, Sets
@@ -67,14 +67,14 @@ def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded
     ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
     UserError if the file cannot be read, ConfigErrors with every problem that it has.
     """
-    source = read_source(path, sets)
+    source = read_experiment(path, sets)
     return _load_point(source, next(expand(source.dimensions)), schemas)
 
 
 def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loaded]:
     """As `load_experiment`, for every point of a sweep. Problems of all points are raised at once,
     each with the first point that has it."""
-    source = read_source(path, sets)
+    source = read_experiment(path, sets)
     points = list(expand(source.dimensions))
     if len(points) == 1:
         return [_load_point(source, points[0], schemas)]
@@ -100,7 +100,7 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
     raise ConfigErrors(problems, str(path))
 
 
-def _load_point(source: Source, point: Point, schemas: Schemas) -> Loaded:
+def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loaded:
     document = source.document.copy()
     findings = Findings(document.marks, document.file)
     own: list[str | Assignment] = []

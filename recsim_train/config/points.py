@@ -21,7 +21,7 @@ _OWN_KEY = "sweep."
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExperimentFile:
     """What all points of a file share."""
 
     path: Path
@@ -35,7 +35,7 @@ class Source:
     """All other overrides."""
 
 
-def read_source(path: Path, sets: Sequence[str]) -> Source:
+def read_experiment(path: Path, sets: Sequence[str]) -> ExperimentFile:
     """Read an experiment file and take it apart.
 
     ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
@@ -56,7 +56,7 @@ def read_source(path: Path, sets: Sequence[str]) -> Source:
     if findings.problems:
         raise ConfigErrors(findings.problems, document.file)
     if taken is None:
-        return Source(path, document, None, (), (), tuple(plain))
+        return ExperimentFile(path, document, None, (), (), tuple(plain))
     sweep, all_dimensions = taken
     fixed = [item for item in plain if isinstance(item, Assignment)]
     dimensions = fix(all_dimensions, fixed, findings)
@@ -66,7 +66,7 @@ def read_source(path: Path, sets: Sequence[str]) -> Source:
     dimensions = tuple(d for d in dimensions if not _strategies(document, d))
     before = tuple(item for item in fixed if any(_inside(item.path, key) for key in varied))
     after = tuple(item for item in plain if item not in before)
-    return Source(path, document, sweep if swept else None, dimensions, before, after)
+    return ExperimentFile(path, document, sweep if swept else None, dimensions, before, after)
 
 
 def is_axis(item: Assignment) -> bool:

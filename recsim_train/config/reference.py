@@ -15,7 +15,7 @@ from recsim_train.config.fields import Accepts, accepts, of_field
 from recsim_train.config.presets import PRESETS
 
 
-class Setting(NamedTuple):
+class SettingRow(NamedTuple):
     """One row of the table."""
 
     name: str
@@ -26,17 +26,17 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings_table() -> list[Setting]:
+def settings_table() -> list[SettingRow]:
     """All settings of an experiment, in the order of the models."""
     return list(_rows(Experiment, ""))
 
 
-def _rows(model: type[BaseModel], prefix: str) -> Iterator[Setting]:
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
     for key, field in model.model_fields.items():
         what, name = of_field(field), prefix + key
         if name == "strategies":
-            yield Setting("strategy", "name, mapping or list", "-", _meaning(field))
-            yield Setting(
+            yield SettingRow("strategy", "name, mapping or list", "-", _meaning(field))
+            yield SettingRow(
                 "strategy.OPTION",
                 "the option's",
                 "the option's",
@@ -46,18 +46,18 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[Setting]:
             yield from _model_forms()
             yield from _rows(what.hint, "model.")
         elif name == "model.tables":
-            yield Setting(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
+            yield SettingRow(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
             yield from _rows(typing.get_args(what.hint)[0], "model.tables[].")
         elif what.section is not None:
             yield from _rows(what.section, name + ".")
         elif (item := _listed(what)) is not None:
-            yield Setting(name, "list", _default(field, what), _meaning(field))
+            yield SettingRow(name, "list", _default(field, what), _meaning(field))
             yield from _rows(item, name + "[].")
         else:
             default = _default(field, what)
             if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
                 default = _DEFAULT_BY_PRESET
-            yield Setting(name, type_name(what), default, _meaning(field))
+            yield SettingRow(name, type_name(what), default, _meaning(field))
 
 
 _DEFAULT_BY_PRESET = "the preset's"
@@ -67,13 +67,13 @@ _TABLES = (
 )
 
 
-def _model_forms() -> Iterator[Setting]:
+def _model_forms() -> Iterator[SettingRow]:
     names = " or ".join(PRESETS)
     meaning = "A preset's name, or a mapping with a preset and overrides, or with all fields."
-    yield Setting("model", "name or mapping", "-", meaning)
+    yield SettingRow("model", "name or mapping", "-", meaning)
     meaning = "The preset that the other keys override; without it they are all required."
-    yield Setting("model.preset", names, "-", meaning)
-    yield Setting("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table.")
+    yield SettingRow("model.preset", names, "-", meaning)
+    yield SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table.")
 
 
 def _listed(what: Accepts) -> type[BaseModel] | None:

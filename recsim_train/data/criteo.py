@@ -27,11 +27,11 @@ from recsim_train.data.features import (
     dense_values,
     table_ids,
 )
-from recsim_train.data.lines import Lines, Piece, open_bytes
+from recsim_train.data.lines import Chunk, Lines, open_bytes
 from recsim_train.data.look import look
 from recsim_train.data.parse import KINDS, parse_lines
 
-_CHUNK_LINES = 1024
+_LINES_AT_ONCE = 1024
 """Lines parsed at once: temporaries of this size stay in the processor's cache."""
 _LINES_KEPT = 5
 _PHRASES = {
@@ -88,17 +88,17 @@ class CriteoParser:
 
     def __init__(self, model: Model, path: str) -> None:
         """Raises UserError where the model cannot be fed from Criteo text."""
-        check_model(model)
+        check_columns(model)
         self._model = model
         self._path = path
         self.malformed = Malformed()
 
-    def batch(self, pieces: Sequence[Piece]) -> NumpyBatch:
-        """All lines of the pieces as one batch.
+    def batch(self, chunks: Sequence[Chunk]) -> NumpyBatch:
+        """All lines of the chunks as one batch.
 
         Raises RunFailed if not one of them is well-formed.
         """
-        n = sum(map(len, pieces))
+        n = sum(map(len, chunks))
         tables, features = self._model.tables, self._model.dense_features
         labels = np.empty(n, dtype=np.float32)
         counts = np.empty((features, n), dtype=np.int64)
@@ -106,7 +106,7 @@ class CriteoParser:
         kinds = np.empty(n, dtype=np.int8)
         lines = np.empty(n, dtype=np.int64)
         at = 0
-        for chunk in _chunks(pieces):
+        for chunk in _at_once(chunks):
             parsed = parse_lines(chunk.buffer, chunk.start, chunk.ends)
             span = slice(at, at + len(chunk))
             at += len(chunk)
@@ -139,10 +139,10 @@ class CriteoParser:
         return good[after % len(good)]
 
 
-def _chunks(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    for piece in pieces:
-        for start in range(0, len(piece), _CHUNK_LINES):
-            yield piece.part(start, min(start + _CHUNK_LINES, len(piece)))
+def _at_once(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), _LINES_AT_ONCE):
+            yield chunk.part(start, min(start + _LINES_AT_ONCE, len(chunk)))
 
 
 class TrainingRows:
@@ -177,17 +177,17 @@ class TrainingRows:
                 self._advance(moved, most)
                 count -= moved
 
-    def take(self, count: int) -> list[Piece]:
+    def take(self, count: int) -> list[Chunk]:
         """The next ``count`` rows."""
-        pieces: list[Piece] = []
+        chunks: list[Chunk] = []
         while count > 0:
             lines, most = self._current(count)
             more = lines.take(most)
             moved = sum(map(len, more))
             self._advance(moved, most)
-            pieces += more
+            chunks += more
             count -= moved
-        return pieces
+        return chunks
 
     def _current(self, count: int) -> tuple[Lines, int]:
         """The open pass, and how many of ``count`` rows it may still give."""
@@ -240,13 +240,13 @@ def read_first(
         parser.malformed = malformed
     with Lines(path) as lines:
         while lines.done < rows:
-            pieces = lines.take(min(rows - lines.done, batch_size))
-            if not pieces:
+            chunks = lines.take(min(rows - lines.done, batch_size))
+            if not chunks:
                 break
             try:
-                batch = parser.batch(pieces)
+                batch = parser.batch(chunks)
             except RunFailed:
-                if batch_size < lines.done and sum(map(len, pieces)) < batch_size:
+                if batch_size < lines.done and sum(map(len, chunks)) < batch_size:
                     return
                 raise
             yield batch
@@ -254,7 +254,7 @@ def read_first(
             raise too_few_rows(RunFailed, path, 0, 0)
 
 
-def check_model(model: Model) -> None:
+def check_columns(model: Model) -> None:
     """Raise UserError unless Criteo text has the features and categories that the model takes."""
     if len(model.tables) > CATEGORY_COLUMNS:
         raise UserError(
@@ -279,11 +279,11 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     Reads the held-out rows and one more; the rest of the file is not looked at, and a file that
     cannot be read to there for other reasons is left to the run.
     """
-    check_model(model)
+    check_columns(model)
     look(Path(path))
     parser = CriteoParser(model, path)
     with Lines(path) as lines, contextlib.suppress(RunFailed):
-        head = lines.take(_CHUNK_LINES)
+        head = lines.take(_LINES_AT_ONCE)
         try:
             parser.batch(head)
         except RunFailed:

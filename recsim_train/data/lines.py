@@ -19,7 +19,7 @@ BLOCK_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-class Piece:
+class Chunk:
     """Consecutive whole lines inside one block."""
 
     __slots__ = ("buffer", "ends", "first_line", "start")
@@ -39,10 +39,10 @@ class Piece:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def part(self, start: int, stop: int) -> Piece:
-        """Lines ``start`` to ``stop`` (exclusive) of the piece."""
+    def part(self, start: int, stop: int) -> Chunk:
+        """Lines ``start`` to ``stop`` (exclusive) of the chunk."""
         begin = self.start if start == 0 else int(self.ends[start - 1]) + 1
-        return Piece(self.buffer, begin, self.ends[start:stop], self.first_line + start)
+        return Chunk(self.buffer, begin, self.ends[start:stop], self.first_line + start)
 
 
 class Lines:
@@ -87,18 +87,18 @@ class Lines:
 
     def skip(self, count: int) -> int:
         """Pass over up to ``count`` lines; how many there were (fewer at the end of the file)."""
-        return sum(len(piece) for piece in self._advance(count))
+        return sum(len(chunk) for chunk in self._advance(count))
 
-    def take(self, count: int) -> list[Piece]:
-        """Up to ``count`` lines (fewer at the end of the file), as pieces of blocks."""
+    def take(self, count: int) -> list[Chunk]:
+        """Up to ``count`` lines (fewer at the end of the file), as chunks of blocks."""
         return list(self._advance(count))
 
-    def _advance(self, count: int) -> Iterator[Piece]:
+    def _advance(self, count: int) -> Iterator[Chunk]:
         while count > 0:
             here = min(count, len(self._ends) - self._next)
             if here > 0:
                 stop = self._next + here
-                yield Piece(self._buffer, self._start, self._ends[self._next : stop], self.done + 1)
+                yield Chunk(self._buffer, self._start, self._ends[self._next : stop], self.done + 1)
                 self._start = int(self._ends[stop - 1]) + 1
                 self._next = stop
                 self.done += here

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic
-from recsim_train.data.criteo import check_model
+from recsim_train.data.criteo import check_columns
 from recsim_train.data.features import INTEGER_COLUMNS
 from recsim_train.data.generator import Generator
 
@@ -40,7 +40,7 @@ def write_criteo(
     Raises UserError for a model that Criteo text cannot feed, RunFailed (and leaves nothing) if
     writing fails.
     """
-    check_model(model)
+    check_columns(model)
     if any(table.rows > _MAX_TABLE_ROWS for table in model.tables):
         raise UserError("Criteo text has 32-bit categories: a table has more than 2^32 rows")
     generator = Generator(model, synthetic)

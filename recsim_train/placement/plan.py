@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.config.topology import RoleName
 from recsim_train.placement.program import NetProgram
 from recsim_train.strategy.base import (
     DenseService,
@@ -22,7 +23,7 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.net import Net
 
-Role = Literal["trainer", "embedding_server", "dense_server", "reader"]
+Role = RoleName
 ServerRole = Literal["embedding_server", "dense_server"]
 SERVERS: tuple[ServerRole, ...] = ("embedding_server", "dense_server")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.trace.record import Iteration, Span
 
 MAX_ITERATIONS = 200
@@ -150,13 +151,11 @@ def _left_out(source: Source, kept: int) -> str:
     return "; ".join(parts)
 
 
-_ROLES = ("trainer", "embedding_server", "dense_server", "reader")
-
-
 def order(instance: str) -> tuple[int, int, str]:
     """Sort key of instances: trainers first, by number."""
     role, _, number = instance.partition("[")
-    place = _ROLES.index(role) if role in _ROLES else len(_ROLES)
+    roles: tuple[str, ...] = ROLE_NAMES
+    place = roles.index(role) if role in roles else len(roles)
     digits = number.rstrip("]")
     return place, int(digits) if digits.isdigit() else 0, instance
 

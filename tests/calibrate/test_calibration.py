@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.calibration.child import Child
+from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import Costs
 from recsim_train.config.dump import dump_cluster
@@ -57,7 +57,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
 
 def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
     with (
-        Child("readers", {"folder": "/dev/null/place", "quick": True}, 60.0) as child,
+        MeasuringProcess("readers", {"folder": "/dev/null/place", "quick": True}, 60.0) as child,
         pytest.raises(RunFailed, match="calibration: measuring readers failed"),
     ):
         child.result()
@@ -66,7 +66,7 @@ def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
 def test_a_part_that_takes_too_long_is_given_up() -> None:
     begin = time.monotonic()
     with (
-        Child("busy", {"seconds": 60.0}, 0.3) as child,
+        MeasuringProcess("busy", {"seconds": 60.0}, 0.3) as child,
         pytest.raises(RunFailed, match="did not end within 0 s"),
     ):
         child.result()
