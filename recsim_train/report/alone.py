@@ -17,7 +17,7 @@ def predictions(findings: Findings) -> list[RunRecord]:
     if findings.comparisons:
         return []
     records = [u.record for u in findings.unpaired]
-    return [r for r in records if r.world == "simulated" and r.summary["examples_per_second"]]
+    return [r for r in records if r.world == "simulated" and r.summary.examples_per_second]
 
 
 def headlines(findings: Findings) -> list[str]:
@@ -32,7 +32,7 @@ def headlines(findings: Findings) -> list[str]:
 
     each = []
     for record in records:
-        binds = record.summary.get("bottleneck")
+        binds = record.summary.bottleneck
         limit = f"; it is limited by {binds}" if binds else ""
         each.append(f"{names[record.path]}: predicted {rated(entry_of_run(record))}{limit}")
     if len(records) < 2:

@@ -13,9 +13,9 @@ from recsim_train.report.explain import Explanation, explain
 from recsim_train.report.naming import labels, why_alone
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
 from recsim_train.report.rounds import Rounds, rounds_of
+from recsim_train.results.folder import clean
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import kendall_tau, median
-from recsim_train.results.summary import clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Comparison:
         """Examples per second that the prediction allows for, 95 %: the simulation's own interval
         and what the calibration's errors make; None where neither is known."""
         summary = self.simulated.summary
-        simulated = summary["ci95"] if len(self.all_simulated) == 1 else None
-        known = [i for i in (simulated, (summary.get("facts") or {}).get("calibration_ci95")) if i]
+        simulated = summary.ci95 if len(self.all_simulated) == 1 else None
+        known = [i for i in (simulated, summary.facts.calibration_ci95) if i]
         if not known:
             return None
         return min(low for low, _ in known), max(high for _, high in known)
@@ -155,32 +155,30 @@ class Comparison:
                 "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
                 "bytes_agree": {b.effect: b.agree for b in self.payload},
                 "data_dependent_effects": [b.effect for b in self.payload if b.excuse == DATA],
-                "predicted_compression": compression.tallies(p),
-                "measured_compression": compression.tallies(m),
-                "predicted_ci95": p["ci95"],
-                "predicted_calibration_ci95": (p.get("facts") or {}).get("calibration_ci95"),
-                "elasticities": (p.get("facts") or {}).get("elasticities"),
-                "measured_ci95": m["ci95"],
+                "predicted_compression": p.facts.compression,
+                "measured_compression": m.facts.compression,
+                "predicted_ci95": p.ci95,
+                "predicted_calibration_ci95": p.facts.calibration_ci95,
+                "elasticities": p.facts.elasticities or None,
+                "measured_ci95": m.ci95,
                 "repeats": len(self.all_real),
-                "measured_eps_of_repeats": [
-                    r.summary["examples_per_second"] for r in self.all_real
-                ],
-                "predicted_seconds_per_iteration": p.get("seconds_per_iteration"),
-                "measured_seconds_per_iteration": m.get("seconds_per_iteration"),
-                "predicted_time_by_effect": p["time_by_effect"],
-                "measured_time_by_effect": m["time_by_effect"],
+                "measured_eps_of_repeats": [r.summary.examples_per_second for r in self.all_real],
+                "predicted_seconds_per_iteration": p.seconds_per_iteration,
+                "measured_seconds_per_iteration": m.seconds_per_iteration,
+                "predicted_time_by_effect": p.time_by_effect,
+                "measured_time_by_effect": m.time_by_effect,
                 "why": list(self.why.sentences) if self.why else [],
-                "predicted_synchronisation": p.get("synchronisation"),
-                "measured_synchronisation": m.get("synchronisation"),
+                "predicted_synchronisation": p.synchronisation,
+                "measured_synchronisation": m.synchronisation,
                 "net": self.net,
                 "predicted_rounds_per_second": self.rounds and self.rounds.predicted,
                 "measured_rounds_per_second": self.rounds and self.rounds.measured,
                 "rounds_error": self.rounds and self.rounds.signed_error,
-                "bottleneck": p.get("bottleneck"),
-                "bound_eps": p.get("bound_eps"),
-                "loss": m.get("loss"),
-                "auc": m.get("auc"),
-                "normalized_entropy": m.get("normalized_entropy"),
+                "bottleneck": p.bottleneck,
+                "bound_eps": p.bound_eps,
+                "loss": m.loss,
+                "auc": m.auc,
+                "normalized_entropy": m.normalized_entropy,
                 "warnings": list(self.warnings),
                 "simulated_runs": [r.run_id for r in self.all_simulated],
                 "real_runs": [r.run_id for r in self.all_real],
@@ -255,7 +253,7 @@ class Findings:
                     "run_id": u.record.run_id,
                     "world": u.record.world,
                     "strategy": u.record.strategy,
-                    "examples_per_second": u.record.summary["examples_per_second"],
+                    "examples_per_second": u.record.summary.examples_per_second,
                     "reason": u.reason,
                 }
                 for u in self.unpaired
@@ -273,7 +271,7 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     unpaired: list[Unpaired] = []
     usable = []
     for record in records:
-        if record.summary["examples_per_second"]:
+        if record.summary.examples_per_second:
             usable.append(record)
         else:
             unpaired.append(Unpaired(record, "it counted no iteration, so it has no throughput"))
@@ -340,7 +338,7 @@ def _pair(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) ->
         measured_eps=measured,
         measured_spread=spread,
         payload=tuple(_payload(simulated, real, repeats)),
-        why=explain(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
+        why=explain(simulated.summary.time_by_operation, real.summary.time_by_operation),
         warnings=(*caveats(simulated, repeats), *noisy(spread, len(repeats))),
         rounds=rounds_of(predictions, repeats),
     )
@@ -359,12 +357,14 @@ def _payload(
 
 
 def _eps(record: RunRecord) -> float:
-    return float(record.summary["examples_per_second"])
+    eps = record.summary.examples_per_second
+    assert eps is not None  # `compare` leaves the others out
+    return eps
 
 
 def _interval(record: RunRecord) -> float | None:
     """Half width of a single run's 95 % interval, relative to its estimate."""
-    ci95 = record.summary["ci95"]
+    ci95 = record.summary.ci95
     if not ci95:
         return None
-    return float(max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record))
+    return max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 
 from recsim_train.report import alone, anatomy, cuts, text, what_if
 from recsim_train.report import document as doc
@@ -26,7 +25,7 @@ from recsim_train.report.document import Where, stopped
 from recsim_train.report.doubts import doubts
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import limits, run_table
-from recsim_train.results.rundir import run_document
+from recsim_train.results.figures import Summary
 
 _PAGE = Where.PAGE
 _REPEATING = (
@@ -183,7 +182,7 @@ class Compared:
         for number, u in enumerate(self.findings.unpaired, start=1):
             record, summary = u.record, u.record.summary
             rows.append(
-                (record.run_id, record.world, text.rate(summary["examples_per_second"]), u.reason)
+                (record.run_id, record.world, text.rate(summary.examples_per_second), u.reason)
             )
             reasons.append(f"{record.run_id}: {u.reason}")
             cut = cuts.sentences(record)
@@ -205,14 +204,14 @@ class Compared:
             doc.Lines(reasons, Where.MARKDOWN),
             *parts,
         ]
-        runs = run_table([run_document(record) for record in predictions])
+        runs = run_table(predictions)
         section = doc.Section("Runs without a partner", items, name="unpaired")
         return [replace(runs, where=Where.TERMINAL), section]
 
     def _surroundings(self) -> list[doc.Item]:
         """The page's last sections: where, how, and the words."""
         records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
-        effects = {effect for record in records for effect in record.summary["time_by_effect"]}
+        effects = {effect for record in records for effect in record.summary.time_by_effect}
         commands = doc.Lines(self.commands, mark="code")
         note = doc.Lines(_REPEATING, mark="note", listed=False)
         words = doc.Cards([("", list(glossary(effects).items()))])
@@ -260,9 +259,9 @@ def _short(c: Comparison) -> list[doc.Lines]:
     ]
 
 
-def _limits(summary: Mapping[str, Any], *more: str) -> list[str]:
+def _limits(summary: Summary, *more: str) -> list[str]:
     """What binds a prediction, what nothing can beat, and what would change it."""
-    bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
+    bottleneck, bound = summary.bottleneck, summary.bound_eps
     found = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
     if bound and not anatomy.bounds(summary):
         found.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")

@@ -78,7 +78,7 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     for c in comparisons:
         for world, record in (("predicted", c.simulated), ("measured", c.real)):
             label = world if len(comparisons) == 1 else f"{c.label}: {world}"
-            rows.append((label, record.summary["time_by_effect"]))
+            rows.append((label, record.summary.time_by_effect))
     present = {effect for _, parts in rows for effect in parts}
     effects = [e for e in COLOURS if e in present and e != OTHER]
     effects += sorted(present - set(COLOURS)) + ([OTHER] if OTHER in present else [])
@@ -134,8 +134,8 @@ def _contrast(fill: str) -> str:
 
 def utilisation_figure(c: Comparison, name: str, most: int = 10) -> Picture | None:
     """Busy shares of the busiest resources; None where neither world tells any."""
-    p, m = (r.summary.get("utilisation") or {} for r in (c.simulated, c.real))
-    both = {key: max(p.get(key) or 0.0, m.get(key) or 0.0) for key in p.keys() | m.keys()}
+    p, m = (r.summary.utilisation for r in (c.simulated, c.real))
+    both = {key: max(p.get(key, 0.0), m.get(key, 0.0)) for key in p.keys() | m.keys()}
     ordered = sorted(both, key=lambda key: (-both[key], key))[:most]
     shown = ordered[:3] + [key for key in ordered[3:] if both[key] >= IDLE]
     if not shown:
@@ -268,7 +268,7 @@ def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     for i in iterations:
         assert i.loss is not None
         sums.setdefault(i.iteration // group, []).append(i.loss)
-    per_iteration = float(c.real.summary.get("batch_size") or 1) * loops
+    per_iteration = float(c.real.summary.batch_size * loops)
     ordered = sorted(sums)
     x = [min((g + 1) * group, last + 1) * per_iteration for g in ordered]
     return x, [sum(sums[g]) / len(sums[g]) for g in ordered]

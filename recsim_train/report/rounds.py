@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from recsim_train.report import text
 from recsim_train.results.rundir import RunRecord
@@ -40,11 +39,6 @@ def rounds_of(simulated: Sequence[RunRecord], real: Sequence[RunRecord]) -> Roun
 
 
 def _of(records: Sequence[RunRecord]) -> float | None:
-    found = [_figure(record.summary) for record in records]
+    found = [record.summary.synchronisation.rounds_per_second for record in records]
     known = [value for value in found if value is not None]
     return median(known) if len(known) == len(found) else None
-
-
-def _figure(summary: Mapping[str, Any]) -> float | None:
-    value = (summary.get("synchronisation") or {}).get("rounds_per_second")
-    return None if value is None else float(value)

@@ -8,6 +8,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.loop import LoopState
 from recsim_train.strategy.effects import LOCAL, NextRound
+from recsim_train.trace.facts import CriticalPath
 from recsim_train.trace.record import Iteration, Total, TotalKey
 
 _NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind}
@@ -21,16 +22,16 @@ def critical_path(
     iterations: Sequence[Iteration],
     warmup: int,
     end: float,
-) -> dict[str, object]:
-    """Seconds of a mean iteration of a training loop.
+) -> CriticalPath | None:
+    """Seconds of a mean iteration of a training loop; None where none was counted.
 
-    "effects": by effect and part (`recsim_train.sim.accounts`); the parts of an effect add up to
-    its exact time, shared out as the loops' accounts say. "hidden": by effect, communication of
-    loops beside the training loops, per iteration of one of these; ``end``: seconds of the run.
+    The parts of an effect (`recsim_train.sim.accounts`) add up to its exact time, shared out as the
+    loops' accounts say. What is hidden is communication of loops beside the training loops, per
+    iteration of one of these; ``end``: seconds of the run.
     """
     done = sum(i.iteration >= warmup for i in iterations)
     if not done:
-        return {}
+        return None
     training = {loop.name for loop in plan.training}
     background = {loop.name for loop in plan.background}
     exact: dict[str, float] = {}
@@ -58,4 +59,4 @@ def critical_path(
         found[effect] = {
             part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
         }
-    return {"effects": found, "hidden": dict(sorted(hidden.items())), "seconds": mean}
+    return CriticalPath(found, dict(sorted(hidden.items())), mean)

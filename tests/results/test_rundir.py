@@ -11,6 +11,7 @@ import pytest
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.results import rundir
 from recsim_train.results.rundir import find_complete, read_run, run_document
+from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.record import Total, TotalKey
 
 
@@ -68,7 +69,7 @@ def test_a_measurement_is_never_overwritten(tmp_path: Path, factory: Any) -> Non
     runs = [factory.write(tmp_path, factory.plan(), "real") for _ in range(3)]
     base = runs[0].run_id
     assert [r.run_id for r in runs] == [base, f"{base}-2", f"{base}-3"]
-    assert [r.summary["run_id"] for r in runs] == [r.path.name for r in runs]
+    assert [run_document(r)["run_id"] for r in runs] == [r.path.name for r in runs]
 
 
 def test_settings_seed_and_profile_change_the_name(tmp_path: Path, factory: Any) -> None:
@@ -164,10 +165,17 @@ def test_times_leave_out_servers_and_background_loops(tmp_path: Path, factory: A
 def test_nan_becomes_null(tmp_path: Path, factory: Any) -> None:
     plan = factory.plan()
     outcome = factory.outcome(plan, world="real")
-    outcome.auc, outcome.facts = float("nan"), {"x": float("inf"), "y": [float("nan"), 1]}
+    outcome.auc = float("nan")
+    outcome.facts = Facts(
+        wall_seconds=float("inf"),
+        payload_spread=PayloadSpread(float("nan"), True, {}),  # type: ignore[arg-type]
+    )
     record = factory.write(tmp_path, plan, "real", found=outcome)
-    assert record.summary["auc"] is None
-    assert record.summary["facts"] == {"x": None, "y": [None, 1]}
+    assert record.summary.auc is None
+    assert record.facts == Facts(payload_spread=PayloadSpread(None, True, {}))
+    facts = run_document(record)["facts"]
+    assert facts == {"payload_spread": {"steps": None, "exact": True, "effects": {}}}
+    assert json.loads((record.path / "summary.json").read_text())["facts"]["wall_seconds"] is None
     assert "NaN" not in (record.path / "summary.json").read_text()
 
 
@@ -177,7 +185,7 @@ def test_an_interrupted_run_is_kept_and_not_resumed_from(tmp_path: Path, factory
     record = factory.write(
         tmp_path, plan, "real", found=outcome, status="partial", message="trainer[1] was killed"
     )
-    assert (record.status, record.summary["steps"]) == ("partial", 20)
+    assert (record.status, record.summary.steps) == ("partial", 20)
     assert run_document(record)["message"] == "trainer[1] was killed"
     assert find_complete(tmp_path, plan, "real", factory.cluster()) is None
 
@@ -187,8 +195,8 @@ def test_a_run_without_any_iteration_can_be_written(tmp_path: Path, factory: Any
     outcome = factory.outcome(plan, world="real", steps=0)
     outcome.iterations.clear()
     record = factory.write(tmp_path, plan, "real", found=outcome, status="partial")
-    assert record.summary["examples_per_second"] is None
-    assert record.summary["time_by_effect"] == {}
+    assert record.summary.examples_per_second is None
+    assert record.summary.time_by_effect == {}
     assert record.iterations() == []
 
 
