@@ -11,7 +11,16 @@ import pytest
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.results import rundir
 from recsim_train.results.rundir import find_complete, read_run, run_document
-from recsim_train.trace.facts import Facts, PayloadSpread
+from recsim_train.trace.facts import (
+    Busiest,
+    Compressed,
+    Facts,
+    HostFailure,
+    Memory,
+    OverTime,
+    PayloadSpread,
+    Reliability,
+)
 from recsim_train.trace.record import Total, TotalKey
 
 
@@ -258,6 +267,74 @@ def test_damage_is_said_in_one_sentence(
         read_run(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
+
+
+def changed(path: Path, **facts: Any) -> Path:
+    """A run directory whose facts are not as they were written."""
+    file = path / "summary.json"
+    summary = json.loads(file.read_text())
+    file.write_text(json.dumps({**summary, "facts": {**summary["facts"], **facts}}))
+    return path
+
+
+def test_facts_are_written_and_read_as_they_are(tmp_path: Path, factory: Any) -> None:
+    outcome = factory.outcome(factory.plan())
+    outcome.facts = facts = Facts(
+        warnings=("a sentence",),
+        servers_needed={},
+        reliability=Reliability("abort", 1, (HostFailure("trainer[0]", 0.5, 2.0),), 0, 1.5, 64.0,
+                                None),
+        memory={"trainer[0]": Memory(3.0, available=9.0, process=2.0, dense=1.0)},
+        over_time=OverTime(0.0, (1.0,), {"cores": (0.5,)}, {"cores": Busiest("a.cores", (0.5,))}),
+        calibration_ci95=(90.0, 110.0),
+    )  # fmt: skip
+    record = factory.write(tmp_path, factory.plan(), "simulated", found=outcome)
+    assert record.facts == facts
+    # what a world does not say is absent, what it knows to be nothing is null or empty
+    failures = {"failures": 1, "first_failures": [{"host": "trainer[0]", "at": 0.5, "back": 2.0}]}
+    assert json.loads((record.path / "summary.json").read_text())["facts"] == {
+        "warnings": ["a sentence"],
+        "servers_needed": {},
+        "reliability": {
+            "policy": "abort", **failures, "checkpoints": 0, "standstill_seconds": 1.5,
+            "lost_examples": 64.0, "goodput": None,
+        },
+        "memory": {"trainer[0]": {"bytes": 3.0, "available": 9.0, "process": 2.0, "dense": 1.0}},
+        "over_time": {
+            "start": 0.0, "seconds": [1.0], "busy": {"cores": [0.5]},
+            "busiest": {"cores": {"resource": "a.cores", "busy": [0.5]}},
+        },
+        "calibration_ci95": [90.0, 110.0],
+    }  # fmt: skip
+
+
+def test_facts_of_an_older_or_newer_version_are_read_where_they_can_be(
+    tmp_path: Path, factory: Any
+) -> None:
+    path = factory.write(tmp_path, factory.plan(), "real").path
+    sizes = {"values": 10, "kept": 5, "dense_bytes": 40, "sent_bytes": 40}
+    ratios = {"value_compression": 2.0, "wire_compression": 1.0}
+    # older runs have no density, and nothing is known of what a later one may add
+    found = read_run(changed(path, compression={"gradients": sizes | ratios}, mood="good"))
+    assert found.facts.compression == {"gradients": Compressed(**sizes, **ratios)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"cache": {"slots": [5], "probed": 9}}, "summary.json lacks 'facts.cache.missed'"),
+        ({"events": "many"}, "summary.json holds no usable 'facts.events': input should be a v"),
+        ({"memory": [1]}, "summary.json holds no usable 'facts.memory'"),
+    ],
+)
+def test_facts_that_cannot_be_read_are_refused(
+    tmp_path: Path, factory: Any, facts: dict[str, Any], sentence: str
+) -> None:
+    path = changed(factory.write(tmp_path, factory.plan(), "real").path, **facts)
+    with pytest.raises(UserError, match="damaged run directory, or another version's") as error:
+        read_run(path)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_another_format_is_refused(tmp_path: Path, factory: Any) -> None:
