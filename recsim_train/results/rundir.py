@@ -255,14 +255,14 @@ def read_run(path: Path) -> RunRecord:
         raise UserError(f"{path} is a file; a run directory is expected")
     if not is_run(path):
         raise UserError(f"{path} is not a run directory: it has no {MANIFEST}")
-    found = {file: _document(path, file) for file in _NEEDED}
-    manifest = found[MANIFEST]
+    manifest = _document(path, MANIFEST)
     if manifest.get("tool") != "recsim-train":
         raise UserError(f"{path} is not a run directory of recsim-train: its manifest is another's")
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
         )
+    found = {file: _document(path, file) for file in _NEEDED}
     for file, keys in _NEEDED.items():
         missing = [key for key in keys if key not in found[file]]
         if missing:
