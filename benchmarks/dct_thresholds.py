@@ -51,10 +51,9 @@ def excess(density: float, refresh: int, ramp: bool, iterations: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder:
         outcome = execute(build_plan(spec, choice), staging=Path(folder))
-    counted = outcome.facts["compression"]
-    assert isinstance(counted, dict)
+    counted = outcome.facts.compression
     whole = layout(MODEL).small_elements * iterations
-    sent: float = counted["gradients"]["kept"] - whole
+    sent = counted["gradients"].kept - whole
     return sent / (layout(MODEL).kept(density) * iterations)
 
 

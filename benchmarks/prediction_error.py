@@ -39,8 +39,7 @@ SETTINGS = {
 
 def rounds(run: Run) -> float | None:
     """Per second of one background loop; None where there is none."""
-    found = (run.record.summary.get("synchronisation") or {}).get("rounds_per_second")
-    return None if found is None else float(found)
+    return run.record.summary.synchronisation.rounds_per_second
 
 
 def errors_of_rounds(rows: dict[str, dict[str, Any]]) -> list[str]:

@@ -154,25 +154,25 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
     if key in known:
         return {**known[key], "case": case.name}
     (run,) = measure(study)
-    found, facts = run.record.summary, run.record.summary["facts"]
+    found, facts = run.record.summary, run.record.facts
     iterations = spec.training.warmup_steps + spec.training.steps
     return {
         "key": key,
         "case": case.name,
         "seed": seed,
-        "auc": found["auc"],
-        "loss": found["loss"],
-        "normalized_entropy": found["normalized_entropy"],
+        "auc": found.auc,
+        "loss": found.loss,
+        "normalized_entropy": found.normalized_entropy,
         "examples": iterations * spec.training.batch_size * spec.roles.trainers,
         "held_out": spec.data.eval_rows,
         "travels": {
             what: {
-                "values": round(tally["density"], 5),
-                "bytes": round(tally["sent_bytes"] / tally["dense_bytes"], 5),
+                "values": round(tally.density or 0.0, 5),
+                "bytes": round(tally.sent_bytes / tally.dense_bytes, 5),
             }
-            for what, tally in facts.get("compression", {}).items()
+            for what, tally in facts.compression.items()
         },
-        "seconds": round(facts["wall_seconds"], 1),
+        "seconds": round(facts.wall_seconds or 0.0, 1),
     }
 
 

@@ -85,18 +85,17 @@ def measure(point: dict[str, Any]) -> dict[str, Any]:
         (job,) = load(path).jobs()
         outcome = simulate(job.plan, job.cluster)
     speed = outcome.speed
-    folding = outcome.facts.get("folding") or {}
-    assert isinstance(folding, dict)
+    folding = outcome.facts.folding
     return {
         **point,
         "wall_seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time(),
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "counted_steps": outcome.steps,
-        "simulated_trainers": folding.get("simulated", point["trainers"]),
-        "folding_error": folding.get("error"),
+        "simulated_trainers": folding.simulated if folding else point["trainers"],
+        "folding_error": folding.error if folding else None,
         "examples_per_second": None if speed is None else speed.examples_per_second,
-        "activities": outcome.facts["activities"],
+        "activities": outcome.facts.activities,
     }
 
 

@@ -122,10 +122,9 @@ def measure_remote(
 
 def _cpu(experiment: Experiment) -> float:
     """CPU seconds per iteration of all processes together."""
-    seconds = _run(experiment).facts["cpu_seconds"]
-    assert isinstance(seconds, dict)
+    seconds = _run(experiment).facts.cpu_seconds
     iterations = experiment.training.warmup_steps + experiment.training.steps
-    return sum(float(busy) for busy in seconds.values()) / iterations
+    return sum(seconds.values()) / iterations
 
 
 def _experiment(

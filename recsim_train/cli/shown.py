@@ -101,39 +101,42 @@ def show_sweep(record: SweepRecord, json: bool) -> None:
 
 def show_runs(runs: Runs, json: bool) -> None:
     """Finished runs."""
-    document = _document([run.record for run in runs])
+    records = _noted([run.record for run in runs])
     if json:
-        common.print_json(document)
+        common.print_json(_document(records))
         return
     from recsim_train.report.runs import finished
     from recsim_train.report.terminal import show
 
-    show(finished(document))
+    show(finished(records))
 
 
 def show_files(results: Sequence[Runs], json: bool) -> None:
     """The runs of all files, and the verdicts on their claims."""
     claims = [runs.claim for runs in results if runs.claim is not None]
-    document = _document([run.record for runs in results if runs.claim is None for run in runs])
+    records = _noted([run.record for runs in results if runs.claim is None for run in runs])
     if json:
-        common.print_json({**document, "claims": [c.document() for c in claims]})
+        common.print_json({**_document(records), "claims": [c.document() for c in claims]})
         return
     from recsim_train.report.claim_text import published
     from recsim_train.report.document import Document
     from recsim_train.report.runs import finished
     from recsim_train.report.terminal import show
 
-    if document["runs"]:
-        show(finished(document))
+    if records:
+        show(finished(records))
     if claims:
         show(Document(items=[published(claims)]))
+
+
+def _noted(records: list[RunRecord]) -> list[RunRecord]:
+    for record in records:
+        if malformed := record.facts.malformed:
+            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
+    return records
 
 
 def _document(records: Sequence[RunRecord]) -> dict[str, Any]:
     from recsim_train.results.rundir import run_document
 
-    for record in records:
-        malformed = record.summary.get("facts", {}).get("malformed")
-        if malformed:
-            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
     return {"runs": [run_document(record) for record in records]}

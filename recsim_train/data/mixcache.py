@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,25 +190,3 @@ def cache_bytes(plan: Plan, trainer: int) -> int:
         return 0
     row = stored_row_bytes(plan.experiment.model, plan.experiment.training) + _SLOT_BYTES
     return slots_of(plan, trainer) * row + _PLACE_BYTES * ownership(plan, trainer).rows
-
-
-def cache_figures(
-    slots: Sequence[int], probed: int, missed: int, evicted: int
-) -> dict[str, object]:
-    """What both worlds say about their caches, as JSON: rows of all trainers in counted steps.
-
-    ``slots``: by trainer; 0: as many as a step needs.
-    """
-    return {
-        "slots": list(slots),
-        "probed": probed,
-        "missed": missed,
-        "evicted": evicted,
-        "hit_rate": round(1 - missed / probed, 6) if probed else None,
-    }
-
-
-def merged_figures(parts: Sequence[dict[str, Any]]) -> dict[str, object]:
-    """The figures of all trainers from those of each, in trainer order."""
-    sums = [sum(part[key] for part in parts) for key in ("probed", "missed", "evicted")]
-    return cache_figures([slots for part in parts for slots in part["slots"]], *sums)

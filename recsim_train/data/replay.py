@@ -18,7 +18,6 @@ from recsim_train.data.mixcache import (
     CacheTooSmall,
     Numbers,
     SlotMap,
-    cache_figures,
     first_rows,
     ownership,
     slot_map,
@@ -28,6 +27,7 @@ from recsim_train.data.mixcache import (
 from recsim_train.data.profile import ids_by_table
 from recsim_train.data.stream import open_stream
 from recsim_train.placement.plan import Plan
+from recsim_train.trace.facts import Cached
 from recsim_train.workload.shape import ID_BYTES, mean_ids, row_bytes
 
 _REPLAYED_IDS = 400_000_000
@@ -217,11 +217,11 @@ class Replay:
             )
         return sentences
 
-    def figures(self, first: int, stop: int) -> dict[str, object]:
-        """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive), as JSON."""
+    def figures(self, first: int, stop: int) -> Cached:
+        """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive)."""
         steps = [self.step(index) for index in range(first, stop)]
         turnovers = [t for step in steps for t in step.trainers]
-        return cache_figures(
+        return Cached.of(
             self.slots,
             sum(t.owned for t in turnovers),
             sum(sum(t.missing) for t in turnovers),

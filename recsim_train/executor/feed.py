@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,9 +16,9 @@ import torch.distributed as dist
 
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
-from recsim_train.data.criteo import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.model import dtype_of
+from recsim_train.executor.part import Reading
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
@@ -27,15 +26,6 @@ from recsim_train.strategy.values import Batch
 from recsim_train.trace.record import Recorder, Span
 
 Failed = Callable[[BaseException], None]
-
-
-@dataclass(slots=True)
-class Reading:
-    """What a process's readers have seen: shown in the run's facts."""
-
-    malformed: Malformed = field(default_factory=Malformed)
-    epochs: int = 0
-    rows: int = 0
 
 
 def to_batch(model: Model, found: NumpyBatch) -> Batch:

@@ -17,6 +17,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor import forkserver
 from recsim_train.executor.merge import merge
+from recsim_train.executor.part import Part
 from recsim_train.executor.process import write_spec
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
@@ -94,9 +95,9 @@ def execute(
         if child.process.returncode != 0:
             raise PartialRun(_sentence(children), _partial(plan, staging))
     outcome = merge(plan, _parts(plan, staging), complete=True)
-    outcome.facts["wall_seconds"] = time.monotonic() - begin
-    outcome.facts["load_average_before"] = load_before[0]
-    outcome.facts["sched_batch"] = all(child.scheduled for child in children)
+    outcome.facts.wall_seconds = time.monotonic() - begin
+    outcome.facts.load_average_before = load_before[0]
+    outcome.facts.sched_batch = all(child.scheduled for child in children)
     return outcome
 
 
@@ -214,7 +215,7 @@ def _all_waits(children: list[Child]) -> list[str]:
     return [line for child in children for line in child.waits]
 
 
-def _parts(plan: Plan, staging: Path) -> list[Outcome]:
+def _parts(plan: Plan, staging: Path) -> list[Part]:
     found = []
     for rank in range(len(plan.instances)):
         path = staging / f"part-{rank}.pickle"

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsim_train.data.criteo import Malformed
-from recsim_train.data.mixcache import merged_figures
+from recsim_train.executor.part import Part
 from recsim_train.placement.plan import Plan
+from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome, Total, TotalKey, loop_of
-from recsim_train.workload.compression import Tallies, documents
+from recsim_train.workload.compression import compressed
 
 
-def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
+def merge(plan: Plan, parts: Sequence[Part], *, complete: bool) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
     training = plan.experiment.training
     whole = Outcome([], {}, [], 0, training.steps)
-    malformed = Malformed()
-    epochs, rows = 0, 0
-    cpu: dict[str, float] = {}
-    tallies: list[Tallies] = []
-    caches: list[dict[str, object]] = []
-    for part in parts:
+    facts = whole.facts
+    for part in (one.records for one in parts):
         whole.iterations += part.iterations
         whole.rounds += part.rounds
         whole.syncs += part.syncs
@@ -31,29 +28,18 @@ def merge(plan: Plan, parts: Sequence[Outcome], *, complete: bool) -> Outcome:
             value = getattr(part, quality)
             if value is not None:
                 setattr(whole, quality, value)
-        busy = part.facts.get("cpu_seconds", {})
-        assert isinstance(busy, dict)
-        cpu.update(busy)
-        counted = part.facts.get("tallies", [])
-        assert isinstance(counted, list)
-        tallies += counted
-        cache = part.facts.get("cache")
-        if isinstance(cache, dict):
-            caches.append(cache)
-        readings = part.facts.get("reading", [])
-        assert isinstance(readings, list)
-        for reading in readings:
-            epochs = max(epochs, reading["epochs"])
-            rows += reading["rows"]
-            malformed.merge(reading["malformed"])
-    whole.facts.update(malformed_rows=malformed.counts, epochs=epochs, rows_read=rows)
-    if malformed.total:
-        whole.facts["malformed"] = malformed.describe()
-    whole.facts["cpu_seconds"] = cpu
-    if compressed := documents(tallies):
-        whole.facts["compression"] = compressed
-    if caches:
-        whole.facts["cache"] = merged_figures(caches)
+    readings = [reading for part in parts for reading in part.readings]
+    malformed = Malformed()
+    for reading in readings:
+        malformed.merge(reading.malformed)
+    facts.malformed_rows = malformed.counts
+    facts.malformed = malformed.describe() if malformed.total else None
+    facts.epochs = max((reading.epochs for reading in readings), default=0)
+    facts.rows_read = sum(reading.rows for reading in readings)
+    facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
+    facts.compression = compressed(tallies for part in parts for tallies in part.tallies)
+    caches = [part.cache for part in parts if part.cache is not None]
+    facts.cache = Cached.merged(caches) if caches else None
     if not complete:
         _truncate(plan, whole)
     return whole
@@ -69,10 +55,12 @@ def _truncate(plan: Plan, whole: Outcome) -> None:
     end = warmup + whole.steps
     whole.iterations = [i for i in whole.iterations if i.iteration < end]
     if whole.dropped_spans:
-        whole.facts["warnings"] = [
-            "times and bytes per step cover more iterations than all loops finished, because "
-            "execution.max_spans was reached before the run stopped"
-        ]
+        whole.warn(
+            [
+                "times and bytes per step cover more iterations than all loops finished, because "
+                "execution.max_spans was reached before the run stopped"
+            ]
+        )
         return
     totals: dict[TotalKey, Total] = {}
     background = {loop.name for loop in plan.background}

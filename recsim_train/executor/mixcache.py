@@ -14,7 +14,6 @@ from torch import Tensor
 from recsim_train.data.mixcache import (
     Numbers,
     SlotMap,
-    cache_figures,
     first_rows,
     ownership,
     slot_map,
@@ -24,6 +23,7 @@ from recsim_train.executor.state import EmbeddingState
 from recsim_train.executor.values import RealIds
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Slots
+from recsim_train.trace.facts import Cached
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class MixCache:
             self.missed += missed
             self.evicted += evicted
 
-    def figures(self) -> dict[str, object]:
+    def figures(self) -> Cached:
         """As the simulator's `recsim_train.data.replay.Replay.figures`."""
         slots = 0 if self.map.grows else self.map.capacity
-        return cache_figures([slots], self.probed, self.missed, self.evicted)
+        return Cached.of([slots], self.probed, self.missed, self.evicted)

@@ -101,7 +101,7 @@ def run_role(staging: Path, rank: int) -> None:
     def leave() -> None:
         if role is not None and written.acquire(blocking=False):
             temporary = part.with_suffix(".tmp")
-            temporary.write_bytes(pickle.dumps(role.outcome()))
+            temporary.write_bytes(pickle.dumps(role.part()))
             temporary.replace(part)
 
     def terminated(_: int, __: FrameType | None) -> None:

@@ -16,8 +16,9 @@ from torch._C._distributed_c10d import Store
 
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
-from recsim_train.executor.feed import ReaderProcess, Reading, read_in_thread, receive_in_thread
+from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
 from recsim_train.executor.mixcache import MixCache
+from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
@@ -320,31 +321,31 @@ class Role:
         lines = [f"{c.instance}.{c.label}: {c.waiting}" for c in self.contexts]
         return lines + [f"{s.instance}: {s.waiting}" for s in self.servings]
 
-    def outcome(self) -> Outcome:
+    def part(self) -> Part:
         """This process's part of the result; valid at any time."""
-        part = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
+        found = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
         for recorder in self.recorders:
-            done = part.rounds if recorder.background else part.iterations
+            done = found.rounds if recorder.background else found.iterations
             done += list(recorder.iterations)
-            part.spans += list(recorder.spans)
-            part.syncs += list(recorder.syncs)
-            part.totals.update(recorder.totals)
-            part.dropped_spans += recorder.dropped_spans
+            found.spans += list(recorder.spans)
+            found.syncs += list(recorder.syncs)
+            found.totals.update(recorder.totals)
+            found.dropped_spans += recorder.dropped_spans
         for name, value in self.quality.items():
-            setattr(part, name, value)
+            setattr(found, name, value)
         busy = self._busy
         if busy is None:
             busy = time.process_time() - self._busy_at_start
-        part.facts["cpu_seconds"] = {self.instance.name: busy}
         tallies = [c.worker.residual.tallies for c in self.contexts]
         tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
-        part.facts["tallies"] = [dict(counted) for counted in tallies]
-        if self.cache is not None:
-            part.facts["cache"] = self.cache.figures()
-        part.facts["reading"] = [
-            {"rows": r.rows, "epochs": r.epochs, "malformed": r.malformed} for r in self.readings
-        ]
-        return part
+        return Part(
+            instance=self.instance.name,
+            records=found,
+            cpu_seconds=busy,
+            tallies=[dict(counted) for counted in tallies],
+            readings=self.readings,
+            cache=None if self.cache is None else self.cache.figures(),
+        )
 
     def keep_state(self, folder: Path) -> None:
         """Save shards and replica, for tests and for whoever wants the weights."""

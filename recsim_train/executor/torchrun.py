@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.merge import merge
+from recsim_train.executor.part import Part
 from recsim_train.executor.process import START_UP, batch_scheduling, describe
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome
@@ -69,9 +70,9 @@ def execute_rank(plan: Plan) -> Outcome | None:
         role = Role(plan, instance)
         role.start()
         role.finish(store, lambda: None)
-        parts: list[Outcome | None] | None = [None] * world if rank == 0 else None
+        parts: list[Part | None] | None = [None] * world if rank == 0 else None
         gathering = dist.new_group(timeout=timedelta(minutes=10))
-        dist.gather_object(role.outcome(), parts, group=gathering)
+        dist.gather_object(role.part(), parts, group=gathering)
         dist.barrier()
         dist.destroy_process_group()
     except (RuntimeError, OSError, TimeoutError, RunFailed) as error:
@@ -79,7 +80,7 @@ def execute_rank(plan: Plan) -> Outcome | None:
     if parts is None:
         return None
     outcome = merge(plan, [part for part in parts if part is not None], complete=True)
-    outcome.facts["sched_batch"] = scheduled
-    outcome.facts["load_average_before"] = load_before
-    outcome.facts["launched_by"] = "torchrun"
+    outcome.facts.sched_batch = scheduled
+    outcome.facts.load_average_before = load_before
+    outcome.facts.launched_by = "torchrun"
     return outcome

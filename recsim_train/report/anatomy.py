@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from recsim_train.report import text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import GRID, INK, LINES, PREDICTED, finish, new_figure, rows_of
 from recsim_train.report.drawing import style as figure_style
+from recsim_train.results.figures import Summary
 
 PARTS = {
     "compute": ("#0072B2", "compute: work on cores, as long as it takes alone"),
@@ -27,7 +25,7 @@ _SMALL = 0.001
 """Of an iteration: effects below it have no row."""
 
 
-def pictures(summary: Mapping[str, Any], number: str, label: str) -> list[Picture | None]:
+def pictures(summary: Summary, number: str, label: str) -> list[Picture | None]:
     """All three figures of one prediction; None for what it has nothing to show in."""
     return [
         critical_path_figure(summary, f"critical-path-{number}", label),
@@ -36,28 +34,23 @@ def pictures(summary: Mapping[str, Any], number: str, label: str) -> list[Pictur
     ]
 
 
-def _facts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = summary.get("facts") or {}
-    return found
-
-
-def critical_path_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
+def critical_path_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """Each effect of a training loop's iteration by part; below, what hides beside it."""
-    path = _facts(summary).get("critical_path") or {}
-    whole = path.get("seconds") or 0.0
+    path = summary.facts.critical_path
+    if path is None or path.seconds <= 0.0:
+        return None
+    whole = path.seconds
     rows: list[tuple[str, dict[str, float]]] = [
         (text.effect(effect), parts)
-        for effect, parts in sorted(
-            (path.get("effects") or {}).items(), key=lambda item: -sum(item[1].values())
-        )
+        for effect, parts in sorted(path.effects.items(), key=lambda item: -sum(item[1].values()))
         if sum(parts.values()) >= _SMALL * whole
     ]
     rows += [
         (f"{text.effect(effect)}, beside it", {"hidden": seconds})
-        for effect, seconds in (path.get("hidden") or {}).items()
+        for effect, seconds in path.hidden.items()
         if seconds >= _SMALL * whole
     ]
-    if not rows or whole <= 0.0:
+    if not rows:
         return None
     with figure_style():
         from matplotlib.patches import Patch
@@ -87,10 +80,10 @@ def critical_path_figure(summary: Mapping[str, Any], name: str, label: str) -> P
         return finish(figure, name, f"{label}: the predicted iteration, taken apart")
 
 
-def bounds_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
+def bounds_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """What each class of resources would allow, beside the prediction."""
     found = bounds(summary)
-    predicted = summary.get("examples_per_second")
+    predicted = summary.examples_per_second
     if not found or not predicted:
         return None
     with figure_style():
@@ -110,29 +103,29 @@ def bounds_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture 
         return finish(figure, name, f"{label}: bounds on the prediction, the tightest first")
 
 
-def bounds(summary: Mapping[str, Any], most: int = 10) -> list[tuple[str, float]]:
+def bounds(summary: Summary, most: int = 10) -> list[tuple[str, float]]:
     """(what allows it, examples/s), the tightest first."""
-    found = _facts(summary).get("class_bounds") or {}
     words = {"loops": "training loops that share nothing"}
-    ordered = sorted(found.items(), key=lambda item: (item[1], item[0]))[:most]
-    return [(words.get(name, name), float(bound)) for name, bound in ordered]
+    ordered = sorted(summary.facts.class_bounds.items(), key=lambda item: (item[1], item[0]))[:most]
+    return [(words.get(name, name), bound) for name, bound in ordered]
 
 
-def over_time_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
+def over_time_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """How busy the busiest resource of each class is, from the start of the run."""
-    found = _facts(summary).get("over_time") or {}
+    found = summary.facts.over_time
+    if found is None or len(found.seconds) < 2:
+        return None
     curves = {
-        f"{title} ({entry['resource']})": entry["busy"]
-        for title, entry in (found.get("busiest") or {}).items()
-        if max(entry["busy"], default=0.0) >= _WORTH_A_LINE
+        f"{title} ({entry.resource})": entry.busy
+        for title, entry in found.busiest.items()
+        if max(entry.busy, default=0.0) >= _WORTH_A_LINE
     }
-    times = found.get("seconds") or []
-    if not curves or len(times) < 2:
+    if not curves:
         return None
     ordered = sorted(curves, key=lambda title: (-sum(curves[title]), title))[:_MOST_LINES]
     with figure_style():
         figure, (axes,) = new_figure(3.6)
-        edges = [found.get("start") or 0.0, *times]
+        edges = [found.start, *found.seconds]
         for k, title in enumerate(ordered):
             axes.stairs(
                 [100 * share for share in curves[title]],
@@ -153,29 +146,30 @@ def over_time_figure(summary: Mapping[str, Any], name: str, label: str) -> Pictu
         return finish(figure, name, f"{label}: the busiest resource of each class over time")
 
 
-def reliability(summary: Mapping[str, Any]) -> list[str]:
+def reliability(summary: Summary) -> list[str]:
     """What failures and checkpoints cost, where hosts may fail."""
-    found = _facts(summary).get("reliability") or {}
-    if not found:
+    found = summary.facts.reliability
+    if found is None:
         return []
-    failed, saved = int(found["failures"]), int(found["checkpoints"])
+    failed, saved = found.failures, found.checkpoints
     return [
         f"{failed} {'failure' if failed == 1 else 'failures'} and "
         f"{saved} {'checkpoint' if saved == 1 else 'checkpoints'}: all stood still for "
-        f"{text.seconds(found['standstill_seconds'])}, {found['lost_examples']:,.0f} examples were "
-        f"lost; without those, {text.rate(found.get('goodput'))} examples/s (goodput)"
+        f"{text.seconds(found.standstill_seconds)}, {found.lost_examples:,.0f} examples were "
+        f"lost; without those, {text.rate(found.goodput)} examples/s (goodput)"
     ]
 
 
-def largest(summary: Mapping[str, Any]) -> list[str]:
+def largest(summary: Summary) -> list[str]:
     """What most of a training loop's iteration goes into."""
-    path = _facts(summary).get("critical_path") or {}
-    whole = path.get("seconds") or 0.0
-    effects = path.get("effects") or {}
+    path = summary.facts.critical_path
+    if path is None or path.seconds <= 0.0:
+        return []
+    whole, effects = path.seconds, path.effects
     taken = sorted(((sum(parts.values()), name) for name, parts in effects.items()), reverse=True)
     found = []
     for seconds, name in taken[:2]:
-        if whole > 0.0 and seconds >= _WORTH_SAYING * whole:
+        if seconds >= _WORTH_SAYING * whole:
             most = max(effects[name], key=effects[name].__getitem__)
             within = "" if most == name else f", mostly {most}"
             found.append(f"{text.effect(name)} takes {text.percent(seconds / whole)}{within}")
@@ -184,10 +178,10 @@ def largest(summary: Mapping[str, Any]) -> list[str]:
     return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"]
 
 
-def sentences(summary: Mapping[str, Any]) -> list[str]:
+def sentences(summary: Summary) -> list[str]:
     """Where the time goes, how far the prediction is from its tightest bound, and how many servers
     it would take."""
-    predicted = summary.get("examples_per_second")
+    predicted = summary.examples_per_second
     found = bounds(summary)
     if not found or not predicted:
         return []
@@ -198,8 +192,8 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
         f"the prediction reaches {text.percent(min(1.0, predicted / bound))} of it",
     ]
     more, fewer = [], []
-    for role, entry in (_facts(summary).get("servers_needed") or {}).items():
-        present, needed = int(entry["present"]), int(entry["needed"])
+    for role, entry in (summary.facts.servers_needed or {}).items():
+        present, needed = entry.present, entry.needed
         names = f"{needed} {role.replace('_', ' ')}{'' if needed == 1 else 's'}"
         if needed > present:
             more.append(f"{names} instead of {present}")

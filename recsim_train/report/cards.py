@@ -45,7 +45,8 @@ def _profile_card(record: RunRecord) -> Card:
 def _machine_card(record: RunRecord) -> Card:
     e = record.environment
     memory = e.get("memory_bytes")
-    load = (record.summary.get("facts") or {}).get("load_average_before", e.get("load"))
+    load = record.facts.load_average_before
+    load = e.get("load") if load is None else load
     rows = {
         "machine": e.get("machine"),
         "host": e.get("host"),

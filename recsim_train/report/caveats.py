@@ -41,7 +41,7 @@ def _unfinished(*records: RunRecord) -> Iterator[str]:
             why = f" ({message})" if message else ""
             yield (
                 f"{record.run_id} is {record.status}{why}: its figures cover "
-                f"{record.summary['steps']} counted steps."
+                f"{record.summary.steps} counted steps."
             )
 
 
@@ -128,10 +128,7 @@ def _range(simulated: RunRecord) -> Iterator[str]:
 
 def stated(record: RunRecord) -> Iterator[str]:
     """Warnings that a world put among its own facts."""
-    found = (record.summary.get("facts") or {}).get("warnings")
-    if isinstance(found, list):
-        for sentence in found:
-            yield str(sentence)
+    yield from record.facts.warnings
 
 
 def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
@@ -139,7 +136,7 @@ def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
     busy = []
     for real in repeats:
         # The launcher's own reading is from before the run; the environment may be from after it.
-        load = (real.summary.get("facts") or {}).get("load_average_before")
+        load = real.facts.load_average_before
         load = real.environment.get("load") if load is None else load
         cores = real.environment.get("cores")
         if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
@@ -155,18 +152,15 @@ def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
-    facts = real.summary.get("facts") or {}
-    epochs = facts.get("epochs")
-    if isinstance(epochs, int | float) and epochs > 1:
+    epochs = real.facts.epochs
+    if epochs is not None and epochs > 1:
         yield (
             f"The run went through its data more than once (epoch {math.ceil(epochs)}): later "
             "training loss is on rows seen before, so judge by the held-out figures."
         )
-    malformed = facts.get("malformed_rows")
-    if isinstance(malformed, dict):
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(malformed.items()) if count)
-        if kinds:
-            yield f"Malformed rows of the data were skipped ({kinds})."
+    malformed = sorted((real.facts.malformed_rows or {}).items())
+    if kinds := ", ".join(f"{count:,} {kind}" for kind, count in malformed if count):
+        yield f"Malformed rows of the data were skipped ({kinds})."
     for record in (simulated, real):
         dropped = record.manifest.get("dropped_spans", 0)
         if dropped:

@@ -164,8 +164,7 @@ def judge(made: ClaimRuns) -> Judged:
         varied.append(Varied(change.input, change.change, again.figure, again.verdict))
     profiles = [r.manifest.get("cluster") or {} for r in runs.values()]
     clusters = dict.fromkeys((str(c.get("name")), str(c.get("description"))) for c in profiles)
-    facts = [r.summary.get("facts") or {} for r in runs.values()]
-    notes = dict.fromkeys(str(note) for f in facts for note in f.get("warnings") or ())
+    notes = dict.fromkeys(note for r in runs.values() for note in r.facts.warnings)
     return Judged(made, checks, tuple(varied), tuple(clusters), tuple(notes))
 
 

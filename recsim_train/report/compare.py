@@ -10,9 +10,9 @@ from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
+from recsim_train.results.folder import clean
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import median
-from recsim_train.results.summary import clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Comparison:
         """Examples per second that the prediction allows for, 95 %: the simulation's own interval
         and what the calibration's errors make; None where neither is known."""
         summary = self.simulated.summary
-        simulated = summary["ci95"] if len(self.all_simulated) == 1 else None
-        known = [i for i in (simulated, (summary.get("facts") or {}).get("calibration_ci95")) if i]
+        simulated = summary.ci95 if len(self.all_simulated) == 1 else None
+        known = [i for i in (simulated, summary.facts.calibration_ci95) if i]
         if not known:
             return None
         return min(low for low, _ in known), max(high for _, high in known)
@@ -152,32 +152,30 @@ class Comparison:
                 "measured_bytes_by_effect": {b.effect: b.measured for b in self.payload},
                 "bytes_agree": {b.effect: b.agree for b in self.payload},
                 "data_dependent_effects": [b.effect for b in self.payload if b.excuse == DATA],
-                "predicted_compression": compression.tallies(p),
-                "measured_compression": compression.tallies(m),
-                "predicted_ci95": p["ci95"],
-                "predicted_calibration_ci95": (p.get("facts") or {}).get("calibration_ci95"),
-                "elasticities": (p.get("facts") or {}).get("elasticities"),
-                "measured_ci95": m["ci95"],
+                "predicted_compression": p.facts.compression,
+                "measured_compression": m.facts.compression,
+                "predicted_ci95": p.ci95,
+                "predicted_calibration_ci95": p.facts.calibration_ci95,
+                "elasticities": p.facts.elasticities or None,
+                "measured_ci95": m.ci95,
                 "repeats": len(self.all_real),
-                "measured_eps_of_repeats": [
-                    r.summary["examples_per_second"] for r in self.all_real
-                ],
-                "predicted_seconds_per_iteration": p.get("seconds_per_iteration"),
-                "measured_seconds_per_iteration": m.get("seconds_per_iteration"),
-                "predicted_time_by_effect": p["time_by_effect"],
-                "measured_time_by_effect": m["time_by_effect"],
+                "measured_eps_of_repeats": [r.summary.examples_per_second for r in self.all_real],
+                "predicted_seconds_per_iteration": p.seconds_per_iteration,
+                "measured_seconds_per_iteration": m.seconds_per_iteration,
+                "predicted_time_by_effect": p.time_by_effect,
+                "measured_time_by_effect": m.time_by_effect,
                 "why": list(self.why.sentences) if self.why else [],
-                "predicted_synchronisation": p.get("synchronisation"),
-                "measured_synchronisation": m.get("synchronisation"),
+                "predicted_synchronisation": p.synchronisation,
+                "measured_synchronisation": m.synchronisation,
                 "net": self.net,
                 "predicted_rounds_per_second": self.rounds and self.rounds.predicted,
                 "measured_rounds_per_second": self.rounds and self.rounds.measured,
                 "rounds_error": self.rounds and self.rounds.signed_error,
-                "bottleneck": p.get("bottleneck"),
-                "bound_eps": p.get("bound_eps"),
-                "loss": m.get("loss"),
-                "auc": m.get("auc"),
-                "normalized_entropy": m.get("normalized_entropy"),
+                "bottleneck": p.bottleneck,
+                "bound_eps": p.bound_eps,
+                "loss": m.loss,
+                "auc": m.auc,
+                "normalized_entropy": m.normalized_entropy,
                 "warnings": list(self.warnings),
                 "simulated_runs": [r.run_id for r in self.all_simulated],
                 "real_runs": [r.run_id for r in self.all_real],
@@ -204,7 +202,7 @@ def comparison_of(label: str, predictions: list[RunRecord], repeats: list[RunRec
         measured_eps=measured,
         measured_spread=spread,
         payload=tuple(_payload(simulated, real, repeats)),
-        why=divided(simulated.summary["time_by_operation"], real.summary["time_by_operation"]),
+        why=divided(simulated.summary.time_by_operation, real.summary.time_by_operation),
         warnings=(*caveats(simulated, repeats), *noisy(spread, len(repeats))),
         rounds=rounds_of(predictions, repeats),
     )
@@ -223,15 +221,17 @@ def _payload(
 
 
 def _eps(record: RunRecord) -> float:
-    return float(record.summary["examples_per_second"])
+    eps = record.summary.examples_per_second
+    assert eps is not None  # `compare` leaves the others out
+    return eps
 
 
 def _interval(record: RunRecord) -> float | None:
     """Half width of a single run's 95 % interval, relative to its estimate."""
-    ci95 = record.summary["ci95"]
+    ci95 = record.summary.ci95
     if not ci95:
         return None
-    return float(max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record))
+    return max(ci95[1] - _eps(record), _eps(record) - ci95[0]) / _eps(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +263,6 @@ def rounds_of(simulated: Sequence[RunRecord], real: Sequence[RunRecord]) -> Roun
 
 
 def _rounds_per_second(records: Sequence[RunRecord]) -> float | None:
-    found = [r.summary.get("synchronisation") or {} for r in records]
-    known = [f["rounds_per_second"] for f in found if f.get("rounds_per_second") is not None]
+    found = [r.summary.synchronisation.rounds_per_second for r in records]
+    known = [rounds for rounds in found if rounds is not None]
     return median(known) if len(known) == len(found) else None

@@ -25,7 +25,7 @@ from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import limits, run_table
-from recsim_train.results.rundir import RunRecord, run_document
+from recsim_train.results.rundir import RunRecord
 
 _PAGE = Where.PAGE
 _REPEATING = (
@@ -162,7 +162,7 @@ class Compared:
     def _limits(self, record: RunRecord, number: object, *more: str) -> list[doc.Item]:
         """What binds a prediction, what nothing can beat, and what would change it."""
         summary = record.summary
-        bottleneck, bound = summary.get("bottleneck"), summary.get("bound_eps")
+        bottleneck, bound = summary.bottleneck, summary.bound_eps
         said = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
         if bound and not anatomy.bounds(summary):
             said.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
@@ -185,7 +185,7 @@ class Compared:
         for number, u in enumerate(self.findings.unpaired, start=1):
             record, summary = u.record, u.record.summary
             rows.append(
-                (record.run_id, record.world, text.rate(summary["examples_per_second"]), u.reason)
+                (record.run_id, record.world, text.rate(summary.examples_per_second), u.reason)
             )
             reasons.append(f"{record.run_id}: {u.reason}")
             cut = cuts.sentences(record)
@@ -204,14 +204,14 @@ class Compared:
             doc.Lines(reasons, Where.MARKDOWN),
             *parts,
         ]
-        runs = run_table([run_document(record) for record in predictions])
+        runs = run_table(predictions)
         section = doc.Section("Runs without a partner", items, name="unpaired")
         return [replace(runs, where=Where.TERMINAL), section]
 
     def _surroundings(self) -> list[doc.Item]:
         """The page's last sections: where, how, and the words."""
         records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
-        effects = {effect for record in records for effect in record.summary["time_by_effect"]}
+        effects = {effect for record in records for effect in record.summary.time_by_effect}
         commands = doc.Lines(self.commands, mark="code")
         note = doc.Lines(_REPEATING, mark="note", listed=False)
         words = doc.Cards([("", list(glossary(effects).items()))])

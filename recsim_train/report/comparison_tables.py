@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from recsim_train.report import text, what_if
 from recsim_train.report.compare import Comparison
@@ -127,16 +126,14 @@ def _agreement(b: EffectBytes) -> Cell:
 
 def synchronisation(c: Comparison) -> list[Item]:
     """How far apart synchronisations are, where both worlds synchronise now and then."""
-    both: list[Mapping[str, Any]] = [
-        r.summary.get("synchronisation") or {} for r in (c.simulated, c.real)
-    ]
-    if not all(figures.get("sync_gap") for figures in both):
+    both = [r.summary.synchronisation for r in (c.simulated, c.real)]
+    if not all(figures.sync_gap for figures in both):
         return []
     rows = [
-        ("sync gap, iterations of a trainer", *(text.spread(f["sync_gap"]) for f in both)),
-        ("sync gap, mean per thread", *(text.number(f["sync_gap_per_thread"], 2) for f in both)),
-        ("staleness, iterations of others", *(text.spread(f["staleness"]) for f in both)),
-        ("example-level parallelism", *(text.exact(f["elp"]) for f in both)),
+        ("sync gap, iterations of a trainer", *(text.spread(f.sync_gap) for f in both)),
+        ("sync gap, mean per thread", *(text.number(f.sync_gap_per_thread, 2) for f in both)),
+        ("staleness, iterations of others", *(text.spread(f.staleness) for f in both)),
+        ("example-level parallelism", *(text.exact(f.elp) for f in both)),
     ]
     if c.rounds:
         error = text.percent(c.rounds.signed_error, signed=True)
@@ -156,7 +153,7 @@ def learning(cs: Sequence[Comparison]) -> Table:
         "normalised entropy": "normalized_entropy",
     }
     rows = [
-        (c.label, *(text.number(c.real.summary.get(key), 4) for key in figures.values()))
+        (c.label, *(text.number(getattr(c.real.summary, key), 4) for key in figures.values()))
         for c in cs
     ]
     return Table.of(("strategy", *figures), rows)

@@ -3,11 +3,12 @@ is the real one: values that were sent / values that there were, both counted.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from recsim_train.report import text
+from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.trace.facts import Compressed
 
 _NOUNS = {
     "gradients": "dense gradients",
@@ -24,34 +25,28 @@ _SHORT = {
 }
 
 
-def tallies(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What one run counted; empty without compression."""
-    found = (summary.get("facts") or {}).get("compression")
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def cell(summary: Mapping[str, Any]) -> str:
+def cell(summary: Summary) -> str:
     """A run's ratios in short, in values and on the wire."""
     parts = [
-        f"{_SHORT.get(name, name)} {_times(t['value_compression'])} "
-        f"({_density(t, ' of values; ')}wire {_times(t['wire_compression'])})"
-        for name, t in tallies(summary).items()
+        f"{_SHORT.get(name, name)} {_times(t.value_compression)} "
+        f"({_density(t, ' of values; ')}wire {_times(t.wire_compression)})"
+        for name, t in summary.facts.compression.items()
     ]
     return "; ".join(parts) or text.NONE
 
 
 def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
     """One for each kind of content that was compressed."""
-    predicted, measured = tallies(simulated.summary), tallies(real.summary)
+    predicted, measured = simulated.facts.compression, real.facts.compression
     found = []
     for name, ours in measured.items():
         theirs = predicted.get(name)
-        values, wire = _times(ours["value_compression"]), _times(ours["wire_compression"])
+        values, wire = _times(ours.value_compression), _times(ours.wire_compression)
         assumed = ""
         if theirs is not None:
             assumed = (
-                f" (the prediction assumed {_times(theirs['value_compression'])} and "
-                f"{_times(theirs['wire_compression'])})"
+                f" (the prediction assumed {_times(theirs.value_compression)} and "
+                f"{_times(theirs.wire_compression)})"
             )
         noun = _NOUNS.get(name, name)
         found.append(
@@ -61,8 +56,8 @@ def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
     return found
 
 
-def _density(tally: Mapping[str, float], after: str, before: str = "") -> str:
-    share = tally.get("density")  # older runs do not say
+def _density(tally: Compressed, after: str, before: str = "") -> str:
+    share = tally.density
     return "" if share is None else f"{before}{text.small_percent(share)}{after}"
 
 

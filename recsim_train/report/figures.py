@@ -74,7 +74,7 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     for c in comparisons:
         for world, record in (("predicted", c.simulated), ("measured", c.real)):
             label = world if len(comparisons) == 1 else f"{c.label}: {world}"
-            rows.append((label, record.summary["time_by_effect"]))
+            rows.append((label, record.summary.time_by_effect))
     present = {effect for _, parts in rows for effect in parts}
     effects = [e for e in _ordered(present) if e != OTHER] + [OTHER] * (OTHER in present)
     if not effects:
@@ -124,8 +124,8 @@ def _contrast(fill: str) -> str:
 
 def utilisation_figure(c: Comparison, name: str, most: int = 10) -> Picture | None:
     """Busy shares of the busiest resources; None where neither world tells any."""
-    p, m = (r.summary.get("utilisation") or {} for r in (c.simulated, c.real))
-    both = {key: max(p.get(key) or 0.0, m.get(key) or 0.0) for key in p.keys() | m.keys()}
+    p, m = (r.summary.utilisation for r in (c.simulated, c.real))
+    both = {key: max(p.get(key, 0.0), m.get(key, 0.0)) for key in p.keys() | m.keys()}
     ordered = sorted(both, key=lambda key: (-both[key], key))[:most]
     shown = ordered[:3] + [key for key in ordered[3:] if both[key] >= IDLE]
     if not shown:
@@ -233,7 +233,7 @@ def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     losses: dict[int, list[float]] = {}
     for i in iterations:
         losses.setdefault(i.iteration // group, []).append(float(i.loss or 0.0))
-    examples = float(c.real.summary.get("batch_size") or 1) * len({i.loop for i in iterations})
+    examples = float(c.real.summary.batch_size) * len({i.loop for i in iterations})
     x = [min((g + 1) * group, last + 1) * examples for g in sorted(losses)]
     return x, [sum(losses[g]) / len(losses[g]) for g in sorted(losses)]
 

@@ -96,7 +96,7 @@ class Findings:
                     "run_id": u.record.run_id,
                     "world": u.record.world,
                     "strategy": u.record.strategy,
-                    "examples_per_second": u.record.summary["examples_per_second"],
+                    "examples_per_second": u.record.summary.examples_per_second,
                     "reason": u.reason,
                 }
                 for u in self.unpaired
@@ -111,11 +111,11 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     Real runs of the same settings are repeats of one measurement. Simulated runs of the same
     settings on one profile are repeats too; each profile gives a comparison of its own.
     """
-    counted = [r for r in records if r.summary["examples_per_second"]]
+    counted = [r for r in records if r.summary.examples_per_second]
     # an unfinished run is left out where a finished one of the same settings and world exists
     finished = {(pair_key(r), r.world) for r in counted if r.status == "complete"}
     nothing = "it counted no iteration, so it has no throughput"
-    unpaired = [Unpaired(r, nothing) for r in records if not r.summary["examples_per_second"]]
+    unpaired = [Unpaired(r, nothing) for r in records if not r.summary.examples_per_second]
     usable = []
     for r in counted:
         if r.status != "complete" and (pair_key(r), r.world) in finished:
@@ -156,7 +156,7 @@ def predictions_alone(findings: Findings) -> list[RunRecord]:
     if findings.comparisons:
         return []
     records = [u.record for u in findings.unpaired]
-    return [r for r in records if r.world == "simulated" and r.summary["examples_per_second"]]
+    return [r for r in records if r.world == "simulated" and r.summary.examples_per_second]
 
 
 def headlines(findings: Findings) -> list[str]:
@@ -171,7 +171,7 @@ def headlines(findings: Findings) -> list[str]:
 
     each = []
     for record in records:
-        binds = record.summary.get("bottleneck")
+        binds = record.summary.bottleneck
         limit = f"; it is limited by {binds}" if binds else ""
         each.append(f"{names[record.path]}: predicted {rated(entry_of_run(record))}{limit}")
     if len(records) < 2:

@@ -33,21 +33,21 @@ def measure(record: RunRecord, check: Check) -> float:
     """What the check measures, of one run. Raises NoFigureError."""
     summary = record.summary
     if check.measure in ("eps", "time"):
-        eps = summary["examples_per_second"]
+        eps = summary.examples_per_second
         if not eps:
             raise NoFigureError(f"{record.run_id} counted no iteration")
-        return float(eps if check.measure == "eps" else 1 / eps)
+        return eps if check.measure == "eps" else 1 / eps
     if check.measure == "bytes":
         return bytes_per_example(record, check.effects)
     if check.measure == "sync_gap":
-        gap = (summary.get("synchronisation") or {}).get("sync_gap")
-        if not gap:
+        gap = summary.synchronisation.sync_gap
+        if gap is None:
             raise NoFigureError(f"{record.run_id} recorded no sync gap")
-        return float(gap["mean"])
-    counted = ((summary.get("facts") or {}).get("compression") or {}).get(check.content)
-    if not counted:
+        return gap.mean
+    counted = summary.facts.compression.get(check.content)
+    if counted is None:
         raise NoFigureError(f"{record.run_id} compressed no {check.content}")
-    return float(counted[check.measure])
+    return float(getattr(counted, check.measure))
 
 
 def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
@@ -59,7 +59,7 @@ def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
         name.partition("[")[0]: len(members)
         for name, members in record.manifest["plan"]["groups"].items()
     }
-    if record.summary.get("round_bytes_by_effect"):
+    if record.summary.round_bytes_by_effect:
         raise NoFigureError(f"{record.run_id} has background loops, whose bytes are per round")
     sent = 0.0
     for key, total in record.totals().items():
@@ -67,7 +67,7 @@ def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
         if not effects or effect in effects:
             factor = laws.ring_factor(groups[key.name]) if effect == "all_reduce" else 1.0
             sent += total.bytes * factor
-    examples = float(record.summary["counted_iterations"] * record.summary["batch_size"])
+    examples = record.summary.counted_iterations * record.summary.batch_size
     if not examples:
         raise NoFigureError(f"{record.run_id} counted no iteration")
     return sent / examples
@@ -87,10 +87,10 @@ def idle_cores(check: Check, runs: Runs) -> str:
         if profile is None:
             continue
         hosts = profile["hosts"]
-        computing = int(runs[name].summary["threads"])
+        computing = runs[name].summary.threads
         if profile["colocate"]:
             host, where = hosts["default"], "the host's"
-            computing *= int(runs[name].summary["trainers"])
+            computing *= runs[name].summary.trainers
         else:
             host, where = hosts.get("trainer") or hosts["default"], "each host's"
         mixed: Sequence[dict[str, Any]] = (profile.get("mixed") or {}).get("trainer") or ({},)
@@ -156,15 +156,15 @@ def expected_by_law(check: Check, runs: Runs) -> float:
     common = {
         "servers": len(plan["dense_shards"]),
         "nic": host["nic"] * cluster["network"]["efficiency"],
-        "iteration": float(first.summary["seconds_per_iteration"]),
-        "threads": int(first.summary["threads"]),
+        "iteration": first.summary.seconds_per_iteration,
+        "threads": first.summary.threads,
         "weights": float(sum(shard["bytes"] for shard in plan["dense_shards"])),
     }
     if check.law == "easgd_knee":
         every = int(first.manifest["strategy"]["options"].get("every", 5))
         # t is an iteration's without its share of an exchange
-        spent = first.summary["time_by_effect"]
-        common["iteration"] -= float(spent.get("exchange", 0.0))
+        spent = first.summary.time_by_effect
+        common["iteration"] -= spent.get("exchange", 0.0)
         return laws.easgd_knee(every=every, **common)
     latency = float(cluster["network"]["latency"])
-    return laws.easgd_sync_gap(trainers=int(first.summary["trainers"]), latency=latency, **common)
+    return laws.easgd_sync_gap(trainers=first.summary.trainers, latency=latency, **common)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
-from typing import Any
 
 from recsim_train.report import text
+from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.workload.compression import STALE_FACTOR
 
@@ -63,7 +63,7 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     """Every effect that sent a byte in either world."""
     p, m = simulated.summary, real.summary
     whole = simulated.status == real.status == "complete"
-    effects = sorted(p["bytes_by_effect"].keys() | m["bytes_by_effect"].keys())
+    effects = sorted(p.bytes_by_effect.keys() | m.bytes_by_effect.keys())
     found = []
     for effect in effects:
         allowed = _allowed(effect, simulated, real)
@@ -76,8 +76,8 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
         found.append(
             EffectBytes(
                 effect=effect,
-                predicted=p["bytes_by_effect"].get(effect) or 0.0,
-                measured=m["bytes_by_effect"].get(effect) or 0.0,
+                predicted=p.bytes_by_effect.get(effect) or 0.0,
+                measured=m.bytes_by_effect.get(effect) or 0.0,
                 agree=_agree(effect, p, m) and _same_rounds(effect, p, m) is not False,
                 excuse=excuse,
                 allowed=allowed,
@@ -99,60 +99,59 @@ def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None
         return STALE_FACTOR
     if not any(effect in m.get("data_dependent_effects", ()) for m in manifests):
         return None
-    known = (simulated.summary.get("facts") or {}).get("payload_spread") or {}
-    spread = (known.get("effects") or {}).get(effect)
-    measured = real.summary["steps"]
-    if spread is None or not measured:
+    known = simulated.facts.payload_spread
+    measured = real.summary.steps
+    if known is None or effect not in known.effects or not measured:
         return 1.0
-    if not known["steps"]:
+    if not known.steps:
         return 1 + ESTIMATED
-    sampled, counted = 1 / known["steps"], 1 / measured
-    variance = abs(sampled - counted) if known["exact"] else sampled + counted
-    return 1 + _DEVIATIONS * float(spread) * sqrt(variance)
+    sampled, counted = 1 / known.steps, 1 / measured
+    variance = abs(sampled - counted) if known.exact else sampled + counted
+    return 1 + _DEVIATIONS * known.effects[effect] * sqrt(variance)
 
 
-def _apart(effect: str, p: dict[str, Any], m: dict[str, Any]) -> float:
+def _apart(effect: str, p: Summary, m: Summary) -> float:
     """The larger of both worlds' bytes over the smaller: per round where background loops send
     them, else per step."""
-    pair = [_rounds(effect, s) or s["bytes_by_effect"].get(effect) or 0.0 for s in (p, m)]
+    pair = [_rounds(effect, s) or s.bytes_by_effect.get(effect) or 0.0 for s in (p, m)]
     return max(pair) / min(pair) if min(pair) else float("inf")
 
 
-def _rounds(effect: str, summary: dict[str, Any]) -> float:
+def _rounds(effect: str, summary: Summary) -> float:
     """Payload bytes if every background loop goes round once."""
-    return float(summary.get("round_bytes_by_effect", {}).get(effect, 0.0))
+    return summary.round_bytes_by_effect.get(effect, 0.0)
 
 
-def _same_rounds(effect: str, p: dict[str, Any], m: dict[str, Any]) -> bool | None:
+def _same_rounds(effect: str, p: Summary, m: Summary) -> bool | None:
     """Whether background loops sent the same per round and per step; None: they sent nothing."""
     if not _rounds(effect, p) and not _rounds(effect, m):
         return None
-    per_step = p["bytes_by_effect"].get(effect), m["bytes_by_effect"].get(effect)
+    per_step = p.bytes_by_effect.get(effect), m.bytes_by_effect.get(effect)
     return _rounds(effect, p) == _rounds(effect, m) and per_step[0] == per_step[1]
 
 
-def _rounds_excuse(effect: str, p: dict[str, Any], m: dict[str, Any]) -> str:
+def _rounds_excuse(effect: str, p: Summary, m: Summary) -> str:
     """How many rounds there are per step is a matter of time; what one sends is not."""
     same = _rounds(effect, p) == _rounds(effect, m) > 0
     return ROUNDS if same and _agree(effect, p, m) else ""
 
 
-def _agree(effect: str, p: dict[str, Any], m: dict[str, Any]) -> bool:
+def _agree(effect: str, p: Summary, m: Summary) -> bool:
     """Equal bytes per iteration, in integers: no rounding hides a byte.
 
     Runs of different length may cut an effect of every k-th iteration at different places; then
     the bytes of one occurrence must be equal, and their number per iteration as near as the
     lengths allow.
     """
-    sent_p = p["total_bytes_by_effect"].get(effect, 0)
-    sent_m = m["total_bytes_by_effect"].get(effect, 0)
-    done_p, done_m = p["counted_iterations"], m["counted_iterations"]
+    sent_p = p.total_bytes_by_effect.get(effect, 0)
+    sent_m = m.total_bytes_by_effect.get(effect, 0)
+    done_p, done_m = p.counted_iterations, m.counted_iterations
     if sent_p * done_m == sent_m * done_p:
         return True
-    count_p, count_m = p["count_by_effect"].get(effect), m["count_by_effect"].get(effect)
+    count_p, count_m = p.count_by_effect.get(effect), m.count_by_effect.get(effect)
     if done_p == done_m or not count_p or not count_m or not done_p or not done_m:
         return False
-    if sent_p * count_m["count"] != sent_m * count_p["count"]:
+    if sent_p * count_m.count != sent_m * count_p.count:
         return False
-    slack = count_p["loops"] / done_p + count_m["loops"] / done_m
-    return bool(abs(count_p["count"] / done_p - count_m["count"] / done_m) <= slack)
+    slack = count_p.loops / done_p + count_m.loops / done_m
+    return abs(count_p.count / done_p - count_m.count / done_m) <= slack

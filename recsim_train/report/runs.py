@@ -7,42 +7,44 @@ from typing import Any
 
 from recsim_train.report import anatomy, compression, text, what_if
 from recsim_train.report.document import Column, Document, Lines, Section, Table, stopped
+from recsim_train.results.figures import Summary
+from recsim_train.results.rundir import RunRecord
 
 
-def finished(document: Mapping[str, Any]) -> Document:
-    """``{"runs": [...]}``: a table, what limits each run, and where it lies."""
-    runs = document["runs"]
-    said = [Lines(stopped(limits(run)), lead=title(str(run["strategy"]), run)) for run in runs]
-    places = Lines([str(run["run_dir"]) for run in runs], mark="note")
+def finished(runs: Sequence[RunRecord]) -> Document:
+    """A table, what limits each run, and where it lies."""
+    said = [Lines(stopped(limits(run.summary)), lead=_title(run)) for run in runs]
+    places = Lines([str(run.path) for run in runs], mark="note")
     return Document(items=[Section("", [run_table(runs), *said, places])])
 
 
-def limits(summary: Mapping[str, Any]) -> list[str]:
+def limits(summary: Summary) -> list[str]:
     """Why a prediction is what it is and what would change it, without full stops."""
     costs = anatomy.reliability(summary)
     return [*anatomy.sentences(summary), *costs, *what_if.sentences(summary)]
 
 
-def run_table(documents: Sequence[Mapping[str, Any]]) -> Table:
-    """Entries of ``{"runs": [...]}``; empty columns are left out."""
-    columns = {
-        "strategy": [title(str(d["strategy"]), d) for d in documents],
-        "world": [str(d["world"]) for d in documents],
-        "examples/s": [text.rated(d["examples_per_second"], d["ci95"]) for d in documents],
-        "goodput": [_goodput(d) for d in documents],
-        "from calibration": [what_if.calibration(d) for d in documents],
-        "steps": [text.exact(d["steps"]) for d in documents],
-        "time": [text.seconds(d["seconds"]) for d in documents],
-        "payload/step": [_payload(d) for d in documents],
-        "sync gap": [text.sync_gap(d) for d in documents],
-        "staleness": [text.staleness(d) for d in documents],
-        "compression": [compression.cell(d) for d in documents],
-        "bound by": [str(d.get("bottleneck") or text.NONE) for d in documents],
-        "train loss": [_training(d) for d in documents],
-        "loss": [text.number(d.get("loss"), 4) for d in documents],
-        "AUC": [text.number(d.get("auc"), 4) for d in documents],
-        "NE": [text.number(d.get("normalized_entropy"), 4) for d in documents],
-        "status": [text.NONE if d["status"] == "complete" else d["status"] for d in documents],
+def run_table(runs: Sequence[RunRecord]) -> Table:
+    """One run a row; empty columns are left out."""
+    found = [run.summary for run in runs]
+    columns: dict[str, list[str]] = {
+        "strategy": [_title(run) for run in runs],
+        "world": [run.world for run in runs],
+        "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
+        "goodput": [_goodput(d) for d in found],
+        "from calibration": [what_if.calibration(d) for d in found],
+        "steps": [text.exact(d.steps) for d in found],
+        "time": [text.seconds(d.seconds) for d in found],
+        "payload/step": [_payload(d) for d in found],
+        "sync gap": [text.sync_gap(d.synchronisation) for d in found],
+        "staleness": [text.staleness(d.synchronisation) for d in found],
+        "compression": [compression.cell(d) for d in found],
+        "bound by": [d.bottleneck or text.NONE for d in found],
+        "train loss": [_training(d) for d in found],
+        "loss": [text.number(d.loss, 4) for d in found],
+        "AUC": [text.number(d.auc, 4) for d in found],
+        "NE": [text.number(d.normalized_entropy, 4) for d in found],
+        "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
     words = ("strategy", "world", "compression", "bound by", "status")
     return Table(
@@ -64,19 +66,23 @@ def title(strategy: str, document: Mapping[str, Any]) -> str:
     return f"{strategy} ({', '.join(shown)})" if shown else strategy
 
 
-def _goodput(document: Mapping[str, Any]) -> str:
+def _title(run: RunRecord) -> str:
+    return title(run.strategy, {"strategy_options": run.manifest["strategy"].get("options", {})})
+
+
+def _goodput(summary: Summary) -> str:
     """Examples per second without work that failures undid; only where hosts may fail."""
-    found = (document.get("facts") or {}).get("reliability") or {}
-    return text.rate(found.get("goodput"))
+    found = summary.facts.reliability
+    return text.NONE if found is None else text.rate(found.goodput)
 
 
-def _payload(document: Mapping[str, Any]) -> str:
-    per_effect = [v for v in document["bytes_by_effect"].values() if v is not None]
+def _payload(summary: Summary) -> str:
+    per_effect = [v for v in summary.bytes_by_effect.values() if v is not None]
     return text.size(sum(per_effect)) if per_effect else text.NONE
 
 
-def _training(document: Mapping[str, Any]) -> str:
-    first, last = document.get("train_loss_first"), document.get("train_loss_last")
+def _training(summary: Summary) -> str:
+    first, last = summary.train_loss_first, summary.train_loss_last
     if first is None or last is None:
         return text.NONE
     return f"{text.number(first, 4)} → {text.number(last, 4)}"

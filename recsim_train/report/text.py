@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from recsim_train.results.figures import Synchronisation
+from recsim_train.results.statistics import Distribution
 
 NONE = "–"
 
@@ -99,31 +101,25 @@ def number(value: float | None, places: int = 3) -> str:
     return NONE if value is None else f"{value:.{places}f}".replace("-", "−")
 
 
-def sync_gap(summary: Mapping[str, Any]) -> str:
+def sync_gap(found: Synchronisation) -> str:
     """Mean iterations between two syncs of a trainer: of all its threads, and of one."""
-    found = summary.get("synchronisation") or {}
-    gap = found.get("sync_gap")
-    if not gap:
-        return NONE
-    return f"{_digits(gap['mean'])} ({_digits(found['sync_gap_per_thread'])} per thread)"
+    gap, each = found.sync_gap, found.sync_gap_per_thread
+    return f"{_digits(gap.mean)} ({_digits(each)} per thread)" if gap and each else NONE
 
 
-def spread(counts: Mapping[str, Any] | None) -> str:
+def spread(counts: Distribution | None) -> str:
     """A distribution of counts in short: mean, median, 95th percentile, largest."""
-    if not counts:
+    if counts is None:
         return NONE
     return (
-        f"{_digits(counts['mean'])} (median {counts['p50']}, 95 % up to {counts['p95']}, "
-        f"at most {counts['largest']})"
+        f"{_digits(counts.mean)} (median {counts.p50}, 95 % up to {counts.p95}, "
+        f"at most {counts.largest})"
     )
 
 
-def staleness(summary: Mapping[str, Any]) -> str:
+def staleness(found: Synchronisation) -> str:
     """Mean staleness, where trainers synchronise now and then."""
-    found = summary.get("synchronisation") or {}
-    if not found.get("sync_gap") or not found.get("staleness"):
-        return NONE
-    return _digits(found["staleness"]["mean"])
+    return _digits(found.staleness.mean) if found.sync_gap and found.staleness else NONE
 
 
 def effect(name: str) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from recsim_train.report import text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
@@ -17,6 +14,7 @@ from recsim_train.report.drawing import (
     rows_of,
     style,
 )
+from recsim_train.results.figures import Summary
 
 SURE = 3.0
 """A change counts from this many standard errors on: some twenty are looked at side by side."""
@@ -42,33 +40,31 @@ def name_of(resource: str) -> str:
     return f"price of {price}" if group == "costs" else _WORDS.get(resource, resource)
 
 
-def telling(summary: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def telling(summary: Summary) -> list[tuple[str, float, float]]:
     """(resource, change, standard error) of what changes the throughput, largest first."""
-    facts = summary.get("facts") or {}
-    errors = facts.get("elasticity_errors") or {}
+    facts = summary.facts
     found = [
-        (name, float(change), float(errors.get(name, 0.0)))
-        for name, change in (facts.get("elasticities") or {}).items()
+        (name, change, facts.elasticity_errors.get(name, 0.0))
+        for name, change in facts.elasticities.items()
     ]
     found = [f for f in found if abs(f[1]) >= max(WORTH_SAYING, SURE * f[2])]
     return sorted(found, key=lambda f: (f[0] in SERVERS, -abs(f[1]), f[0]))
 
 
-def sentences(summary: Mapping[str, Any], most: int = 6) -> list[str]:
+def sentences(summary: Summary, most: int = 6) -> list[str]:
     """What would change the throughput; none where it was not asked."""
-    facts = summary.get("facts") or {}
-    if not facts.get("elasticities"):
+    asked = summary.facts.what_if
+    if asked is None:
         return []
     found = telling(summary)
-    step = text.percent((facts.get("what_if") or {}).get("step", 0.1)).replace(".0 ", " ")
+    step = text.percent(asked.step).replace(".0 ", " ")
     inputs = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n not in SERVERS]
     servers = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n in SERVERS]
     said = [f"{step} more of one of them changes the throughput by: {', '.join(inputs[:most])}"]
     if not inputs:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
-    skipped = (facts.get("what_if") or {}).get("skipped") or {}
-    said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in skipped.items()]
+    said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
     return said
 
 
@@ -77,13 +73,12 @@ def signed(change: float) -> str:
     return text.percent(change, signed=True)
 
 
-def calibration(summary: Mapping[str, Any]) -> str:
+def calibration(summary: Summary) -> str:
     """The relative half width of the interval that the prices' own errors make."""
-    interval = (summary.get("facts") or {}).get("calibration_ci95")
-    return text.half(summary.get("examples_per_second"), interval)
+    return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
 
 
-def what_if_figure(summary: Mapping[str, Any], name: str, label: str) -> Picture | None:
+def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """Bars of the changes with three standard errors; None where there is nothing to show."""
     found = telling(summary)[:14]
     if not found:

@@ -124,15 +124,15 @@ def hull(*intervals: Sequence[float | None] | None) -> Interval:
 
 def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
     """A finished run with a throughput."""
-    summary, facts = record.summary, record.summary.get("facts") or {}
+    summary = record.summary
     colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
-    threads = int(summary.get("trainers") or 0) * int(summary.get("threads") or 0)
+    threads = summary.trainers * summary.threads
     return Entry(
         record,
-        float(summary["examples_per_second"]),
-        hull(summary["ci95"], facts.get("calibration_ci95")),
-        (processes, cores_of(facts.get("cores"), colocated) or 0.0, threads),
+        summary.examples_per_second or 0.0,
+        hull(summary.ci95, summary.facts.calibration_ci95),
+        (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
     )
 
 

@@ -193,7 +193,7 @@ def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
             record.spans(),
             record.iterations(),
             int(record.manifest["configuration"]["training"]["warmup_steps"]),
-            int(record.summary["steps"]),
+            record.summary.steps,
             int(record.manifest.get("dropped_spans", 0)),
         )
         for title, record in (("simulated", c.simulated), ("real", c.real))

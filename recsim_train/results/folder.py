@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -82,3 +83,22 @@ def read_json(path: Path) -> Any:
         return json.loads(text, parse_constant=refused, parse_float=finite)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise ValueError(f"{path.name} cannot be read") from None
+
+
+def clean(value: Any) -> Any:
+    """A value as JSON can hold it: NaN and infinity become null, tuples lists."""
+    if isinstance(value, bool) or value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [clean(v) for v in items]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return clean(dataclasses.asdict(value))
+    item = getattr(value, "item", None)  # a numpy scalar
+    if callable(item) and getattr(value, "shape", None) == ():
+        return clean(item())
+    return str(value)

@@ -24,9 +24,11 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
-from recsim_train.results.folder import newest_first, read_json, slug
-from recsim_train.results.summary import clean, data_dependent, summarise
+from recsim_train.results.figures import Summary, document_of, summary_of
+from recsim_train.results.folder import clean, newest_first, read_json, slug
+from recsim_train.results.summary import data_dependent, summarise
 from recsim_train.signals import held
+from recsim_train.trace.facts import Facts
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Iteration, Outcome, Span, Total, TotalKey
 
@@ -38,17 +40,7 @@ MANIFEST, ENVIRONMENT, SUMMARY = "manifest.json", "environment.json", "summary.j
 _NEEDED = {
     MANIFEST: ("format", "run_id", "world", "strategy", "comparison_key", "configuration"),
     ENVIRONMENT: ("versions",),
-    SUMMARY: (
-        "examples_per_second",
-        "ci95",
-        "steps",
-        "counted_iterations",
-        "bytes_by_effect",
-        "total_bytes_by_effect",
-        "count_by_effect",
-        "time_by_effect",
-        "time_by_operation",
-    ),
+    SUMMARY: (),  # `summary_of` checks it
 }
 
 
@@ -61,7 +53,7 @@ class RunRecord:
     """What was run: resolved configuration, strategy, seed, plan, profile, status."""
     environment: dict[str, Any]
     """On what it was run."""
-    summary: dict[str, Any]
+    summary: Summary
     """Its figures."""
 
     @property
@@ -78,6 +70,11 @@ class RunRecord:
     def strategy(self) -> str:
         """Name of the strategy."""
         return str(self.manifest["strategy"]["kind"])
+
+    @property
+    def facts(self) -> Facts:
+        """What its world says of it as a whole."""
+        return self.summary.facts
 
     @property
     def status(self) -> str:
@@ -183,7 +180,7 @@ def write_run(
     documents = {
         MANIFEST: manifest,
         ENVIRONMENT: {**environment, "command": repeatable(command)},
-        SUMMARY: {"run_id": run_id, "run_dir": ".", **figures},
+        SUMMARY: {"run_id": run_id, "run_dir": ".", **document_of(figures)},
     }
     target = out / run_id
     aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))  # `clear` knows the name
@@ -257,14 +254,14 @@ def read_run(path: Path) -> RunRecord:
         raise UserError(f"{path} is a file; a run directory is expected")
     if not is_run(path):
         raise UserError(f"{path} is not a run directory: it has no {MANIFEST}")
-    found = {file: _document(path, file) for file in _NEEDED}
-    manifest = found[MANIFEST]
+    manifest = _document(path, MANIFEST)
     if manifest.get("tool") != "recsim-train":
         raise UserError(f"{path} is not a run directory of recsim-train: its manifest is another's")
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
         )
+    found = {file: _document(path, file) for file in _NEEDED}
     for file, keys in _NEEDED.items():
         missing = [key for key in keys if key not in found[file]]
         if missing:
@@ -276,7 +273,13 @@ def read_run(path: Path) -> RunRecord:
         raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no known world")
     with _damage(path):
         tables.check_tables(path)
-    return RunRecord(path, manifest, found[ENVIRONMENT], found[SUMMARY])
+    try:
+        summary = summary_of(found[SUMMARY])
+    except ValueError as error:
+        raise UserError(
+            f"{path} is a damaged run directory, or another version's: {SUMMARY} {error}"
+        ) from None
+    return RunRecord(path, manifest, found[ENVIRONMENT], summary)
 
 
 def _document(path: Path, file: str) -> dict[str, Any]:
@@ -319,7 +322,5 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "status": record.status,
         "message": record.manifest.get("message") or None,
     }
-    document: dict[str, Any] = clean(
-        {**leading, **{k: v for k, v in record.summary.items() if k not in leading}}
-    )
+    document: dict[str, Any] = clean({**leading, **document_of(record.summary), **leading})
     return document

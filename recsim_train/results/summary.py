@@ -1,14 +1,13 @@
-"""The figures of one run: the JSON document that ``--json`` prints, from an `Outcome`."""
+"""A run's figures, from its records."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from recsim_train.placement.plan import Plan
+from recsim_train.results.figures import Performed, Summary, Synchronisation
 from recsim_train.results.statistics import (
     counted,
     distribution,
@@ -24,7 +23,7 @@ SERVED = "serve_"
 OTHER = "other"
 
 
-def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[str, Any]:
+def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summary:
     """Every figure of a run that follows from its records; null where a world has none."""
     training = plan.experiment.training
     warmup, steps = training.warmup_steps, outcome.steps
@@ -43,46 +42,43 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> dict[
     payload = bytes_by_effect(trained)
     per_round = bytes_per_round(outcome.rounds, beside)
     rounds = rounds_per_iteration(plan, outcome.rounds, done)
-    per_step = {
+    per_step: dict[str, float | None] = {
         effect: payload.get(effect, 0) / per_loop + per_round.get(effect, 0.0) * rounds
         for effect in sorted(payload.keys() | per_round.keys())
         if done
     }
-    figures: dict[str, Any] = clean(
-        {
-            "world": world,
-            "strategy": plan.strategy.kind,
-            "status": status,
-            "examples_per_second": speed.examples_per_second,
-            "ci95": speed.ci95,
-            "steps": outcome.steps,
-            "seconds": speed.seconds,
-            "examples": speed.examples,
-            "bytes_sent": sum(t.bytes for t in outcome.totals.values()),
-            "bottleneck": outcome.bottleneck,
-            "bound_eps": outcome.bound_eps,
-            "loss": outcome.loss,
-            "auc": outcome.auc,
-            "normalized_entropy": outcome.normalized_entropy,
-            "train_loss_first": first,
-            "train_loss_last": last,
-            "batch_size": training.batch_size,
-            "trainers": plan.experiment.roles.trainers,
-            "threads": plan.threads,
-            "seconds_per_iteration": iteration,
-            "time_by_effect": time_by(outcome.totals, feeding, done),
-            "time_by_operation": time_by(outcome.totals, feeding, done, operations=True),
-            "bytes_by_effect": per_step if done else dict.fromkeys(payload),
-            "total_bytes_by_effect": payload,
-            "round_bytes_by_effect": per_round,
-            "counted_iterations": len(done),
-            "count_by_effect": counts_by_effect(trained),
-            "synchronisation": synchronisation(plan, outcome, done),
-            "utilisation": {u.resource: u.busy for u in outcome.utilisation},
-            "facts": outcome.facts,
-        }
+    return Summary(
+        world=world,
+        strategy=plan.strategy.kind,
+        status=status,
+        examples_per_second=speed.examples_per_second,
+        ci95=speed.ci95,
+        steps=outcome.steps,
+        seconds=speed.seconds,
+        examples=speed.examples,
+        bytes_sent=sum(t.bytes for t in outcome.totals.values()),
+        bottleneck=outcome.bottleneck,
+        bound_eps=outcome.bound_eps,
+        loss=outcome.loss,
+        auc=outcome.auc,
+        normalized_entropy=outcome.normalized_entropy,
+        train_loss_first=first,
+        train_loss_last=last,
+        batch_size=training.batch_size,
+        trainers=plan.experiment.roles.trainers,
+        threads=plan.threads,
+        seconds_per_iteration=iteration,
+        time_by_effect=time_by(outcome.totals, feeding, done),
+        time_by_operation=time_by(outcome.totals, feeding, done, operations=True),
+        bytes_by_effect=per_step if done else dict.fromkeys(payload),
+        total_bytes_by_effect=payload,
+        round_bytes_by_effect=per_round,
+        counted_iterations=len(done),
+        count_by_effect=counts_by_effect(trained),
+        synchronisation=synchronisation(plan, outcome, done),
+        utilisation={u.resource: u.busy for u in outcome.utilisation},
+        facts=outcome.facts,
     )
-    return figures
 
 
 Totals = dict[TotalKey, Total]
@@ -134,32 +130,23 @@ def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Itera
     return [r for r in rounds if start < r.end <= end]
 
 
-def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> dict[str, Any]:
+def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> Synchronisation:
     """Example-level parallelism, staleness, and the gap between the trainers' syncs (`Synced`): of
-    workers in their counted iterations, of background loops while these run.
-    Rounds per second are those of one background loop."""
+    workers in their counted iterations, of background loops while these run."""
     spec = plan.experiment
-    found: dict[str, Any] = {
-        "elp": example_level_parallelism(
-            spec.training.batch_size, plan.threads, spec.roles.trainers
-        ),
-        "staleness": None,
-        "sync_gap": None,
-        "sync_gap_per_thread": None,
-        "rounds_per_second": None,
-    }
+    threads = len(plan.training) / spec.roles.trainers
+    elp = example_level_parallelism(spec.training.batch_size, plan.threads, spec.roles.trainers)
     if not done:
-        return found
-    if not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1:
-        found["staleness"] = distribution(staleness(done))
+        return Synchronisation(elp, None, None, None, None)
+    free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     trainer_of = {loop.name: loop.trainer for loop in plan.all_loops}
     syncs: dict[int, list[float]] = defaultdict(list)
     background = {loop.name for loop in plan.background}
     counted_ones = {(i.loop, i.iteration) for i in done}
     start, end = min(i.start for i in done), max(i.end for i in done)
+    rate = None
     if background and end > start:
-        rounds = len(within(outcome.rounds, done))
-        found["rounds_per_second"] = rounds / len(background) / (end - start)
+        rate = len(within(outcome.rounds, done)) / len(background) / (end - start)
     for sync in outcome.syncs:
         inside = start < sync.end <= end
         if inside if sync.loop in background else sync[:2] in counted_ones:
@@ -167,13 +154,14 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
     ends: dict[int, list[float]] = defaultdict(list)
     for i in done:
         ends[trainer_of[i.loop]].append(i.end)
-    gaps = [gap for t, times in sorted(syncs.items()) for gap in sync_gaps(ends[t], times)]
-    gap = distribution(gaps)
-    if gap is not None:
-        threads = len(plan.training) / spec.roles.trainers
-        found["sync_gap"] = gap
-        found["sync_gap_per_thread"] = gap.mean / threads
-    return found
+    gap = distribution([g for t, s in sorted(syncs.items()) for g in sync_gaps(ends[t], s)])
+    return Synchronisation(
+        elp=elp,
+        staleness=distribution(staleness(done)) if free else None,
+        sync_gap=gap,
+        sync_gap_per_thread=None if gap is None else gap.mean / threads,
+        rounds_per_second=rate,
+    )
 
 
 def folded(effect: str) -> str:
@@ -189,7 +177,7 @@ def bytes_by_effect(totals: dict[TotalKey, Total]) -> dict[str, int]:
     return {effect: found[effect] for effect in sorted(found) if found[effect]}
 
 
-def counts_by_effect(totals: dict[TotalKey, Total]) -> dict[str, dict[str, int]]:
+def counts_by_effect(totals: dict[TotalKey, Total]) -> dict[str, Performed]:
     """How often each effect was performed (client side), and by how many loops."""
     count: dict[str, int] = defaultdict(int)
     loops: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -197,9 +185,7 @@ def counts_by_effect(totals: dict[TotalKey, Total]) -> dict[str, dict[str, int]]
         if not key.effect.startswith(SERVED):
             count[key.effect] += total.count
             loops[key.effect].add((key.instance, loop_of(key.loop)))
-    return {
-        effect: {"count": count[effect], "loops": len(loops[effect])} for effect in sorted(count)
-    }
+    return {effect: Performed(count[effect], len(loops[effect])) for effect in sorted(count)}
 
 
 def mean_iteration(iterations: Sequence[Iteration]) -> float | None:
@@ -269,22 +255,3 @@ def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:
     if variable and plan.of_role("reader"):
         found.add("next_batch")
     return sorted(found)
-
-
-def clean(value: Any) -> Any:
-    """A value as JSON can hold it: NaN and infinity become null, tuples lists."""
-    if isinstance(value, bool) or value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(k): clean(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [clean(v) for v in items]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return clean(dataclasses.asdict(value))
-    item = getattr(value, "item", None)  # a numpy scalar
-    if callable(item) and getattr(value, "shape", None) == ():
-        return clean(item())
-    return str(value)

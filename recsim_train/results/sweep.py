@@ -18,7 +18,9 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
+from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import (
+    clean,
     json_bytes,
     newest_first,
     numbered,
@@ -27,7 +29,6 @@ from recsim_train.results.folder import (
     slug,
     writing,
 )
-from recsim_train.results.summary import clean
 from recsim_train.signals import held
 
 FORMAT = 1
@@ -82,47 +83,29 @@ process; ``memory_share``: the fullest host's; ``cores``: of all hosts together.
 
 
 def row_of(
-    plan: Plan, cluster: Cluster | None, summary: Mapping[str, Any], status: str, message: str = ""
+    plan: Plan, cluster: Cluster | None, summary: Summary | None, status: str, message: str = ""
 ) -> dict[str, Any]:
     """The figures of one point, by column; those of a point without a run are None.
 
     ``cluster``: None of a measurement that has no profile.
     """
-    colocate = cluster is not None and cluster.colocate
     spec = plan.experiment
-    facts, synchronisation = summary.get("facts", {}), summary.get("synchronisation") or {}
-    ci95 = summary.get("ci95") or (None, None)
-    unsure = facts.get("calibration_ci95") or (None, None)
-    memory = facts.get("memory", {})
-    per_step = [v for v in summary.get("bytes_by_effect", {}).values() if v is not None]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {key: summary[key] for key in COLUMNS.keys() & summary.keys()}
-    row |= {key: facts[key] for key in COLUMNS.keys() & facts.keys()}
+    if summary is not None:
+        row |= _figures(summary, cluster is not None and cluster.colocate)
     row |= {
         "strategy": plan.strategy.kind,
         "options": plan.strategy.options,
         "profile": None if cluster is None else cluster.name,
         "status": status,
         "message": message or None,
-        "eps_low": ci95[0],
-        "eps_high": ci95[1],
-        "calibration_low": unsure[0],
-        "calibration_high": unsure[1],
-        "bytes_per_step": sum(per_step) if per_step else None,
-        "elp": synchronisation.get("elp"),
-        "sync_gap": (synchronisation.get("sync_gap") or {}).get("mean"),
-        "sync_gap_per_thread": synchronisation.get("sync_gap_per_thread"),
-        "staleness": (synchronisation.get("staleness") or {}).get("mean"),
         "trainers": spec.roles.trainers,
         "embedding_servers": len(plan.of_role("embedding_server")),
         "dense_servers": len(plan.of_role("dense_server")),
         "readers": len(plan.of_role("reader")),
-        "cores": cores_of(facts.get("cores"), colocate),
         "threads": plan.threads,
         "batch_size": spec.training.batch_size,
         "seed": spec.seed,
-        "memory_bytes": max((use["bytes"] for use in memory.values()), default=None),
-        "memory_share": _memory_share(memory.values(), colocate),
         "wall_seconds": None,
         "run_id": None,
     }
@@ -130,12 +113,34 @@ def row_of(
     return cleaned
 
 
-def _memory_share(uses: Iterable[Mapping[str, float]], colocate: bool) -> float | None:
-    shares = [use["bytes"] / use["available"] for use in uses if use["available"]]
-    return (sum(shares) if colocate else max(shares)) if shares else None
+def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
+    """The columns that a run fills."""
+    facts, document = summary.facts, document_of(summary)
+    synchronisation = summary.synchronisation
+    gap, staleness = synchronisation.sync_gap, synchronisation.staleness
+    per_step = [size for size in summary.bytes_by_effect.values() if size is not None]
+    uses = facts.memory.values()
+    shares = [use.bytes / use.available for use in uses if use.available]
+    named = document["facts"] | document
+    low, high = summary.ci95 or (None, None)
+    least, most = facts.calibration_ci95 or (None, None)
+    return {key: named[key] for key in COLUMNS.keys() & named.keys()} | {
+        "eps_low": low,
+        "eps_high": high,
+        "calibration_low": least,
+        "calibration_high": most,
+        "bytes_per_step": sum(per_step) if per_step else None,
+        "elp": synchronisation.elp,
+        "sync_gap": gap and gap.mean,
+        "sync_gap_per_thread": synchronisation.sync_gap_per_thread,
+        "staleness": staleness and staleness.mean,
+        "cores": cores_of(facts.cores, colocate),
+        "memory_bytes": max((use.bytes for use in uses), default=None),
+        "memory_share": (sum if colocate else max)(shares) if shares else None,
+    }
 
 
-def cores_of(by_process: Mapping[str, float] | None, colocate: bool) -> float | None:
+def cores_of(by_process: Mapping[str, float], colocate: bool) -> float | None:
     """Cores of all hosts, from those of each process's host; where they share one, its own."""
     if not by_process:
         return None

@@ -132,13 +132,12 @@ class Maker:
 
     def _say_doubts(self, outcome: Outcome) -> None:
         """What a prediction wants to be known about itself, and what "what if" has cost."""
-        warnings = outcome.facts.get("warnings")
-        for sentence in warnings if isinstance(warnings, list) else ():
+        for sentence in outcome.facts.warnings:
             self._caller.say(f"note: {sentence}")
-        asked = outcome.facts.get("what_if")
-        if isinstance(asked, dict):
+        asked = outcome.facts.what_if
+        if asked is not None:
             self._caller.say(
-                f"what-if: {asked['runs']} short runs with {asked['cost']:.1f} times the events "
+                f"what-if: {asked.runs} short runs with {asked.cost:.1f} times the events "
                 "of the prediction itself (simulation.what_if_steps=0 leaves them out)"
             )
 

@@ -45,7 +45,7 @@ def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finis
         record = None if keep is None else keep.write(plan, "simulated", task.cluster, outcome)
     except (UserError, RunFailed) as error:
         status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
-        row = row_of(plan, task.cluster, {}, status, str(error))
+        row = row_of(plan, task.cluster, None, status, str(error))
     else:
         summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
         row = row_of(plan, task.cluster, summary, COMPLETE)

@@ -61,8 +61,7 @@ class Run:
     @property
     def auc(self) -> float | None:
         """Held-out area under the ROC curve, 0..1; None of a prediction."""
-        found: float | None = self.record.summary["auc"] if self.world == "real" else None
-        return found
+        return self.record.summary.auc if self.world == "real" else None
 
 
 @dataclass(frozen=True, slots=True)

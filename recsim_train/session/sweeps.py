@@ -90,7 +90,7 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
 
 def _row(job: Job, message: str) -> dict[str, Any]:
     assert job.cluster is not None
-    return results.row_of(job.plan, job.cluster, {}, results.DOES_NOT_FIT, message)
+    return results.row_of(job.plan, job.cluster, None, results.DOES_NOT_FIT, message)
 
 
 def _simulated(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.fluid.solver import Resource
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.loop import LoopState
 from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound
+from recsim_train.trace.facts import CriticalPath
 from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation
 
 SATURATED = 0.9
@@ -100,7 +100,7 @@ def bounds_of(
     *,
     predicted: float,
     loops: float | None,
-    path: Mapping[str, Any],
+    path: CriticalPath | None,
     latency: float,
 ) -> Bounds:
     """What limits a run.
@@ -163,7 +163,7 @@ def name_of(resource: str) -> str:
 def _serial(
     plan: Plan,
     totals: dict[TotalKey, Total],
-    path: Mapping[str, Any],
+    path: CriticalPath | None,
     latency: float,
     most: str,
 ) -> str:
@@ -190,7 +190,7 @@ def _serial(
         if share >= DOMINANT:
             return f"{what} ({share:.0%} of an iteration): {said}"
     parts: dict[str, float] = {}
-    for of_effect in path.get("effects", {}).values():
+    for of_effect in path.effects.values() if path else ():
         for part, seconds in of_effect.items():
             parts[part] = parts.get(part, 0.0) + seconds
     known = sum(parts.values())

@@ -8,6 +8,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.loop import LoopState
 from recsim_train.strategy.effects import LOCAL, NextRound, Start, Wait
+from recsim_train.trace.facts import CriticalPath
 from recsim_train.trace.record import Iteration, Total, TotalKey, loop_of
 
 _NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind, Start.kind}
@@ -23,17 +24,17 @@ def critical_path(
     iterations: Sequence[Iteration],
     warmup: int,
     end: float,
-) -> dict[str, object]:
-    """Seconds of a mean iteration of a training loop.
+) -> CriticalPath | None:
+    """Seconds of a mean iteration of a training loop; None where none was counted.
 
-    "effects": by effect and part (`recsim_train.sim.accounts`); the parts of an effect add up to
-    its exact time, shared out as the loops' accounts say. "hidden": by effect, communication of
-    loops beside the training loops, and what these have started for the time that they neither
-    start it nor wait, per iteration of one of these; ``end``: seconds of the run.
+    The parts of an effect (`recsim_train.sim.accounts`) add up to its exact time, shared out as the
+    loops' accounts say. What is hidden is communication of loops beside the training loops, and of
+    requests that these have started, for the time in which they neither start it nor wait, per
+    iteration of one of these; ``end``: seconds of the run.
     """
     done = sum(i.iteration >= warmup for i in iterations)
     if not done:
-        return {}
+        return None
     training = {loop.name for loop in plan.training}
     background = {loop.name for loop in plan.background}
     exact: dict[str, float] = {}
@@ -63,8 +64,5 @@ def critical_path(
         found[effect] = {
             part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
         }
-    return {
-        "effects": found,
-        "hidden": {e: max(0.0, s) for e, s in sorted(hidden.items())},
-        "seconds": mean,
-    }
+    rest = {e: max(0.0, s) for e, s in sorted(hidden.items())}
+    return CriticalPath(found, rest, mean)

@@ -33,6 +33,7 @@ from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
 
 STEP = 0.1
@@ -73,20 +74,13 @@ class Elasticities:
         factor = exp(_Z975 * self.uncertainty)
         return eps / factor, eps * factor
 
-    def facts(self, eps: float, events: int) -> dict[str, object]:
-        """For the outcome of a run of ``events`` events that predicts ``eps``."""
-        return {
-            "elasticities": {name: round(change, 6) for name, change in self.changes.items()},
-            "elasticity_errors": {name: round(error, 6) for name, error in self.errors.items()},
-            "calibration_ci95": list(self.interval(eps)) if self.uncertain else None,
-            "what_if": {
-                "step": STEP,
-                "runs": self.runs,
-                "events": self.events,
-                "cost": round(self.events / events, 4),
-                "skipped": dict(self.skipped),
-            },
-        }
+    def say(self, facts: Facts, eps: float, events: int) -> None:
+        """Add to the facts of a run of ``events`` events that predicts ``eps``."""
+        facts.elasticities = {name: round(change, 6) for name, change in self.changes.items()}
+        facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
+        facts.calibration_ci95 = self.interval(eps) if self.uncertain else None
+        cost = round(self.events / events, 4)
+        facts.what_if = WhatIf(STEP, self.runs, self.events, cost, dict(self.skipped))
 
 
 @dataclass(slots=True)

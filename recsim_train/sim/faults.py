@@ -7,7 +7,6 @@ back. The times of failures depend on the seed and the host only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.conditions import HostCondition
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.jitter import stream
+from recsim_train.trace.facts import HostFailure, Reliability
 from recsim_train.trace.record import Iteration
 
 _MOST = 10_000
@@ -29,17 +29,6 @@ _LISTED = 20
 
 class HostFailed(RunFailed):
     """A host has failed, and the recovery policy is to give up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failure."""
-
-    host: str
-    at: float
-    """Seconds of simulated time."""
-    back: float
-    """When the host works again."""
 
 
 class Faults:
@@ -60,7 +49,7 @@ class Faults:
         self._hosts = hosts
         self._recovery = plan.experiment.recovery
         self._failures = cluster.failures
-        self.failures: list[Failure] = []
+        self.failures: list[HostFailure] = []
         self.checkpoints = 0
         """Written to the end."""
         self.standstills: list[tuple[float, float]] = []
@@ -107,7 +96,7 @@ class Faults:
     def _fail(self, instance: Instance) -> None:
         assert self._failures is not None
         now, restart = self._engine.now, self._failures.restart
-        self.failures.append(Failure(instance.name, now, now + restart))
+        self.failures.append(HostFailure(instance.name, now, now + restart))
         if len(self.failures) > _MOST:
             raise RunFailed(
                 f"{_MOST:,} failures within {now:.6g} s of simulated time, and the loops are not "
@@ -201,10 +190,10 @@ class Faults:
             still += np.maximum(found - self._held_since, 0.0)
         return found - still
 
-    def document(
+    def reliability(
         self, counted: Sequence[Iteration], *, batch: int, examples_per_second: float | None
-    ) -> dict[str, object]:
-        """What failures and checkpoints did to the counted iterations, as JSON."""
+    ) -> Reliability:
+        """What failures and checkpoints did to the counted iterations."""
         lost = self.lost_examples(counted, batch)
         start = min((i.start for i in counted), default=0.0)
         end = max((i.end for i in counted), default=0.0)
@@ -213,14 +202,12 @@ class Faults:
         goodput = None
         if examples_per_second is not None and share is not None:
             goodput = examples_per_second * share
-        return {
-            "policy": self._recovery.policy,
-            "failures": len(self.failures),
-            "first_failures": [
-                {"host": f.host, "at": f.at, "back": f.back} for f in self.failures[:_LISTED]
-            ],
-            "checkpoints": self.checkpoints,
-            "standstill_seconds": still,
-            "lost_examples": lost,
-            "goodput": goodput,
-        }
+        return Reliability(
+            policy=self._recovery.policy,
+            failures=len(self.failures),
+            first_failures=tuple(self.failures[:_LISTED]),
+            checkpoints=self.checkpoints,
+            standstill_seconds=still,
+            lost_examples=lost,
+            goodput=goodput,
+        )

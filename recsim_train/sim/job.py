@@ -17,10 +17,11 @@ from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
-from recsim_train.sim.surroundings import surroundings
+from recsim_train.sim.surroundings import say_surroundings
 from recsim_train.sim.usage import Snapshot
+from recsim_train.trace.facts import Facts, PayloadSpread, Unmeasured
 from recsim_train.trace.record import Iteration, Outcome
-from recsim_train.workload.compression import documents
+from recsim_train.workload.compression import compressed
 
 _UNMEASURED = (
     "Calibration never measured these operations: {names}. They are priced by counts of their "
@@ -106,18 +107,15 @@ class Job:
         everything = self._all = outcome.iterations
         outcome.iterations = [i for i in everything if i.iteration < warmup + done]
         if aborted or done in (0, total - warmup):
-            outcome.facts["stopped"] = aborted or "every step done"
+            outcome.facts.stopped = aborted or "every step done"
             if runtime.opening is not None and done:
                 self._window = runtime.opening, runtime.closings[warmup + done]
             outcome.speed = steady.overall(done, outcome.iterations)
         else:
-            outcome.facts["stopped"] = "estimate settled"
+            outcome.facts.stopped = "estimate settled"
             self._window = first, last = self._while_all_go_on(everything, done)
             outcome.speed = steady.within(first[0], last[0], done, everything)
-        found = surroundings(runtime, done, outcome.speed, aborted)
-        said = found.pop("warnings", ())
-        outcome.warn(said if isinstance(said, list) else ())
-        outcome.facts |= found
+        say_surroundings(outcome, runtime, done, aborted)
         return outcome
 
     def _while_all_go_on(
@@ -152,30 +150,29 @@ class Job:
             steps=steps,
             rounds=runtime.ledger.rounds,
             syncs=runtime.ledger.syncs,
-            facts={
-                "events": runtime.engine.events,
-                "activities": runtime.engine.fluid.added,
-                "solves": runtime.engine.fluid.solves,
-                "simulated_seconds": runtime.engine.now,
-                "header_bytes": runtime.machines.header_bytes,
-                "id_counts": self.counts.source,
-            },
+            facts=Facts(
+                compression=compressed(loop.tallies for loop in runtime.loops),
+                events=runtime.engine.events,
+                activities=runtime.engine.fluid.added,
+                solves=runtime.engine.fluid.solves,
+                simulated_seconds=runtime.engine.now,
+                header_bytes=runtime.machines.header_bytes,
+                id_counts=self.counts.source,
+            ),
         )
-        if compressed := documents(loop.tallies for loop in runtime.loops):
-            outcome.facts["compression"] = compressed
         if varying := data_dependent(self.plan, thresholds=False):
             folded = self.folding.simulated < self.folding.trainers
-            outcome.facts["payload_spread"] = {
-                "steps": None if self.counts.steps is None else min(steps, self.counts.steps),
-                "exact": self.counts.exact and not folded,
-                "effects": {e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
-            }
+            outcome.facts.payload_spread = PayloadSpread(
+                steps=None if self.counts.steps is None else min(steps, self.counts.steps),
+                exact=self.counts.exact and not folded,
+                effects={e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
+            )
         if names := sorted(runtime.pricing.unmeasured):
             share = runtime.machines.unmeasured()
-            outcome.facts["unmeasured"] = {"operations": names, "cpu_share": share}
+            outcome.facts.unmeasured = Unmeasured(tuple(names), share)
             outcome.warn([_UNMEASURED.format(names=", ".join(names), share=share)])
         if replay is not None:
-            outcome.facts["cache"] = replay.figures(warmup, warmup + steps)
+            outcome.facts.cache = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))
         unfold(outcome, self.folding)
         return outcome
@@ -216,10 +213,9 @@ class Job:
         outcome.utilisation = found.utilisation
         outcome.bottleneck = found.bottleneck
         outcome.bound_eps = found.bound_eps
-        outcome.facts["bounds"] = found.bounds
-        outcome.facts["class_bounds"] = usage.by_class(found.bounds)
-        outcome.facts["servers_needed"] = usage.servers_needed(self.plan, found.bounds)
-        outcome.facts["over_time"] = usage.over_time(
-            runtime.engine.fluid.resources, runtime.snapshots()
-        )
-        outcome.facts["critical_path"] = path
+        facts = outcome.facts
+        facts.bounds = found.bounds
+        facts.class_bounds = usage.by_class(found.bounds)
+        facts.servers_needed = usage.servers_needed(self.plan, found.bounds)
+        facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
+        facts.critical_path = path

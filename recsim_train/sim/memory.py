@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.trace.facts import Memory
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
 
@@ -48,9 +49,9 @@ class MemoryUse:
     def tables(self) -> float:
         return self.parts.get("tables", 0.0)
 
-    def document(self) -> dict[str, object]:
-        """As JSON."""
-        return {"bytes": self.needed, "available": self.available, **self.parts}
+    def figures(self) -> Memory:
+        """For a run's facts."""
+        return Memory(self.needed, self.available, **self.parts)
 
 
 def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:

@@ -60,7 +60,12 @@ class MemoryCheck:
             "fits": self.problem is None,
             "problem": self.problem,
             "warnings": list(self.warnings),
-            "fullest": {"process": self.fullest.name, **self.fullest.document()},
+            "fullest": {
+                "process": self.fullest.name,
+                "bytes": self.fullest.needed,
+                "available": self.fullest.available,
+                **self.fullest.parts,
+            },
             "smallest_servers": dict(self.smallest),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 from recsim_train.config.cluster import Cluster
@@ -12,6 +13,7 @@ from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory_check import check_memory, nearly_full
+from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
 
@@ -50,10 +52,8 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(job, outcome)
         job.add_bounds(outcome)
-    outcome.facts["memory"] = {use.name: use.document() for use in memory}
-    outcome.facts["cores"] = {
-        i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances
-    }
+    outcome.facts.memory = {use.name: use.figures() for use in memory}
+    outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -65,19 +65,15 @@ def simulate(
         if not plan.topology.steady:
             outcome.warn([_FIRST_STEPS.format(kind=plan.strategy.kind, steps=wanted)])
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
-        outcome.facts |= answers.facts(predicted, job.runtime.engine.events)
+        answers.say(outcome.facts, predicted, job.runtime.engine.events)
     return outcome
 
 
 def _say_folding(job: Job, outcome: Outcome) -> None:
     """Note what was folded, and by how much half as many simulated trainers change the answer."""
     folding = job.folding
-    facts: dict[str, object] = {
-        "trainers": folding.trainers,
-        "simulated": folding.simulated,
-        "exact": folding.exact,
-    }
-    outcome.facts["folding"] = facts
+    facts = Folded(folding.trainers, folding.simulated, folding.exact)
+    outcome.facts.folding = facts
     if folding.exact or outcome.speed is None:
         return
     said = (
@@ -92,11 +88,8 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
         rate = outcome.speed.examples_per_second
         if other is not None and other.examples_per_second is not None and rate:
             error = abs(other.examples_per_second / rate - 1.0)
-            facts["half"] = {
-                "simulated": half.simulated,
-                "examples_per_second": other.examples_per_second,
-            }
-            facts["error"] = error
+            compared = HalfFolded(half.simulated, other.examples_per_second)
+            outcome.facts.folding = replace(facts, half=compared, error=error)
             said += f"; {half.simulated} instead change the examples/s by {error:.1%}"
             if error > _COARSE:
                 said += ", too much to trust it: raise simulation.fold_above"

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
 from recsim_train.sim.bounds import iterations_within
-from recsim_train.sim.hosts import sites_of
-from recsim_train.trace.record import Throughput
+from recsim_train.sim.hosts import racks_of, sites_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recsim_train.sim.runtime import Runtime
-    from recsim_train.trace.record import Iteration
+    from recsim_train.trace.record import Iteration, Outcome
 
 _FEW = 5
 """Below so many random failures their effect is one of chance."""
@@ -22,26 +21,23 @@ _APART = 1.05
 """How much faster training is while all loops train, for a warning."""
 
 
-def surroundings(
-    runtime: Runtime, steps: int, speed: Throughput, aborted: str = ""
-) -> dict[str, object]:
-    """Facts about racks, slow hosts, failures, and trainers that differ; empty without them.
+def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: str = "") -> None:
+    """Note racks, slow hosts, failures, and trainers that differ, where there are any.
 
     ``aborted``: which failure has ended the run.
     """
     plan, cluster = runtime.plan, runtime.machines.cluster
     sites = sites_of(plan, cluster)
-    found: dict[str, object] = {}
+    facts = outcome.facts
+    eps = None if outcome.speed is None else outcome.speed.examples_per_second
     if cluster.topology is not None:
-        found["racks"] = {i.name: site.rack for i, site in sites.items()}
-    if slow := {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}:
-        found["slow_hosts"] = slow
+        facts.racks = {i.name: rack for i, rack in racks_of(plan.instances, cluster).items()}
+    facts.slow_hosts = {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}
     chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
     said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
     if faults.any:
-        eps = speed.examples_per_second
-        found["reliability"] = faults.document(chosen, batch=batch, examples_per_second=eps)
+        facts.reliability = faults.reliability(chosen, batch=batch, examples_per_second=eps)
         random = cluster.failures is not None and cluster.failures.mtbf is not None
         if random and len(faults.failures) < _FEW:
             said.append(
@@ -50,16 +46,13 @@ def surroundings(
             )
     if cluster.mixed or cluster.stragglers or cluster.failures:
         together = while_all_train(plan, runtime.ledger.iterations, chosen)
-        found["eps_while_all_train"] = together
-        eps = speed.examples_per_second
+        facts.eps_while_all_train = together
         if together is not None and eps is not None and together > _APART * eps:
             said.append(
                 f"trainers end at different times: while all of them train it is {together:,.0f} "
                 f"examples/s; {eps:,.0f} counts until the slowest has done its steps"
             )
-    if said:
-        found["warnings"] = said
-    return found
+    outcome.warn(said)
 
 
 def while_all_train(

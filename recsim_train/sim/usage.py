@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.fluid.solver import Resource
+from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 
 _BINS = 60
 """Points of a curve at most."""
@@ -34,16 +35,14 @@ def class_of(resource: str) -> str:
     return f"{owner.partition('[')[0].replace('_', ' ')}: {_PARTS[part]}"
 
 
-def over_time(resources: Sequence[Resource], snapshots: Sequence[Snapshot]) -> dict[str, object]:
-    """Busy share of each class between each two of some snapshots, as JSON.
+def over_time(resources: Sequence[Resource], snapshots: Sequence[Snapshot]) -> OverTime | None:
+    """Busy share of each class between each two of some snapshots; None below two.
 
-    "seconds": when the intervals end, after the first snapshot; "busy": by class the mean share of
-    its resources, "busiest": that of the one which is busiest over all. Capacities are taken as the
-    highest that they ever are.
+    Capacities are taken as the highest that they ever are.
     """
     chosen = _thinned(snapshots)
     if len(chosen) < 2:
-        return {}
+        return None
     classes: dict[str, list[int]] = {}
     for place, resource in enumerate(resources):
         classes.setdefault(class_of(resource.name), []).append(place)
@@ -51,20 +50,18 @@ def over_time(resources: Sequence[Resource], snapshots: Sequence[Snapshot]) -> d
     times = np.array([time for time, _ in chosen])
     shares: NDArray[np.float64] = np.diff(np.array([used for _, used in chosen]), axis=0)
     shares /= np.diff(times)[:, None] * capacity
-    busy, busiest = {}, {}
+    busy: dict[str, tuple[float, ...]] = {}
+    busiest: dict[str, Busiest] = {}
     for name, members in sorted(classes.items()):
         mine = shares[:, members]
         busy[name] = _rounded(mine.mean(axis=1))
         most = int(mine.sum(axis=0).argmax())
-        busiest[name] = {
-            "resource": resources[members[most]].name,
-            "busy": _rounded(mine[:, most]),
-        }
-    return {"start": times[0], "seconds": times[1:].tolist(), "busy": busy, "busiest": busiest}
+        busiest[name] = Busiest(resources[members[most]].name, _rounded(mine[:, most]))
+    return OverTime(float(times[0]), tuple(times[1:].tolist()), busy, busiest)
 
 
-def _rounded(shares: NDArray[np.float64]) -> list[float]:
-    return [round(float(share), 4) for share in np.minimum(shares, 1.0)]
+def _rounded(shares: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(round(float(share), 4) for share in np.minimum(shares, 1.0))
 
 
 def _thinned(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
@@ -89,7 +86,7 @@ def by_class(bounds: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
 
 
-def servers_needed(plan: Plan, bounds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def servers_needed(plan: Plan, bounds: Mapping[str, float]) -> dict[str, ServersNeeded]:
     """Of each role that serves: how many there are, and how many it takes not to bind.
 
     The sizing lemma of parameter servers (Zou et al. 2017, arXiv 1709.06622, re-derived) with every
@@ -104,10 +101,5 @@ def servers_needed(plan: Plan, bounds: Mapping[str, float]) -> dict[str, dict[st
         elsewhere = [b for name, b in bounds.items() if not name.startswith(f"{role}[")]
         if present and here and elsewhere:
             needed = max(1, ceil(present * min(elsewhere) / min(here) * (1.0 - 1e-9)))
-            found[role] = {
-                "present": present,
-                "needed": needed,
-                "allow": min(here),
-                "others_allow": min(elsewhere),
-            }
+            found[role] = ServersNeeded(present, needed, min(here), min(elsewhere))
     return found

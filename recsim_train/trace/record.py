@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recsim_train.trace.facts import Facts
+
 
 class Span(NamedTuple):
     """One finished effect, or one request served for a loop's effect."""
@@ -170,12 +172,9 @@ class Outcome:
     """Every round that a background loop ended. Totals of such a loop cover all of them."""
     syncs: list[Sync] = field(default_factory=list)
     """Every synchronisation of a trainer with others, warm-up included."""
-    facts: dict[str, object] = field(default_factory=dict)
-    """Further JSON figures of that world (malformed rows, epochs, stop reason, memory ...)."""
+    facts: Facts = field(default_factory=Facts)
+    """What that world says of the run as a whole."""
 
-    def warn(self, sentences: Iterable[object]) -> None:
+    def warn(self, sentences: Iterable[str]) -> None:
         """Add to what a reader must know of this run, one sentence each."""
-        known = self.facts.get("warnings")
-        said = [*(known if isinstance(known, list) else ()), *map(str, sentences)]
-        if said:
-            self.facts["warnings"] = said
+        self.facts.warnings += tuple(sentences)

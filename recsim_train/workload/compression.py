@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from recsim_train.config.experiment import Model
+from recsim_train.trace.facts import Compressed
 from recsim_train.workload import shape
 
 SMALL = 256
@@ -123,17 +124,17 @@ class Tally:
         self.dense_bytes += dense_bytes
         self.sent_bytes += sent_bytes
 
-    def document(self) -> dict[str, float]:
-        """As JSON, with the share that was kept and the two ratios: in values, on the wire."""
-        return {
-            "values": self.values,
-            "kept": self.kept,
-            "dense_bytes": self.dense_bytes,
-            "sent_bytes": self.sent_bytes,
-            "density": self.kept / self.values if self.values else 1.0,
-            "value_compression": self.values / self.kept if self.kept else 1.0,
-            "wire_compression": self.dense_bytes / self.sent_bytes if self.sent_bytes else 1.0,
-        }
+    def figures(self) -> Compressed:
+        """With the share that was kept and the two ratios: in values, on the wire."""
+        return Compressed(
+            values=self.values,
+            kept=self.kept,
+            dense_bytes=self.dense_bytes,
+            sent_bytes=self.sent_bytes,
+            density=self.kept / self.values if self.values else 1.0,
+            value_compression=self.values / self.kept if self.kept else 1.0,
+            wire_compression=self.dense_bytes / self.sent_bytes if self.sent_bytes else 1.0,
+        )
 
 
 Tallies = dict[str, Tally]
@@ -142,11 +143,11 @@ GRADIENTS, DIFFERENCES = "gradients", "differences"
 ACTIVATIONS, ACTIVATION_GRADIENTS = "activations", "activation_gradients"
 
 
-def documents(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, dict[str, float]]:
-    """The sums of several loops' tallies as JSON."""
+def compressed(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, Compressed]:
+    """What several loops' tallies come to."""
     total: Tallies = {}
     for several in tallies:
         for name, tally in several.items():
             into = total.setdefault(name, Tally())
             into.add(tally.values, tally.kept, tally.dense_bytes, tally.sent_bytes)
-    return {name: total[name].document() for name in sorted(total)}
+    return {name: total[name].figures() for name in sorted(total)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,7 @@ from recsim_train.report.measures import (
     slope,
 )
 from recsim_train.results.claims import Change, ClaimRuns, read_claim_runs, write_claim_runs
+from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord, read_run
 from recsim_train.trace.record import Total, TotalKey
 
@@ -45,7 +47,9 @@ def record(eps: float = 100.0, trainers: int = 2, **summary: Any) -> RunRecord:
         "configuration": {"roles": {"trainers": trainers}},
         "plan": {"groups": {"trainers[0]": ["x"] * 4}, "loops": []},
     }
-    return RunRecord(Path("run"), manifest, {}, {"examples_per_second": eps, **summary})
+    none: dict[str, Any] = dict.fromkeys(field.name for field in fields(Summary))
+    known = {"examples_per_second": eps, "round_bytes_by_effect": {}, **summary}
+    return RunRecord(Path("run"), manifest, {}, Summary(**{**none, **known}))
 
 
 DENSITY = {"measure": "value_compression", "form": "value", "follows_from": "density"}
@@ -97,10 +101,9 @@ def test_figures() -> None:
 
 def hosted(threads: int, cores: int, eps: float = 100.0, **profile: Any) -> RunRecord:
     run = record(eps, threads=threads)
-    run.summary["trainers"] = 2
     hosts = {"default": {"cores": cores}}
     run.manifest["cluster"] = {"colocate": False, "hosts": hosts, **profile}
-    return run
+    return replace(run, summary=replace(run.summary, trainers=2))
 
 
 def test_speed_on_one_of_many_cores_is_not_comparable() -> None:

@@ -50,6 +50,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "fake.gz").write_text("not gzip\n" * 100)
     (tmp_path / "profile.yaml").write_text("name: [unclosed\n")
     (tmp_path / "file").touch()
+    (tmp_path / "kept" / "old").mkdir(parents=True)
+    (tmp_path / "kept" / "old" / "manifest.json").write_text(
+        '{"tool": "recsim-train", "format": 0}'
+    )
     return tmp_path
 
 
@@ -99,6 +103,7 @@ BAD = {
     ),
     "report of nothing": (["report", "nowhere"], "nowhere"),
     "report of a folder without runs": (["report", "."], "run"),
+    "report of an old format": (["report", "kept/old"], "in format 0, this version reads 1"),
     "bad gate": (["report", ".", "--max-error", "much"], "percentage"),
     "empty profile": (["simulate", "small.yaml", "--cluster", ""], "got empty text"),
     "empty profile, run": (["run", "small.yaml", "--cluster", " "], "got empty text"),

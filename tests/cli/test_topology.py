@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from recsim_train.report.load import load_runs
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
 
@@ -62,7 +63,7 @@ def test_the_example(tmp_path: Path) -> None:
         assert "rack[0].up" in run["utilisation"]
     assert runs["shadowsync"]["examples_per_second"] > runs["allreduce"]["examples_per_second"]
     shown = io.StringIO()
-    show(finished(document), Console(file=shown, width=250))
+    show(finished(load_runs([tmp_path / "runs"])), Console(file=shown, width=250))
     assert "goodput" in shown.getvalue()
     # equal inputs, equal bytes
     again = answer("recovery.policy=restart_all_from_checkpoint", cwd=tmp_path, out="again")

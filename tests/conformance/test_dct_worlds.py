@@ -4,6 +4,7 @@ stale threshold lets through what the data decide."""
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import asdict
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
@@ -99,10 +100,8 @@ def dct(**options: Any) -> dict[str, Any]:
     return {"kind": "dct", **options}
 
 
-def counted(outcome: Outcome) -> dict[str, dict[str, float]]:
-    found = outcome.facts["compression"]
-    assert isinstance(found, dict)
-    return dict(found)
+def counted(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    return {what: asdict(found) for what, found in outcome.facts.compression.items()}
 
 
 COUNTED = {

@@ -152,9 +152,9 @@ def payload(outcome: Outcome) -> dict[tuple[str, str, str], int]:
 
 def turnover(outcome: Outcome) -> tuple[bool, bool]:
     """Whether counted steps (found rows in a cache, had rows leave it)."""
-    figures = outcome.facts["cache"]
-    assert isinstance(figures, dict)
-    return figures["missed"] < figures["probed"], figures["evicted"] > 0
+    figures = outcome.facts.cache
+    assert figures is not None
+    return figures.missed < figures.probed, figures.evicted > 0
 
 
 def test_every_operation_has_a_cost_a_ghost_and_a_kernel() -> None:
@@ -175,7 +175,7 @@ def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) 
     predicted = simulate(plan, load_cluster(PROFILE, None))
     assert sequences(predicted) == sequences(real)
     assert payload(predicted) == payload(real)
-    assert predicted.facts.get("cache") == real.facts.get("cache")
+    assert predicted.facts.cache == real.facts.cache
     if strategy == "small cache":
         assert turnover(real) == (True, True)
     if roles == "servers":

@@ -64,14 +64,14 @@ def test_a_profiled_hit_rate_is_that_of_the_run() -> None:
     for size in sizes[:3]:
         replay = Replay(plan_of(cache_rows=size["cache_rows"]))
         figures = replay.figures(BATCHES - BATCHES // 2, BATCHES)
-        assert figures["hit_rate"] == pytest.approx(size["hit_rate"], abs=1e-4)
+        assert figures.hit_rate == pytest.approx(size["hit_rate"], abs=1e-4)
         replay.close()
 
 
 def test_the_smallest_working_cache_is_what_two_batches_need() -> None:
     found: Any = profile_stream(MODEL, DATA, 64, BATCHES)["cache"]
     need = found["two_steps"]
-    assert Replay(plan_of(cache_rows=need)).figures(0, BATCHES)["hit_rate"] is not None
+    assert Replay(plan_of(cache_rows=need)).figures(0, BATCHES).hit_rate is not None
     with pytest.raises(CacheTooSmall, match=f"at least {need:,}"):
         Replay(plan_of(cache_rows=need - 1)).figures(0, BATCHES)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,6 +25,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor.launch import PartialRun, execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome
 
 TABLES = (
@@ -36,7 +36,7 @@ TABLES = (
 )
 GLOBAL_BATCH = 24
 STEPS = 12
-Trained = tuple[Tensor, Tensor, list[float], dict[str, Any]]
+Trained = tuple[Tensor, Tensor, list[float], Cached | None]
 """(rows of all tables, dense parameters, mean loss of every step, what the caches did)."""
 
 
@@ -92,9 +92,7 @@ def train(
         assert iteration.loss is not None
         losses.setdefault(iteration.iteration, []).append(iteration.loss)
     means = [sum(v) / len(v) for _, v in sorted(losses.items())]
-    figures = outcome.facts.get("cache", {})
-    assert isinstance(figures, dict)
-    return (torch.cat(tables), replica, means, figures), outcome
+    return (torch.cat(tables), replica, means, outcome.facts.cache), outcome
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +109,11 @@ def synchronous(
         return known[optimizer]
 
     return run
+
+
+def figures(found: Trained) -> Cached:
+    assert found[3] is not None
+    return found[3]
 
 
 def assert_same(found: Trained, wanted: Trained, tolerance: float) -> None:
@@ -141,10 +144,10 @@ def test_cached_or_not_it_is_synchronous_training(
     small, outcome = train(tmp_path / "small", {"cache_rows": SMALL[world]}, WORLDS[world])
     assert_same(small, wanted, 1e-12)
     assert outcome.loss == pytest.approx(reference.loss, rel=1e-12)
-    assert small[3]["evicted"] > 20
-    assert 0 < small[3]["missed"] < small[3]["probed"]
+    assert figures(small).evicted > 20
+    assert 0 < figures(small).missed < figures(small).probed
     none, _ = train(tmp_path / "none", {"cache": False}, WORLDS[world])
-    assert none[3]["missed"] == none[3]["probed"] == small[3]["probed"]
+    assert figures(none).missed == figures(none).probed == figures(small).probed
     assert_same(none, small, 0.0)  # to the last bit
 
 
@@ -152,7 +155,7 @@ def test_a_deeper_pipeline_and_a_full_cache_change_nothing(tmp_path: Path) -> No
     roles = Roles(trainers=2)
     small, _ = train(tmp_path / "small", {"cache_rows": 80}, roles)
     full, _ = train(tmp_path / "full", {"cache_share": 1.0, "prefetch": 5}, roles)
-    assert full[3]["evicted"] == 0
+    assert figures(full).evicted == 0
     assert_same(full, small, 0.0)
 
 
@@ -166,7 +169,7 @@ def test_rows_of_plain_sgd_travel_without_state(
     for key, total in outcome.totals.items():
         sent[key.effect] += total.bytes
     # ids of 8 bytes there, rows of 4 doubles back
-    assert sent["serve_fetch"] == 4 * sent["fetch"] == 4 * 8 * found[3]["missed"]
+    assert sent["serve_fetch"] == 4 * sent["fetch"] == 4 * 8 * figures(found).missed
 
 
 def test_the_comparison_can_fail(

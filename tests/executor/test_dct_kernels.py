@@ -310,7 +310,7 @@ def test_tallies_count_the_tensors_that_were_made(
     for tally in (forward, back):
         assert (tally.values, tally.kept) == (lines * width, sent)
         assert tally.dense_bytes == 8 * lines * width
-        assert tally.document()["density"] == pytest.approx(sent / (lines * width))
+        assert tally.figures().density == pytest.approx(sent / (lines * width))
     assert (forward.sent_bytes, back.sent_bytes) == (9 * sent, 8 * sent)
 
 

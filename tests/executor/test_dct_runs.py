@@ -82,7 +82,7 @@ def test_all_kept_is_no_compression_bit_for_bit(
     assert losses == [i.loss for i in sorted(whole.iterations, key=lambda i: (i.loop, i.iteration))]
     # and the comparison can fail
     assert any(not torch.equal(other[name], tensor) for name, tensor in wanted.items())
-    assert part.facts["compression"] != whole.facts["compression"]
+    assert part.facts.compression != whole.facts.compression
 
 
 @pytest.mark.slow
@@ -107,8 +107,7 @@ def test_what_is_left_out_still_trains(kind: str, roles: Roles, tmp_path: Path) 
     assert late < early
     assert found.auc is not None
     assert found.auc > 0.5
-    counted = found.facts["compression"]
-    assert isinstance(counted, dict)
+    counted = found.facts.compression
     assert set(counted) == {"gradients", "activations", "activation_gradients"}
     for tally in counted.values():
-        assert tally["value_compression"] >= tally["wire_compression"] > 1
+        assert tally.value_compression >= tally.wire_compression > 1

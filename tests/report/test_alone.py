@@ -11,7 +11,6 @@ from rich.console import Console
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
 from recsim_train.report.write import Report, report_on
-from recsim_train.results.rundir import run_document
 
 
 def printed(result: Report, width: int) -> str:
@@ -31,10 +30,10 @@ NOTE = "No prediction is paired with a measurement"
 
 def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> None:
     found = factory.outcome(factory.plan(), jitter=0.1)
-    found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
+    found.facts.calibration_ci95 = (10_000.0, 40_000.0)
     record = factory.write(tmp_path / "runs", factory.plan(), "simulated", found=found)
     result = report_on([tmp_path / "runs"], tmp_path / "report")
-    eps = record.summary["examples_per_second"]
+    eps = record.summary.examples_per_second
     half = max(40_000.0 / eps - 1, 1 - 10_000.0 / eps)
     said = (
         f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ± {100 * half:.1f} %; it is limited by "
@@ -57,7 +56,7 @@ def test_strategies_alone_are_compared_as_far_as_intervals_tell(
     for kind, speed in (("flat_ps", 1.0), ("allreduce", 1.0)):
         plan = factory.plan(kind)
         found = factory.outcome(plan, speed=speed, jitter=0.2)
-        found.facts["calibration_ci95"] = [1_000.0, 90_000.0]
+        found.facts.calibration_ci95 = (1_000.0, 90_000.0)
         factory.write(tmp_path / "tie", plan, "simulated", found=found)
         found = factory.outcome(plan, speed=8.0 if kind == "flat_ps" else 1.0)
         factory.write(tmp_path / "clear", plan, "simulated", found=found)
@@ -83,7 +82,7 @@ def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:
     plan = factory.plan()
     for world in ("simulated", "real"):
         found = factory.outcome(plan, world=world, sent=sent, jitter=0.1)
-        found.facts["calibration_ci95"] = [10_000.0, 40_000.0]
+        found.facts.calibration_ci95 = (10_000.0, 40_000.0)
         factory.write(tmp_path / "runs", plan, world, found=found)
     result = report_on([tmp_path / "runs"], tmp_path / "report")
     (c,) = result.findings.comparisons
@@ -97,7 +96,7 @@ def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:
     assert "\u2026" not in text
     rows = [line for line in table.splitlines() if line.startswith(("strategy", "flat_ps  "))]
     assert all(len(line) <= 80 for line in rows)
-    runs = {"runs": [run_document(r) for r in (c.simulated, c.real)]}
+    runs = [c.simulated, c.real]
     for width in (60, 80):
         shown = Console(file=io.StringIO(), width=width)
         show(finished(runs), shown)

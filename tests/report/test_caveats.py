@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from recsim_train.report.caveats import caveats, noisy, same_machine
+from recsim_train.trace.facts import Facts
 
 
 def pair(factory: Any, out: Path, **changes: Any) -> tuple[Any, Any]:
     plan = changes.get("plan") or factory.plan()
     real_plan = changes.get("real_plan") or plan
     outcome = factory.outcome(real_plan, world="real")
-    outcome.facts = changes.get("facts", {})
+    outcome.facts = Facts(**changes.get("facts", {}))
     simulated = factory.write(out, plan, "simulated", profile=changes.get("profile"))
     real = factory.write(
         out, real_plan, "real", found=outcome, surroundings=changes.get("surroundings")
@@ -66,7 +67,7 @@ def test_each_reason_to_doubt_is_said(
         "epochs": {"facts": {"epochs": 2.5}},
         "torch": {"surroundings": factory.environment(versions={"torch": "2.6.0"})},
         "malformed": {"facts": {"malformed_rows": {"bad label": 12, "too short": 0}}},
-        "stated": {"facts": {"warnings": ["the queue overflowed"]}},
+        "stated": {"facts": {"warnings": ("the queue overflowed",)}},
         "placed": {"real_plan": factory.plan(roles={"embedding_servers": 1})},
     }[name]
     found = doubts(*pair(factory, tmp_path, **changes))

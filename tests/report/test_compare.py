@@ -12,8 +12,8 @@ from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.runs import run_table
-from recsim_train.results.rundir import run_document
-from recsim_train.workload.compression import Tally, documents
+from recsim_train.trace.facts import PayloadSpread
+from recsim_train.workload.compression import Tally, compressed
 
 
 def both(factory: Any, out: Path, plan: Any = None, **real: Any) -> None:
@@ -62,10 +62,10 @@ def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:
         outcome = factory.outcome(plan, world="real", speed=speed)
         factory.write(tmp_path, plan, "real", found=outcome)
     (c,) = compare(load_runs([tmp_path])).comparisons
-    values = sorted(r.summary["examples_per_second"] for r in c.all_real)
+    values = sorted(r.summary.examples_per_second for r in c.all_real)
     assert c.measured_eps == values[1]
     assert c.measured_spread == pytest.approx((values[2] - values[0]) / 2 / values[1])
-    assert c.real.summary["examples_per_second"] == values[1]
+    assert c.real.summary.examples_per_second == values[1]
     assert c.document()["repeats"] == 3
 
 
@@ -106,7 +106,7 @@ def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, fa
         found = factory.outcome(plan)
         if share is not None:
             eps = 35_200.0
-            found.facts["calibration_ci95"] = [(1 - share) * eps, (1 + share) * eps]
+            found.facts.calibration_ci95 = ((1 - share) * eps, (1 + share) * eps)
         factory.write(tmp_path / name, plan, "simulated", found=found)
         real = factory.outcome(plan, world="real", speed=0.8)
         factory.write(tmp_path / name, plan, "real", found=real)
@@ -177,7 +177,7 @@ def lookups(
     plan = factory.plan(options={"pooling": "worker"})
     predicted = factory.outcome(plan, steps=steps)
     if counted is not None:
-        predicted.facts["payload_spread"] = {"effects": {"lookup": 0.01}, **counted}
+        predicted.facts.payload_spread = PayloadSpread(effects={"lookup": 0.01}, **counted)
     factory.write(out, plan, "simulated", found=predicted)
     found = factory.outcome(plan, world="real", sent={"lookup": (2048, answer)})
     factory.write(out, plan, "real", found=found)
@@ -362,7 +362,7 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     for world, kept in (("simulated", 100), ("real", 200)):
         found = factory.outcome(plan, world=world)
         tally = Tally(values=10_000, kept=kept, dense_bytes=40_000, sent_bytes=8 * kept)
-        found.facts["compression"] = documents([{"gradients": tally}])
+        found.facts.compression = compressed([{"gradients": tally}])
         factory.write(tmp_path, plan, world, found=found)
     (only,) = compare(load_runs([tmp_path])).comparisons
     assert only.compression == [
@@ -373,7 +373,7 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     assert any("compression dct is a reconstruction" in w for w in only.warnings)
     findings = compare(load_runs([tmp_path]))
     assert "50× in values" in markdown(Compared(findings).document())
-    columns = run_table([run_document(r) for r in load_runs([tmp_path])]).columns
+    columns = run_table(load_runs([tmp_path])).columns
     assert "compression" in [column.name for column in columns]
 
 

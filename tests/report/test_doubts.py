@@ -14,15 +14,16 @@ from recsim_train.report.findings import compare, doubts
 from recsim_train.report.load import load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
+from recsim_train.trace.facts import Facts
 
 
 def measured(factory: Any, out: Path, strategy: str, load: float, speed: float = 1.0) -> None:
     plan = factory.plan(strategy)
     predicted = factory.outcome(plan)
-    predicted.facts["calibration_ci95"] = [1.0, 1e9]
+    predicted.facts.calibration_ci95 = (1.0, 1e9)
     factory.write(out, plan, "simulated", found=predicted)
     real = factory.outcome(plan, world="real", speed=speed)
-    real.facts = {"load_average_before": load}
+    real.facts = Facts(load_average_before=load)
     factory.write(out, plan, "real", found=real)
 
 
@@ -49,7 +50,7 @@ def test_errors_that_no_interval_explains_are_a_doubt(tmp_path: Path, factory: A
     plan = factory.plan()
     factory.write(tmp_path, plan, "simulated")
     real = factory.outcome(plan, world="real", speed=0.8)
-    real.facts = {}
+    real.facts = Facts()
     factory.write(tmp_path, plan, "real", found=real)
     ((sentence, labels),) = doubts(compare(load_runs([tmp_path])))
     assert sentence.startswith("The error is larger than the intervals")
@@ -60,7 +61,7 @@ def test_a_measurement_that_two_profiles_share_counts_once(tmp_path: Path, facto
     measured(factory, tmp_path, "flat_ps", 3.0)
     other = factory.cluster(name="other")
     predicted = factory.outcome(factory.plan())
-    predicted.facts["calibration_ci95"] = [1.0, 1e9]
+    predicted.facts.calibration_ci95 = (1.0, 1e9)
     factory.write(tmp_path, factory.plan(), "simulated", found=predicted, profile=other)
     findings = compare(load_runs([tmp_path]))
     assert len(findings.comparisons) == 2

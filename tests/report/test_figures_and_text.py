@@ -96,7 +96,7 @@ def test_the_breakdown_draws_what_was_measured(
     figures.breakdown_figure(comparisons)
     (axes,) = drawn[0].axes
     first_row = sum(bars.patches[0].get_width() for bars in axes.containers)
-    expected = comparisons[0].simulated.summary["seconds_per_iteration"]
+    expected = comparisons[0].simulated.summary.seconds_per_iteration
     assert first_row == pytest.approx(1e3 * expected)
 
 

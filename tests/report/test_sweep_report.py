@@ -16,6 +16,7 @@ from recsim_train.report.terminal import show
 from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
 from recsim_train.report.write import report_on
 from recsim_train.results.sweep import COLUMNS, SweepFolder, header_of, read_sweep
+from recsim_train.trace.facts import Facts, WhatIf
 
 
 def row(**figures: Any) -> dict[str, Any]:
@@ -205,32 +206,29 @@ def test_terminal(tmp_path: Path) -> None:
     assert printed.count("cores of trainer") >= 9
 
 
-SUMMARY = {
-    "examples_per_second": 100.0,
-    "facts": {
-        "elasticities": {"cores": 0.09, "nic": 0.02, "costs.call": -0.03, "dense_servers": 0.4},
-        "elasticity_errors": {"cores": 0.01, "nic": 0.015, "costs.call": 0.0, "dense_servers": 0.1},
-        "calibration_ci95": [90.0, 112.0],
-        "what_if": {"step": 0.1},
-    },
-}
-
-
-def test_what_if_says_what_is_surer_than_its_error() -> None:
-    assert [name for name, _, _ in telling(SUMMARY)] == ["cores", "costs.call", "dense_servers"]
-    first, second = sentences(SUMMARY)
+def test_what_if_says_what_is_surer_than_its_error(factory: Any) -> None:
+    facts = Facts(
+        elasticities={"cores": 0.09, "nic": 0.02, "costs.call": -0.03, "dense_servers": 0.4},
+        elasticity_errors={"cores": 0.01, "nic": 0.015, "costs.call": 0.0, "dense_servers": 0.1},
+        calibration_ci95=(90.0, 112.0),
+        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}),
+    )
+    summary = factory.summary(examples_per_second=100.0, facts=facts)
+    assert [name for name, _, _ in telling(summary)] == ["cores", "costs.call", "dense_servers"]
+    first, second = sentences(summary)
     assert first == (
         "10 % more of one of them changes the throughput by: cores +9.0 %, price of call −3.0 %"
     )
     assert second == "With one more dense server +40.0 %"
-    assert calibration(SUMMARY) == "± 11.0 %"
-    assert what_if_figure(SUMMARY, "w", "flat_ps") is not None
+    assert calibration(summary) == "± 11.0 %"
+    assert what_if_figure(summary, "w", "flat_ps") is not None
 
 
-def test_what_if_that_was_not_asked() -> None:
-    assert sentences({"facts": {}}) == []
-    assert what_if_figure({}, "w", "x") is None
-    assert calibration({"examples_per_second": 5.0, "facts": {"calibration_ci95": None}}) == "–"
+def test_what_if_that_was_not_asked(factory: Any) -> None:
+    nothing = factory.summary(examples_per_second=5.0)
+    assert sentences(nothing) == []
+    assert what_if_figure(nothing, "w", "x") is None
+    assert calibration(nothing) == "–"
 
 
 def at(

@@ -18,7 +18,7 @@ from recsim_train.report.payload import ROUNDS
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
-from recsim_train.results.rundir import run_document
+from recsim_train.results.statistics import Distribution
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.shape import dense_parameters
@@ -63,7 +63,7 @@ def test_a_background_loops_bytes_are_compared_round_by_round(tmp_path: Path, fa
     assert all(b.agree for b in c.payload if b.effect != "exchange")
     dense = 4 * dense_parameters(plan.experiment.model)
     for record in (c.simulated, c.real):
-        assert record.summary["round_bytes_by_effect"] == {"exchange": 2 * 2 * dense}
+        assert record.summary.round_bytes_by_effect == {"exchange": 2 * 2 * dense}
 
 
 @pytest.mark.parametrize("where", ["shadow[0]", "worker[0]"])
@@ -88,12 +88,12 @@ def test_bytes_per_step_hold_the_rounds_of_the_counted_window(tmp_path: Path, fa
     inside = [r for r in outcome.rounds if start < r.end <= end]
     assert 0 < len(inside) < len(outcome.rounds)
     dense = 4 * dense_parameters(plan.experiment.model)
-    assert summary["bytes_by_effect"]["exchange"] == pytest.approx(len(inside) * 2 * dense / 60)
-    gap = summary["synchronisation"]["sync_gap"]
-    assert gap["count"] == len(inside) - 2
+    assert summary.bytes_by_effect["exchange"] == pytest.approx(len(inside) * 2 * dense / 60)
+    gap = summary.synchronisation.sync_gap
+    assert gap.count == len(inside) - 2
     # four threads, two trainers: together they end 4 * 60 iterations meanwhile
-    assert gap["mean"] == pytest.approx(4 * 60 / len(inside), rel=0.1)
-    assert summary["synchronisation"]["sync_gap_per_thread"] == gap["mean"] / 2
+    assert gap.mean == pytest.approx(4 * 60 / len(inside), rel=0.1)
+    assert summary.synchronisation.sync_gap_per_thread == gap.mean / 2
 
 
 def test_foreground_gaps(tmp_path: Path, factory: Any) -> None:
@@ -103,13 +103,13 @@ def test_foreground_gaps(tmp_path: Path, factory: Any) -> None:
         plan = plan_of(factory, algorithm=algorithm, sync="foreground", every=4)
         outcome = outcome_of(factory, plan, "simulated")
         summary = factory.write(tmp_path / str(number), plan, "simulated", found=outcome).summary
-        gaps[algorithm] = summary["synchronisation"]
+        gaps[algorithm] = summary.synchronisation
     # each of two threads exchanges every 4th of its iterations: the trainer after 4 of all
-    assert gaps["easgd"]["sync_gap"]["mean"] == pytest.approx(4, rel=0.05)
+    assert gaps["easgd"].sync_gap.mean == pytest.approx(4, rel=0.05)
     # all threads together, after 4 iterations of each
-    assert gaps["ma"]["sync_gap"] == {"count": 28, "mean": 8.0, "p50": 8, "p95": 8, "largest": 8}
-    assert gaps["ma"]["sync_gap_per_thread"] == 4.0
-    assert gaps["ma"]["elp"] == 128 * 2 * 2
+    assert gaps["ma"].sync_gap == Distribution(28, mean=8.0, p50=8, p95=8, largest=8)
+    assert gaps["ma"].sync_gap_per_thread == 4.0
+    assert gaps["ma"].elp == 128 * 2 * 2
 
 
 def test_a_gap_does_not_hang_on_the_effects_that_synchronise(tmp_path: Path, factory: Any) -> None:
@@ -119,27 +119,27 @@ def test_a_gap_does_not_hang_on_the_effects_that_synchronise(tmp_path: Path, fac
         plan = plan_of(factory, sync="foreground", every=4, compression={"kind": compression})
         outcome = outcome_of(factory, plan, "simulated")
         found = factory.write(tmp_path / str(number), plan, "simulated", found=outcome).summary
-        assert ("exchange" in found["count_by_effect"]) == (compression == "none")
-        gaps.append(found["synchronisation"]["sync_gap"])
-    assert gaps[1]["mean"] == pytest.approx(4, rel=0.05)
-    assert gaps[0]["count"] == gaps[1]["count"] == 58
+        assert ("exchange" in found.count_by_effect) == (compression == "none")
+        gaps.append(found.synchronisation.sync_gap)
+    assert gaps[1].mean == pytest.approx(4, rel=0.05)
+    assert gaps[0].count == gaps[1].count == 58
 
 
 def test_marks_of_syncs_are_never_dropped(tmp_path: Path, factory: Any) -> None:
     plan = plan_of(factory, sync="foreground")
     outcome = outcome_of(factory, plan, "simulated")
     outcome.spans, outcome.dropped_spans = [], len(outcome.spans)
-    found = factory.write(tmp_path, plan, "simulated", found=outcome).summary["synchronisation"]
-    assert found["sync_gap"]["count"] > 0
-    assert found["staleness"]["count"] == 240
+    found = factory.write(tmp_path, plan, "simulated", found=outcome).summary.synchronisation
+    assert found.sync_gap.count > 0
+    assert found.staleness.count == 240
 
 
 def test_strategies_in_lock_step_have_no_staleness(tmp_path: Path, factory: Any) -> None:
     record = factory.write(tmp_path, factory.plan("allreduce"), "simulated")
-    assert record.summary["synchronisation"]["staleness"] is None
+    assert record.summary.synchronisation.staleness is None
     free = factory.write(tmp_path, factory.plan(), "simulated")
-    assert free.summary["synchronisation"]["staleness"]["count"] == 240
-    assert free.summary["synchronisation"]["sync_gap"] is None
+    assert free.summary.synchronisation.staleness.count == 240
+    assert free.summary.synchronisation.sync_gap is None
 
 
 def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -> None:
@@ -150,7 +150,7 @@ def test_reports_show_the_gap_where_there_is_one(tmp_path: Path, factory: Any) -
     assert "example-level parallelism" in page
     document = result.document["comparisons"][0]
     assert document["predicted_synchronisation"]["sync_gap"]["mean"] > 0
-    runs = {"runs": [run_document(r) for r in load_runs([tmp_path / "a"])]}
+    runs = load_runs([tmp_path / "a"])
     out = io.StringIO()
     show(finished(runs), Console(file=out, width=200))
     assert "sync gap" in out.getvalue()

@@ -13,6 +13,7 @@ import pytest
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.report import write
 from recsim_train.report.write import report_on
+from recsim_train.trace.facts import Reliability
 
 
 @pytest.fixture
@@ -155,8 +156,10 @@ def test_nothing_to_compare_still_gives_a_report(tmp_path: Path, factory: Any) -
     plan = factory.plan()
     outcome = factory.outcome(plan, world="simulated")
     outcome.warn(["only a part is simulated."])
-    lost = {"failures": 2, "checkpoints": 0, "standstill_seconds": 0.0, "lost_examples": 10}
-    outcome.facts["reliability"] = {**lost, "goodput": 500.0}
+    outcome.facts.reliability = Reliability(
+        policy="continue_without", failures=2, first_failures=(), checkpoints=0,
+        standstill_seconds=0.0, lost_examples=10.0, goodput=500.0,
+    )  # fmt: skip
     factory.write(tmp_path / "runs", plan, "simulated", found=outcome)
     result = report_on([tmp_path / "runs"], tmp_path / "report")
     page = result.page.read_text(encoding="utf-8")
@@ -203,20 +206,19 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     from recsim_train.report.load import load_runs
     from recsim_train.report.runs import finished
     from recsim_train.report.terminal import show
-    from recsim_train.results.rundir import run_document
 
-    documents = {"runs": [run_document(r) for r in load_runs([runs])]}
+    records = load_runs([runs])
     shown = Console(file=io.StringIO(), width=200)
-    show(finished(documents), shown)
+    show(finished(records), shown)
     show(report_on([runs], tmp_path / "report").report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "machine.cores (82 % busy)" in printed
     assert "0.7410" in printed
-    assert documents["runs"][0]["run_dir"] in printed
+    assert str(records[0].path) in printed
     assert "why: flat_ps" in printed
     assert f"page: {tmp_path / 'report' / 'report.html'}" in printed
     # A column that no run fills is left out.
-    simulated = {"runs": [d for d in documents["runs"] if d["world"] == "simulated"]}
+    simulated = [r for r in records if r.world == "simulated"]
     only = Console(file=io.StringIO(), width=200)
     show(finished(simulated), only)
     assert "AUC" not in only.file.getvalue()  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord, write_run
+from recsim_train.results.summary import summarise
+from recsim_train.trace.facts import Facts
 from recsim_train.trace.record import Iteration, Outcome, Recorder, Span, Utilisation
 
 MACHINE = "Testium 9000, 4 cores"
@@ -160,11 +164,18 @@ def outcome(
     )
     if world == "real":
         found.loss, found.auc, found.normalized_entropy = 0.503, 0.741, 0.872
-        found.facts = {"malformed_rows": {"wrong number of fields": 3}, "epochs": 0.4}
+        found.facts = Facts(malformed_rows={"wrong number of fields": 3}, epochs=0.4)
     else:
         found.bottleneck, found.bound_eps = "machine.cores (82 % busy)", 29_500.0
-        found.facts = {"epochs": 0.4, "events": 12345}
+        found.facts = Facts(epochs=0.4, events=12345)
     return found
+
+
+def summary(**changes: Any) -> Summary:
+    """Figures of a run that counted nothing, with changes."""
+    none = Outcome([], {}, [], 0, 0)
+    blank = summarise(plan(), outcome=none, world="simulated", status="complete")
+    return replace(blank, **changes)
 
 
 def environment(**changes: Any) -> dict[str, Any]:

@@ -11,6 +11,16 @@ import pytest
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.results import rundir
 from recsim_train.results.rundir import find_complete, read_run, run_document
+from recsim_train.trace.facts import (
+    Busiest,
+    Compressed,
+    Facts,
+    HostFailure,
+    Memory,
+    OverTime,
+    PayloadSpread,
+    Reliability,
+)
 from recsim_train.trace.record import Total, TotalKey
 
 
@@ -68,7 +78,7 @@ def test_a_measurement_is_never_overwritten(tmp_path: Path, factory: Any) -> Non
     runs = [factory.write(tmp_path, factory.plan(), "real") for _ in range(3)]
     base = runs[0].run_id
     assert [r.run_id for r in runs] == [base, f"{base}-2", f"{base}-3"]
-    assert [r.summary["run_id"] for r in runs] == [r.path.name for r in runs]
+    assert [run_document(r)["run_id"] for r in runs] == [r.path.name for r in runs]
 
 
 def test_settings_seed_and_profile_change_the_name(tmp_path: Path, factory: Any) -> None:
@@ -164,10 +174,17 @@ def test_times_leave_out_servers_and_background_loops(tmp_path: Path, factory: A
 def test_nan_becomes_null(tmp_path: Path, factory: Any) -> None:
     plan = factory.plan()
     outcome = factory.outcome(plan, world="real")
-    outcome.auc, outcome.facts = float("nan"), {"x": float("inf"), "y": [float("nan"), 1]}
+    outcome.auc = float("nan")
+    outcome.facts = Facts(
+        wall_seconds=float("inf"),
+        payload_spread=PayloadSpread(float("nan"), True, {}),  # type: ignore[arg-type]
+    )
     record = factory.write(tmp_path, plan, "real", found=outcome)
-    assert record.summary["auc"] is None
-    assert record.summary["facts"] == {"x": None, "y": [None, 1]}
+    assert record.summary.auc is None
+    assert record.facts == Facts(payload_spread=PayloadSpread(None, True, {}))
+    facts = run_document(record)["facts"]
+    assert facts == {"payload_spread": {"steps": None, "exact": True, "effects": {}}}
+    assert json.loads((record.path / "summary.json").read_text())["facts"]["wall_seconds"] is None
     assert "NaN" not in (record.path / "summary.json").read_text()
 
 
@@ -177,7 +194,7 @@ def test_an_interrupted_run_is_kept_and_not_resumed_from(tmp_path: Path, factory
     record = factory.write(
         tmp_path, plan, "real", found=outcome, status="partial", message="trainer[1] was killed"
     )
-    assert (record.status, record.summary["steps"]) == ("partial", 20)
+    assert (record.status, record.summary.steps) == ("partial", 20)
     assert run_document(record)["message"] == "trainer[1] was killed"
     assert find_complete(tmp_path, plan, "real", factory.cluster()) is None
 
@@ -187,8 +204,8 @@ def test_a_run_without_any_iteration_can_be_written(tmp_path: Path, factory: Any
     outcome = factory.outcome(plan, world="real", steps=0)
     outcome.iterations.clear()
     record = factory.write(tmp_path, plan, "real", found=outcome, status="partial")
-    assert record.summary["examples_per_second"] is None
-    assert record.summary["time_by_effect"] == {}
+    assert record.summary.examples_per_second is None
+    assert record.summary.time_by_effect == {}
     assert record.iterations() == []
 
 
@@ -250,6 +267,74 @@ def test_damage_is_said_in_one_sentence(
         read_run(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
+
+
+def changed(path: Path, **facts: Any) -> Path:
+    """A run directory whose facts are not as they were written."""
+    file = path / "summary.json"
+    summary = json.loads(file.read_text())
+    file.write_text(json.dumps({**summary, "facts": {**summary["facts"], **facts}}))
+    return path
+
+
+def test_facts_are_written_and_read_as_they_are(tmp_path: Path, factory: Any) -> None:
+    outcome = factory.outcome(factory.plan())
+    outcome.facts = facts = Facts(
+        warnings=("a sentence",),
+        servers_needed={},
+        reliability=Reliability("abort", 1, (HostFailure("trainer[0]", 0.5, 2.0),), 0, 1.5, 64.0,
+                                None),
+        memory={"trainer[0]": Memory(3.0, available=9.0, process=2.0, dense=1.0)},
+        over_time=OverTime(0.0, (1.0,), {"cores": (0.5,)}, {"cores": Busiest("a.cores", (0.5,))}),
+        calibration_ci95=(90.0, 110.0),
+    )  # fmt: skip
+    record = factory.write(tmp_path, factory.plan(), "simulated", found=outcome)
+    assert record.facts == facts
+    # what a world does not say is absent, what it knows to be nothing is null or empty
+    failures = {"failures": 1, "first_failures": [{"host": "trainer[0]", "at": 0.5, "back": 2.0}]}
+    assert json.loads((record.path / "summary.json").read_text())["facts"] == {
+        "warnings": ["a sentence"],
+        "servers_needed": {},
+        "reliability": {
+            "policy": "abort", **failures, "checkpoints": 0, "standstill_seconds": 1.5,
+            "lost_examples": 64.0, "goodput": None,
+        },
+        "memory": {"trainer[0]": {"bytes": 3.0, "available": 9.0, "process": 2.0, "dense": 1.0}},
+        "over_time": {
+            "start": 0.0, "seconds": [1.0], "busy": {"cores": [0.5]},
+            "busiest": {"cores": {"resource": "a.cores", "busy": [0.5]}},
+        },
+        "calibration_ci95": [90.0, 110.0],
+    }  # fmt: skip
+
+
+def test_facts_of_an_older_or_newer_version_are_read_where_they_can_be(
+    tmp_path: Path, factory: Any
+) -> None:
+    path = factory.write(tmp_path, factory.plan(), "real").path
+    sizes = {"values": 10, "kept": 5, "dense_bytes": 40, "sent_bytes": 40}
+    ratios = {"value_compression": 2.0, "wire_compression": 1.0}
+    # older runs have no density, and nothing is known of what a later one may add
+    found = read_run(changed(path, compression={"gradients": sizes | ratios}, mood="good"))
+    assert found.facts.compression == {"gradients": Compressed(**sizes, **ratios)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"cache": {"slots": [5], "probed": 9}}, "summary.json lacks 'facts.cache.missed'"),
+        ({"events": "many"}, "summary.json holds no usable 'facts.events': input should be a v"),
+        ({"memory": [1]}, "summary.json holds no usable 'facts.memory'"),
+    ],
+)
+def test_facts_that_cannot_be_read_are_refused(
+    tmp_path: Path, factory: Any, facts: dict[str, Any], sentence: str
+) -> None:
+    path = changed(factory.write(tmp_path, factory.plan(), "real").path, **facts)
+    with pytest.raises(UserError, match="damaged run directory, or another version's") as error:
+        read_run(path)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_another_format_is_refused(tmp_path: Path, factory: Any) -> None:

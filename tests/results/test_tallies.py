@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recsim_train.workload.compression import Tally, documents
+from recsim_train.trace.facts import Compressed
+from recsim_train.workload.compression import Tally, compressed
 
 
 def test_ratios_in_values_and_on_the_wire() -> None:
@@ -10,17 +11,17 @@ def test_ratios_in_values_and_on_the_wire() -> None:
     found = Tally()
     found.add(600, 30, 2400, 240)
     found.add(400, 10, 1600, 80)
-    said = found.document()
-    assert [said[name] for name in ("values", "kept", "dense_bytes", "sent_bytes")] == [
-        1000, 40, 4000, 320
-    ]  # fmt: skip
-    assert (said["value_compression"], said["wire_compression"]) == (25.0, 12.5)
-    assert Tally().document()["wire_compression"] == 1.0
+    said = found.figures()
+    assert said == Compressed(
+        values=1000, kept=40, dense_bytes=4000, sent_bytes=320,
+        value_compression=25.0, wire_compression=12.5, density=0.04,
+    )  # fmt: skip
+    assert Tally().figures().wire_compression == 1.0
 
 
 def test_loops_add_up() -> None:
     one, other = Tally(100, 10, 400, 80), Tally(100, 30, 400, 240)
-    found = documents([{"gradients": one}, {"gradients": other, "activations": one}])
+    found = compressed([{"gradients": one}, {"gradients": other, "activations": one}])
     assert list(found) == ["activations", "gradients"]
-    assert found["gradients"]["wire_compression"] == 800 / 320
+    assert found["gradients"].wire_compression == 800 / 320
     assert one.sent_bytes == 80

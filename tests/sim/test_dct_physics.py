@@ -152,14 +152,15 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     assert runtime.machines.unmeasured() == pytest.approx(spent / cores, rel=0.01)
 
     outcome = simulate(plan, cluster)
-    found = outcome.facts["unmeasured"]
-    assert found["operations"] == sorted(named)  # type: ignore[index]
-    assert found["cpu_share"] == pytest.approx(spent / cores, rel=0.1)  # type: ignore[index]
-    (said,) = outcome.facts["warnings"]  # type: ignore[misc]
+    found = outcome.facts.unmeasured
+    assert found is not None
+    assert list(found.operations) == sorted(named)
+    assert found.cpu_share == pytest.approx(spent / cores, rel=0.1)
+    (said,) = outcome.facts.warnings
     assert "never measured these operations: densify, sparsify, threshold" in str(said)
 
 
 def test_a_plan_of_measured_operations_says_nothing(plans: Plans, clusters: Clusters) -> None:
     outcome = simulate(plans(simulation={"what_if_steps": 0}), clusters())
-    assert "unmeasured" not in outcome.facts
-    assert "warnings" not in outcome.facts
+    assert outcome.facts.unmeasured is None
+    assert not outcome.facts.warnings

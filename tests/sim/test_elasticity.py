@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp, log, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,16 +139,16 @@ def test_asked_for_in_the_experiment_and_the_same_every_time(
 ) -> None:
     cluster = clusters()
     plain = simulate(plans(), cluster)
-    assert "elasticities" not in plain.facts
+    assert not plain.facts.elasticities
     plan = plans(simulation={"what_if_steps": 4})
     first, second = (simulate(plan, cluster) for _ in range(2))
     assert first.facts == second.facts
     assert first.iterations == plain.iterations  # asking changes no answer
-    assert isinstance(first.facts["elasticities"], dict)
-    what_if = first.facts["what_if"]
-    assert isinstance(what_if, dict)
-    assert what_if["runs"] > 12
-    assert what_if["cost"] > 0
+    assert first.facts.elasticities
+    what_if = first.facts.what_if
+    assert what_if is not None
+    assert what_if.runs > 12
+    assert what_if.cost > 0
 
 
 def test_uplinks_and_hosts_that_differ_are_asked_too(plans: Plans, clusters: Clusters) -> None:
@@ -170,24 +171,23 @@ FILLS_IT = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
 
 
 def test_a_plan_that_fills_the_cluster_is_predicted_without_one_server_more(
-    plans: Plans, clusters: Clusters
+    plans: Plans, clusters: Clusters, factory: Any
 ) -> None:
     plan = plans(roles=FILLS_IT, simulation={"what_if_steps": 3})
     found = simulate(plan, clusters(topology=FULL))
     roomy = simulate(plan, clusters(topology={**FULL, "hosts_per_rack": 3}))
     assert found.iterations  # the prediction itself
-    changes, asked = found.facts["elasticities"], found.facts["what_if"]
-    assert isinstance(changes, dict)
-    assert isinstance(asked, dict)
+    changes, asked = found.facts.elasticities, found.facts.what_if
+    assert asked is not None
     more = {"embedding_servers", "dense_servers"}
     assert more.isdisjoint(changes)
-    assert changes.keys() | more == roomy.facts["elasticities"].keys()  # type: ignore[attr-defined]
+    assert changes.keys() | more == roomy.facts.elasticities.keys()
     no_host = "the cluster has no host left for it"
-    assert asked["skipped"] == dict.fromkeys(sorted(more, reverse=True), no_host)
-    said = sentences({"facts": found.facts})
+    assert asked.skipped == dict.fromkeys(sorted(more, reverse=True), no_host)
+    said = sentences(factory.summary(facts=found.facts))
     assert f"One more embedding server: {no_host}" in said
     assert f"One more dense server: {no_host}" in said
-    assert not any("One more" in s for s in sentences({"facts": roomy.facts}))
+    assert not any("One more" in s for s in sentences(factory.summary(facts=roomy.facts)))
 
 
 def test_hosts_that_are_counted_one_by_one_end_too(plans: Plans, clusters: Clusters) -> None:

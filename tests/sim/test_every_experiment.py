@@ -32,8 +32,7 @@ def check(job: Job) -> None:
     rate = outcome.speed.examples_per_second
     assert rate is not None
     assert rate > 0.0
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert len(bounds) > 1
     for resource, bound in bounds.items():
         assert rate <= bound * (1.0 + 1e-9), f"{job.plan.strategy}: {resource}"

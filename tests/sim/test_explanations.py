@@ -14,15 +14,16 @@ from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Acco
 from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.run import simulate
 from recsim_train.sim.usage import by_class, class_of, over_time
+from recsim_train.trace.facts import Busiest, CriticalPath
 from recsim_train.trace.record import Iteration, Outcome
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
 
 
-def path_of(outcome: Outcome) -> dict[str, Any]:
-    found = outcome.facts["critical_path"]
-    assert isinstance(found, dict)
+def path_of(outcome: Outcome) -> CriticalPath:
+    found = outcome.facts.critical_path
+    assert found is not None
     return found
 
 
@@ -36,9 +37,9 @@ def test_parts_add_up_to_the_effects(plans: Plans, clusters: Clusters) -> None:
     path = path_of(outcome)
     counted = [i for i in outcome.iterations if i.iteration >= 3]
     mean = sum(i.end - i.start for i in counted) / len(counted)
-    assert path["seconds"] == pytest.approx(mean)
+    assert path.seconds == pytest.approx(mean)
     training = {loop.name for loop in plan.training}
-    for effect, parts in path["effects"].items():
+    for effect, parts in path.effects.items():
         exact = sum(
             total.seconds
             for key, total in outcome.totals.items()
@@ -46,16 +47,16 @@ def test_parts_add_up_to_the_effects(plans: Plans, clusters: Clusters) -> None:
         )
         assert sum(parts.values()) == pytest.approx(exact / len(counted)), effect
         assert min(parts.values()) >= 0.0
-    assert sum(sum(parts.values()) for parts in path["effects"].values()) == pytest.approx(mean)
-    assert set(path["hidden"]) == {"exchange"}  # the shadow's, beside training
-    assert path["hidden"]["exchange"] > 0.0
+    assert sum(sum(parts.values()) for parts in path.effects.values()) == pytest.approx(mean)
+    assert set(path.hidden) == {"exchange"}  # the shadow's, beside training
+    assert path.hidden["exchange"] > 0.0
 
 
 def test_one_trainer_alone_never_queues(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 1, "embedding_servers": 1, "dense_servers": 1})
     # reading goes on beside training: it must not take its interpreter lock
     prices = {"synthesize_row": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
-    effects = path_of(simulate(plan, clusters(jitter=0.0, prices=prices)))["effects"]
+    effects = path_of(simulate(plan, clusters(jitter=0.0, prices=prices))).effects
     assert {"compute", "lookup", "update", "pull", "push"} <= set(effects)
     for effect in ("compute", "lookup", "pull"):
         parts = effects[effect]
@@ -70,7 +71,7 @@ def test_who_is_fast_waits_for_who_is_slow(plans: Plans, clusters: Clusters) -> 
     model = {"top_mlp": (2048, 1)}
     plan = plans("allreduce", model=model, roles={"trainers": 2, "embedding_servers": 1})
     outcome = simulate(plan, clusters(jitter=0.0, mixed=mixed))
-    path = path_of(outcome)["effects"]
+    path = path_of(outcome).effects
     spent = {
         trainer: sum(
             t.seconds
@@ -90,11 +91,11 @@ def test_a_full_server_makes_queues(plans: Plans, clusters: Clusters) -> None:
     hosts = {"dense_server": {"cores": 8, "memory": "64 GiB", "nic": "50 Mbit/s"}}
     plan = plans(roles=roles, model={"top_mlp": (256, 1)})
     outcome = simulate(plan, clusters(jitter=0.1, hosts=hosts))
-    effects = path_of(outcome)["effects"]
+    effects = path_of(outcome).effects
     assert share(effects["pull"], "queueing") > 0.5
-    needed = outcome.facts["servers_needed"]
-    assert isinstance(needed, dict)
-    assert needed["dense_server"]["needed"] > 1
+    needed = outcome.facts.servers_needed
+    assert needed is not None
+    assert needed["dense_server"].needed > 1
     assert outcome.bottleneck is not None
     assert "dense_server" in outcome.bottleneck
 
@@ -108,15 +109,15 @@ def test_enough_servers_are_enough(plans: Plans, clusters: Clusters) -> None:
         return simulate(plans(roles=roles, model={"top_mlp": (256, 1)}), cluster)
 
     first = with_servers(1)
-    needed = first.facts["servers_needed"]["dense_server"]["needed"]  # type: ignore[index]
+    assert first.facts.servers_needed is not None
+    needed = first.facts.servers_needed["dense_server"].needed
     enough, less = with_servers(needed), with_servers(needed - 1)
 
     def bound(outcome: Outcome) -> float:
-        classes = outcome.facts["class_bounds"]
-        assert isinstance(classes, dict)
-        return min(b for name, b in classes.items() if name.startswith("dense server"))
+        classes = outcome.facts.class_bounds.items()
+        return min(b for name, b in classes if name.startswith("dense server"))
 
-    allowed = first.facts["servers_needed"]["dense_server"]["others_allow"]  # type: ignore[index]
+    allowed = first.facts.servers_needed["dense_server"].others_allow
     assert bound(enough) >= 0.97 * allowed
     assert bound(less) < allowed
 
@@ -124,19 +125,17 @@ def test_enough_servers_are_enough(plans: Plans, clusters: Clusters) -> None:
 def test_busy_shares_over_time_are_the_utilisation(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 3, "embedding_servers": 2, "dense_servers": 1})
     outcome = simulate(plan, clusters(jitter=0.2))
-    curve = outcome.facts["over_time"]
-    assert isinstance(curve, dict)
-    edges = [curve["start"], *curve["seconds"]]
+    curve = outcome.facts.over_time
+    assert curve is not None
+    edges = [curve.start, *curve.seconds]
     assert edges == sorted(edges)
-    for shares in curve["busy"].values():
+    for shares in curve.busy.values():
         assert len(shares) == len(edges) - 1
         assert all(0.0 <= s <= 1.0 for s in shares)
     busy = {u.resource: u.busy for u in outcome.utilisation}
     counted = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a > 0.2 * edges[-1]]
-    named = curve["busiest"]["dense server: NIC receive"]
-    mean = sum(
-        s * (b - a) for s, (a, b) in zip(named["busy"][-len(counted) :], counted, strict=True)
-    )
+    named = curve.busiest["dense server: NIC receive"]
+    mean = sum(s * (b - a) for s, (a, b) in zip(named.busy[-len(counted) :], counted, strict=True))
     mean /= sum(b - a for a, b in counted)
     assert mean == pytest.approx(busy["dense_server[0].nic.rx"], rel=0.15)
 
@@ -145,11 +144,10 @@ def test_curves_of_two_resources() -> None:
     fluid = Fluid()
     made = [fluid.resource(f"trainer[{n}].cores", 2.0) for n in range(2)]
     curve: Any = over_time(made, [(0.0, [0.0, 0.0]), (1.0, [1.0, 2.0]), (3.0, [1.0, 4.0])])
-    assert curve["seconds"] == [1.0, 3.0]
-    assert curve["busy"] == {"trainer: cores": [0.75, 0.25]}
-    busiest = {"resource": "trainer[1].cores", "busy": [1.0, 0.5]}
-    assert curve["busiest"] == {"trainer: cores": busiest}
-    assert over_time(made, [(0.0, [0.0, 0.0])]) == {}
+    assert curve.seconds == (1.0, 3.0)
+    assert curve.busy == {"trainer: cores": (0.75, 0.25)}
+    assert curve.busiest == {"trainer: cores": Busiest("trainer[1].cores", busy=(1.0, 0.5))}
+    assert over_time(made, [(0.0, [0.0, 0.0])]) is None
 
 
 def test_classes_of_resources() -> None:

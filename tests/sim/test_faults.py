@@ -19,6 +19,7 @@ from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.run import simulate
+from recsim_train.trace.facts import Reliability
 from recsim_train.trace.record import Iteration, Outcome
 
 Plans = Callable[..., Plan]
@@ -53,9 +54,9 @@ def restart_all(every: float, write: float = 0.0) -> Recovery:
 CONTINUE = recovery("continue_without")
 
 
-def facts(outcome: Outcome) -> dict[str, Any]:
-    found = outcome.facts["reliability"]
-    assert isinstance(found, dict)
+def facts(outcome: Outcome) -> Reliability:
+    found = outcome.facts.reliability
+    assert found is not None
     return found
 
 
@@ -89,18 +90,18 @@ def test_lost_work_and_stops_by_hand(
     cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=restart))
     outcome = outcome_of(plan, cluster)
     found = facts(outcome)
-    assert found["failures"] == 1
-    assert found["first_failures"] == [
-        {"host": "trainer[0]", "at": pytest.approx(at), "back": pytest.approx(at + restart)}
-    ]
-    assert found["checkpoints"] == 3  # the third 22.5 iterations after the start
+    assert found.failures == 1
+    (failure,) = found.first_failures
+    assert failure.host == "trainer[0]"
+    assert (failure.at, failure.back) == (pytest.approx(at), pytest.approx(at + restart))
+    assert found.checkpoints == 3  # the third 22.5 iterations after the start
     end = start + STEPS * length + 3 * write + restart
     assert outcome.iterations[-1].end == pytest.approx(end, rel=NEAR)
-    assert found["standstill_seconds"] == pytest.approx(3 * write + restart)
+    assert found.standstill_seconds == pytest.approx(3 * write + restart)
     lost = 4.5
-    assert found["lost_examples"] == pytest.approx(lost * BATCH, rel=NEAR)
+    assert found.lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
     seconds = STEPS * length + 3 * write + restart
-    assert found["goodput"] == pytest.approx((STEPS - lost) * BATCH / seconds, rel=NEAR)
+    assert found.goodput == pytest.approx((STEPS - lost) * BATCH / seconds, rel=NEAR)
 
 
 def test_work_before_the_counted_window_is_not_counted_as_lost(
@@ -111,7 +112,7 @@ def test_work_before_the_counted_window_is_not_counted_as_lost(
     at = start + 2.25 * length
     outcome = outcome_of(plan, clusters(prices=HEAVY, failures=failures((at, "trainer[0]"))))
     # everything since the beginning is lost, but of the counted iterations 2.25
-    assert facts(outcome)["lost_examples"] == pytest.approx(2.25 * BATCH, rel=NEAR)
+    assert facts(outcome).lost_examples == pytest.approx(2.25 * BATCH, rel=NEAR)
 
 
 def test_failures_that_overlap_lose_once_and_wait_for_the_last(
@@ -124,11 +125,11 @@ def test_failures_that_overlap_lose_once_and_wait_for_the_last(
     base = outcome_of(plan, clusters(prices=HEAVY))
     outcome = outcome_of(plan, clusters(prices=HEAVY, failures=twice))
     found = facts(outcome)
-    assert found["failures"] == 2
-    assert found["standstill_seconds"] == pytest.approx(1.6)
+    assert found.failures == 2
+    assert found.standstill_seconds == pytest.approx(1.6)
     late = outcome.iterations[-1].end - base.iterations[-1].end
     assert late == pytest.approx(1.6, rel=1e-3)  # latencies pass while all stand still
-    assert found["lost_examples"] == pytest.approx(4 * BATCH, rel=0.02)
+    assert found.lost_examples == pytest.approx(4 * BATCH, rel=0.02)
 
 
 def test_a_checkpoint_under_way_is_void_when_a_host_fails(
@@ -141,9 +142,9 @@ def test_a_checkpoint_under_way_is_void_when_a_host_fails(
     cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=3.0))
     found = facts(outcome_of(plan, cluster))
     lost = (every - start) / length
-    assert found["lost_examples"] == pytest.approx(lost * BATCH, rel=NEAR)
-    assert found["checkpoints"] == 1  # another ten iterations later
-    assert found["standstill_seconds"] == pytest.approx(0.5 + 3.0 + 1.0)
+    assert found.lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
+    assert found.checkpoints == 1  # another ten iterations later
+    assert found.standstill_seconds == pytest.approx(0.5 + 3.0 + 1.0)
 
 
 def test_everybody_stops(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
@@ -163,14 +164,14 @@ def test_frequent_checkpoints_lose_less_and_cost_more(
         facts(outcome_of(plans(training={"steps": 200}, recovery=restart_all(c, 0.01)), unstable))
         for c in (0.05, 0.4)
     ]
-    assert found[0]["lost_examples"] < found[1]["lost_examples"]
-    assert found[0]["checkpoints"] > 2 * found[1]["checkpoints"]
+    assert found[0].lost_examples < found[1].lost_examples
+    assert found[0].checkpoints > 2 * found[1].checkpoints
     free = clusters(prices=HEAVY)
     none = plans(recovery=recovery("abort"))
     often, seldom = (plans(recovery=restart_all(c, 0.01)) for c in (0.05, 0.4))
-    speeds = [facts(outcome_of(p, free))["goodput"] for p in (often, seldom)]
+    speeds = [facts(outcome_of(p, free)).goodput for p in (often, seldom)]
     whole = outcome_of(none, free)
-    assert "reliability" not in whole.facts
+    assert whole.facts.reliability is None
     assert speeds[0] < speeds[1]
 
 
@@ -229,11 +230,11 @@ def test_free_trainers_go_on_and_the_lost_one_comes_back(
     for loop, end in ends(calm).items():
         late = 4.0 if loop.startswith("trainer[2]") else 0.0
         assert ends(outcome)[loop] == pytest.approx(end + late, rel=0.01)
-    assert facts(outcome)["lost_examples"] == 0.0
+    assert facts(outcome).lost_examples == 0.0
     # until the first three have ended, three of four train, and a quarter did until 0.5 s
-    together = outcome.facts["eps_while_all_train"]
-    all_four = calm.facts["bounds"]["loops"]  # type: ignore[index]
-    assert 0.75 * all_four < float(str(together)) < 0.9 * all_four
+    together = outcome.facts.eps_while_all_train
+    all_four = calm.facts.bounds["loops"]
+    assert 0.75 * all_four < (together or 0.0) < 0.9 * all_four
 
 
 def test_lock_step_waits_for_the_lost_one(
@@ -301,14 +302,14 @@ def test_abort_ends_the_run(
     cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]")))
     outcome = outcome_of(plans(), cluster)
     assert outcome.steps == 7
-    assert str(outcome.facts["stopped"]).startswith("trainer[0] failed after ")
-    (warning,) = outcome.facts["warnings"]  # type: ignore[misc]
-    assert warning == f"{outcome.facts['stopped']}: recovery.policy is abort, so the run ends there"
-    assert facts(outcome)["goodput"] == pytest.approx(0.0, abs=1e-9)  # nothing was kept
+    assert str(outcome.facts.stopped).startswith("trainer[0] failed after ")
+    (warning,) = outcome.facts.warnings
+    assert warning == f"{outcome.facts.stopped}: recovery.policy is abort, so the run ends there"
+    assert facts(outcome).goodput == pytest.approx(0.0, abs=1e-9)  # nothing was kept
     kept = outcome_of(plans(recovery=recovery("abort", 5 * length)), cluster)
     # the last checkpoint was two of them after the start
     lost = 7.0 - (10 * length - start) / length
-    assert facts(kept)["lost_examples"] == pytest.approx(lost * BATCH, rel=NEAR)
+    assert facts(kept).lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
 
 
 def test_abort_before_anything_counts_is_a_failed_run(
@@ -339,7 +340,7 @@ def test_all_strategies_meet_the_same_failures(
 
     def met(kind: str, policy: Recovery, seed: int = 1) -> list[tuple[str, float]]:
         plan = plans(kind, roles=ROLES, recovery=policy, seed=seed)
-        return [(f["host"], f["at"]) for f in facts(outcome_of(plan, cluster))["first_failures"]]
+        return [(f.host, f.at) for f in facts(outcome_of(plan, cluster)).first_failures]
 
     one = met("flat_ps", CONTINUE)
     assert len(one) >= 2
@@ -378,14 +379,14 @@ def test_what_can_not_be(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
     # a role that this strategy does not need has no host that could fail
     idle = clusters(failures=failures((0.01, "dense_server[0]")))
     outcome = outcome_of(plans("allreduce", roles={"dense_servers": 1}), idle)
-    assert facts(outcome)["failures"] == 0
+    assert facts(outcome).failures == 0
 
 
 def test_few_failures_are_said_to_be_few(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     cluster = clusters(prices=HEAVY, failures=failures(mtbf="100 h"))
-    (warning,) = outcome_of(plans(), cluster).facts["warnings"]  # type: ignore[misc]
+    (warning,) = outcome_of(plans(), cluster).facts.warnings
     assert warning.startswith("hosts failed 0 times in ")
 
 

@@ -68,11 +68,11 @@ def test_equal_trainers_are_folded_exactly(
     cluster = clusters(jitter=0.0, nic=nic)
     every = predicted(plans, cluster, EQUAL[name], 20, fold_above=0)
     folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=128)
-    assert "folding" not in every.facts
-    facts = folded.facts["folding"]
-    assert isinstance(facts, dict)
-    assert facts["exact"]
-    assert facts["simulated"] < 20
+    assert every.facts.folding is None
+    facts = folded.facts.folding
+    assert facts is not None
+    assert facts.exact
+    assert facts.simulated < 20
     assert folded.totals.keys() == every.totals.keys()
     for key, total in every.totals.items():
         assert folded.totals[key].count == total.count, key
@@ -97,12 +97,13 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     folded = predicted(plans, cluster, VARIED[name], 64, fold_above=32, steps=20)
     assert every.speed is not None
     assert folded.speed is not None
-    facts = folded.facts["folding"]
-    assert isinstance(facts, dict)
-    assert not facts["exact"]
-    assert facts["simulated"] == 32
-    assert facts["error"] >= 0.0
-    assert any("stand" in note for note in folded.facts["warnings"])  # type: ignore[attr-defined]
+    facts = folded.facts.folding
+    assert facts is not None
+    assert not facts.exact
+    assert facts.simulated == 32
+    assert facts.error is not None
+    assert facts.error >= 0.0
+    assert any("stand" in note for note in folded.facts.warnings)
     assert folded.speed.examples_per_second == pytest.approx(
         every.speed.examples_per_second, rel=0.04
     )
@@ -118,7 +119,7 @@ def test_a_coarse_folding_says_what_to_do(
 ) -> None:
     monkeypatch.setattr("recsim_train.sim.run._COARSE", least)
     folded = predicted(plans, clusters(jitter=0.1), VARIED["s-easgd"], 24, 8)
-    (note,) = folded.facts["warnings"]  # type: ignore[misc]
+    (note,) = folded.facts.warnings
     assert ("raise simulation.fold_above" in note) == advised
 
 

@@ -16,6 +16,8 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Recovery
 from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
+from recsim_train.results.figures import document_of, summary_of
+from recsim_train.results.summary import summarise
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import DeadlockError
@@ -253,7 +255,7 @@ def test_early_stop_has_exact_totals(plans: Plans, clusters: Clusters, fake_coun
         progress=lambda done, total: seen.append((done, total)),
     )
     assert 39 <= outcome.steps < 1000
-    assert outcome.facts["stopped"] == "estimate settled"
+    assert outcome.facts.stopped == "estimate settled"
     loops, b = 6, 64
     by_loop = {(k.instance, k.loop) for k in outcome.totals if k.effect == "lookup"}
     assert len(by_loop) == loops
@@ -276,15 +278,18 @@ def test_no_early_stop_below_minimum_steps_or_without_precision(
         plan = plans(training={"steps": 60, "warmup_steps": 0}, simulation=simulation)
         outcome = simulate(plan, clusters(), counts=fake_counts(plan))
         assert outcome.steps == 60
-        assert outcome.facts["stopped"] == "every step done"
+        assert outcome.facts.stopped == "every step done"
 
 
 def test_facts_are_json(plans: Plans, clusters: Clusters, fake_counts: Any) -> None:
     plan = plans(roles={"trainers": 2})
-    facts = simulate(plan, clusters(), counts=fake_counts(plan)).facts
-    assert json.loads(json.dumps(facts)) == facts
-    assert facts["id_counts"] == "a test's fixed counts"
-    assert set(facts["memory"]) == {"trainer[0]", "trainer[1]"}  # type: ignore[call-overload]
+    outcome = simulate(plan, clusters(), counts=fake_counts(plan))
+    summary = summarise(plan, outcome=outcome, world="simulated", status="complete")
+    document = document_of(summary)
+    assert json.loads(json.dumps(document)) == document
+    assert summary_of(document) == summary
+    assert summary.facts.id_counts == "a test's fixed counts"
+    assert set(summary.facts.memory) == {"trainer[0]", "trainer[1]"}
 
 
 def test_spans_are_capped_and_totals_are_not(
@@ -304,9 +309,9 @@ def test_spans_are_capped_and_totals_are_not(
 
 def test_the_plans_own_counts_are_used(plans: Plans, clusters: Clusters) -> None:
     outcome = simulate(plans(roles={"trainers": 2}), clusters())
-    assert "Zipf" in str(outcome.facts["id_counts"])
+    assert "Zipf" in str(outcome.facts.id_counts)
     rows = simulate(plans("flat_ps", {"pooling": "worker"}, roles={"trainers": 2}), clusters())
-    assert "counted in" in str(rows.facts["id_counts"])
+    assert "counted in" in str(rows.facts.id_counts)
 
 
 def test_jitter_is_the_same_for_every_strategy_and_has_mean_one() -> None:

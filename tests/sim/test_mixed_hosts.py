@@ -100,13 +100,13 @@ def test_free_trainers_go_at_their_own_speed_and_lock_step_at_the_slowest(
     seconds = loop_seconds(outcome)
     fast = seconds["trainer[0].worker[0]"]
     assert seconds["trainer[3].worker[0]"] == pytest.approx(2 * fast, rel=0.02)
-    assert outcome.facts["eps_while_all_train"] == pytest.approx(3 * 64 / fast, rel=0.02)
+    assert outcome.facts.eps_while_all_train == pytest.approx(3 * 64 / fast, rel=0.02)
     # the figure counts from the fast ones' first counted start until the slow ones' last end
     until = (3 + 20) * 2 * fast - 3 * fast
     assert eps(free, two_slow) == pytest.approx(4 * 20 * 64 / until, rel=0.02)
-    (warning,) = outcome.facts["warnings"]  # type: ignore[misc]
+    (warning,) = outcome.facts.warnings
     assert warning.startswith("trainers end at different times: while all of them train")
-    assert "warnings" not in outcome_of(lock_step, two_slow).facts
+    assert not outcome_of(lock_step, two_slow).facts.warnings
 
 
 def test_cores_and_nic_of_a_host_bind(
@@ -117,13 +117,12 @@ def test_cores_and_nic_of_a_host_bind(
     one_core = mixed(embedding_server=[{"count": 1}, {"cores": 1}])
     outcome = outcome_of(plan, clusters(prices=slow_rows, mixed=one_core))
     assert outcome.bottleneck == "cores of embedding_server[1]"
-    assert outcome.facts["cores"]["embedding_server[0]"] == 8  # type: ignore[index]
-    assert outcome.facts["cores"]["embedding_server[1]"] == 1  # type: ignore[index]
+    assert outcome.facts.cores["embedding_server[0]"] == 8
+    assert outcome.facts.cores["embedding_server[1]"] == 1
     narrow = mixed(embedding_server=[{"count": 1, "nic": "20 Mbit/s"}, {}])
     outcome = outcome_of(plan, clusters(mixed=narrow))
     assert "embedding_server[0]" in str(outcome.bottleneck)
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert min(bounds, key=bounds.__getitem__).startswith("embedding_server[0].nic")
     # all wait for the one server that is worse than the others
     quick = eps(plan, clusters())
@@ -156,8 +155,7 @@ def test_a_slow_reader_binds(
     messages = {"parse_row": "200 us", "message": "8 ms"}
     one = clusters(prices=messages, mixed=mixed(reader=[{"cores": 1}]))
     sending = outcome_of(plans(roles={"readers": 1}, data=FAST_DATA), one)
-    bounds = sending.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = sending.facts.bounds
     assert bounds["reader[0].cores"] < bounds["reader[0].thread"]
     whole = 64 / (work + 2 * 8e-3)
     assert bounds["reader[0].cores"] == pytest.approx(whole, rel=0.1)

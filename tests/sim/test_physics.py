@@ -139,7 +139,7 @@ def test_one_process_sends_nothing(
     outcome = outcome_of(plans(kind), clusters())
     assert outcome.totals
     assert all(total.bytes == 0 for total in outcome.totals.values())
-    assert outcome.facts["header_bytes"] == 0
+    assert outcome.facts.header_bytes == 0
     busy = {u.resource: u.busy for u in outcome.utilisation}
     assert busy["trainer[0].nic.tx"] == busy["trainer[0].nic.rx"] == 0.0
     assert busy["trainer[0].cores"] > 0.0
@@ -194,8 +194,7 @@ def test_bounds_are_capacity_over_use(
 ) -> None:
     plan, cluster = plans(roles=SERVERS), clusters(nic=nic)
     outcome, speed = outcome_of(plan, cluster), eps(plan, cluster)
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     used = [u for u in outcome.utilisation if u.busy > 0]
     assert len(used) > 8
     for u in used:
@@ -230,8 +229,7 @@ def test_no_prediction_beats_what_its_loops_can_do(
     """With the luck and the ids that a run had: chance must not beat the bound either."""
     plan = plans(kind, options, roles=roles, training=training, simulation=NO_WHAT_IF)
     outcome = simulate(plan, clusters(jitter=0.7))
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert outcome.speed is not None
     assert outcome.speed.examples_per_second is not None
     assert outcome.speed.examples_per_second <= bounds["loops"] * (1 + 1e-9)
@@ -244,8 +242,7 @@ def test_the_loops_bound_has_the_luck_that_the_run_had(
     """One loop that shares nothing does what its bound says, however its computations vary."""
     plan = plans(roles={"readers": 1}, data=FAST_DATA, simulation=NO_WHAT_IF, seed=seed)
     outcome = simulate(plan, clusters(jitter=0.7, prices={"parse_row": "0 ns"}))
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert outcome.speed is not None
     assert outcome.speed.examples_per_second == pytest.approx(bounds["loops"], rel=0.02)
 
@@ -262,8 +259,7 @@ def test_the_loops_bound_is_their_own_work_and_no_more(plans: Plans, clusters: C
 
     one, three = predict(1), predict(3)
     own = sum(t.seconds for k, t in one.totals.items() if k.loop.startswith("worker")) / 20
-    bounds = three.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = three.facts.bounds
     assert bounds["loops"] == pytest.approx(3 * 64 / own, rel=0.02)
     assert three.speed is not None
     assert three.speed.examples_per_second == pytest.approx(64 / own, rel=0.05)
@@ -431,5 +427,6 @@ def test_work_per_iteration_stays_small(
     plan = plans(roles=SERVERS, training={"threads": 2})
     facts = outcome_of(plan, clusters()).facts
     iterations = 4 * 23
-    assert facts["activities"] == pytest.approx(28 * iterations, rel=0.2)  # type: ignore[comparison-overlap]
-    assert float(str(facts["events"])) < 130 * iterations
+    assert facts.activities == pytest.approx(28 * iterations, rel=0.2)
+    assert facts.events is not None
+    assert facts.events < 130 * iterations

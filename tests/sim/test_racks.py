@@ -221,8 +221,7 @@ def test_where_the_uplink_binds_doubling_it_doubles_speed(
     slow, fast = racked("40 Mbit/s"), racked("80 Mbit/s")
     outcome = outcome_of(plan, slow)
     assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert outcome.bound_eps == min(bounds["rack[0].up"], bounds["rack[1].down"])
     assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.1)
     assert eps(plan, fast) == pytest.approx(2 * eps(plan, slow), rel=0.1)
@@ -251,15 +250,14 @@ def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of:
     roles = {"trainers": 1, "embedding_servers": 1}
     plan = plans(roles=roles, model=MANY_IDS, training={"steps": 20, "threads": 8})
     outcome = outcome_of(plan, clusters(topology=topology(uplink="10 Mbit/s")))
-    assert outcome.facts["racks"] == {"trainer[0]": 0, "embedding_server[0]": 0}
+    assert outcome.facts.racks == {"trainer[0]": 0, "embedding_server[0]": 0}
     apart = clusters(topology=topology(uplink="10 Mbit/s", arrange="fill"))
     outcome = outcome_of(plan, apart)
-    assert outcome.facts["racks"] == {"trainer[0]": 0, "embedding_server[0]": 1}
+    assert outcome.facts.racks == {"trainer[0]": 0, "embedding_server[0]": 1}
     batch, ids, vectors = 64, 64 * 6 * 40, 64 * 6
     # a lookup's ids, an update's gradients
     bytes_out = HEADER_BYTES * 2 + 8 * ids + vectors * 8 * 4
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     # of bytes on their way when the window opens and closes the bound knows a part only
     assert bounds["rack[0].up"] == pytest.approx(batch / (bytes_out / (10e6 / 8)), rel=0.1)
     assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")

@@ -128,12 +128,11 @@ def test_a_server_of_background_loops_does_not_bind(job: Job, net: Net, run: Run
     busy = {u.resource: u.busy for u in outcome.utilisation}
     # one way rests while the other works: half of the time each
     assert busy["dense_server[0].nic.rx"] > 0.45
-    bounds = outcome.facts["bounds"]
-    assert isinstance(bounds, dict)
+    bounds = outcome.facts.bounds
     assert not [name for name in bounds if name.startswith("dense_server")]
     stopping = job(4, m=2, steps=30, sync="foreground", every=1)
     slow = run(stopping, net(0.5 * w / t, jitter=0.5))
-    assert "dense_server[0].nic.rx" in slow.facts["bounds"]  # type: ignore[operator]
+    assert "dense_server[0].nic.rx" in slow.facts.bounds
     assert "dense_server[0]" in str(slow.bottleneck)
     assert "dense_server[0]" not in str(outcome.bottleneck)
 

@@ -13,6 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.memory import memory_of
 from recsim_train.sim.run import simulate
+from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -27,8 +28,9 @@ def plan_of(
     return plans("scalefreectr", options, model=model, roles=roles)
 
 
-def figures(outcome: Outcome) -> Any:
-    return outcome.facts["cache"]
+def figures(outcome: Outcome) -> Cached:
+    assert outcome.facts.cache is not None
+    return outcome.facts.cache
 
 
 def seconds(outcome: Outcome) -> float:
@@ -50,10 +52,10 @@ def test_a_larger_cache_hits_more_often_and_hides_the_way_to_the_servers(
         simulate(plan_of(plans, **options), far)
         for options in ({"cache": False}, {"cache_rows": 200}, {"cache_share": 1.0})
     )
-    assert figures(none)["hit_rate"] == 0.0
-    assert 0.0 < figures(small)["hit_rate"] < figures(full)["hit_rate"] < 1.0
-    assert figures(none)["probed"] == figures(full)["probed"]
-    assert figures(full)["evicted"] == 0 < figures(small)["evicted"]
+    assert figures(none).hit_rate == 0.0
+    assert 0.0 < figures(small).hit_rate < figures(full).hit_rate < 1.0
+    assert figures(none).probed == figures(full).probed
+    assert figures(full).evicted == 0 < figures(small).evicted
     assert seconds(none) > 1.3 * max(seconds(small), seconds(full))
 
 
@@ -87,9 +89,7 @@ def test_a_later_step_that_does_not_fit_is_said_before_the_prediction_starts(
 def test_it_says_when_a_parameter_server_would_send_less(plans: Plans, clusters: Clusters) -> None:
     def said(**roles: Any) -> list[str]:
         outcome = simulate(plan_of(plans, cache_share=1.0, **roles), clusters())
-        warnings = outcome.facts.get("warnings", [])
-        assert isinstance(warnings, list)
-        return [w for w in warnings if "never measured" not in w]
+        return [w for w in outcome.facts.warnings if "never measured" not in w]
 
     assert "expect that one to be faster" in said(trainers=4, servers=4)[0]
     # all trainers need much the same rows, and all would ask the one server for them

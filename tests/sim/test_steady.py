@@ -89,13 +89,13 @@ def test_how_much_steps_differ_in_bytes_is_said(
     few, part = run(40)
     _, everything = run(200)
     np.testing.assert_array_equal(everything[:40], part)
-    said = few.facts["payload_spread"]
-    assert isinstance(said, dict)
-    assert (said["steps"], said["exact"]) == (40, True)
-    assert sorted(said["effects"]) == ["lookup", "update"]
+    said = few.facts.payload_spread
+    assert said is not None
+    assert (said.steps, said.exact) == (40, True)
+    assert sorted(said.effects) == ["lookup", "update"]
     spread = part.std(ddof=1) / part.mean()
     assert 0 < spread < 0.1
-    assert said["effects"]["update"] == pytest.approx(spread)
+    assert said.effects["update"] == pytest.approx(spread)
     allowed = 3.2905 * spread * (1 / 40 - 1 / 200) ** 0.5
     assert abs(part.mean() / everything.mean() - 1) <= allowed
 
@@ -117,5 +117,5 @@ def test_where_steps_change_on_the_way_all_of_them_are_run(
     )
     outcome = outcome_of(plan, clusters())
     assert outcome.steps == steps
-    said = [w for w in outcome.facts.get("warnings", ()) if "those of the first 5 counted" in w]
+    said = [w for w in outcome.facts.warnings if "those of the first 5 counted" in w]
     assert len(said) == bool(switch)

@@ -145,7 +145,7 @@ def test_a_slow_host_is_a_host_of_less_speed(
     )
     slow = outcome_of(plan, named)
     assert slow.iterations == outcome_of(plan, mixed).iterations
-    assert slow.facts["slow_hosts"] == {"trainer[3]": 2.0}
+    assert slow.facts.slow_hosts == {"trainer[3]": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,8 @@ def test_every_straggler_costs_lock_step_more(
         plans(kind, roles=ROLES, training={"steps": 60}) for kind in ("flat_ps", "allreduce")
     )
     loss = eps(lock_step, shaky) / eps(lock_step, calm)
-    together = float(str(outcome_of(free, shaky).facts["eps_while_all_train"]))
+    together = outcome_of(free, shaky).facts.eps_while_all_train
+    assert together is not None
     assert loss < 0.9
     assert loss < together / eps(free, calm)
     off = plans("allreduce", roles=ROLES, simulation={"stragglers": False})

@@ -1,0 +1,285 @@
+"""Facts: what a world says of a run as a whole, beside its records.
+
+Both worlds fill the same class, each its own part of it. What was not asked, or does not apply,
+keeps its default and is absent from documents (`recsim_train.results.figures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """What compressing one kind of content did, over all iterations of a run, warm-up included."""
+
+    values: int
+    kept: int
+    """Of them, sent."""
+    dense_bytes: int
+    """Without compression."""
+    sent_bytes: int
+    """Places included."""
+    value_compression: float
+    """values / kept."""
+    wire_compression: float
+    """dense_bytes / sent_bytes."""
+    density: float | None = None
+    """kept / values, 0..1; older runs do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Rows of all trainers' caches, in counted iterations."""
+
+    slots: tuple[int, ...]
+    """By trainer; 0: as many as a step needs."""
+    probed: int
+    missed: int
+    evicted: int
+    hit_rate: float | None
+    """0..1; None where no row was asked for."""
+
+    @classmethod
+    def of(cls, slots: Iterable[int], probed: int, missed: int, evicted: int) -> Cached:
+        """With the rate that follows."""
+        rate = round(1 - missed / probed, 6) if probed else None
+        return cls(tuple(slots), probed, missed, evicted, rate)
+
+    @classmethod
+    def merged(cls, parts: Sequence[Cached]) -> Cached:
+        """Of all trainers from those of each, in trainer order."""
+        return cls.of(
+            (slots for part in parts for slots in part.slots),
+            sum(part.probed for part in parts),
+            sum(part.missed for part in parts),
+            sum(part.evicted for part in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSpread:
+    """How much the payload of effects that follow the data differs from step to step."""
+
+    steps: int | None
+    """Steps whose batches were counted; None: sizes were estimated from shapes."""
+    exact: bool
+    """Whether they are those that a run of the same settings feeds."""
+    effects: dict[str, float]
+    """By effect: standard deviation of a step's bytes / their mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """Operations that calibration never measured."""
+
+    operations: tuple[str, ...]
+    cpu_share: float
+    """Of the predicted CPU seconds, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFailure:
+    """One failure of one host."""
+
+    host: str
+    at: float
+    """Seconds of simulated time."""
+    back: float
+    """When the host works again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """What failures and checkpoints did to the counted iterations."""
+
+    policy: str
+    failures: int
+    first_failures: tuple[HostFailure, ...]
+    checkpoints: int
+    """Written to the end."""
+    standstill_seconds: float
+    lost_examples: float
+    goodput: float | None
+    """Examples per second without those that were lost; None where nothing was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFolded:
+    """The same prediction with half as many simulated trainers."""
+
+    simulated: int
+    examples_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Of many trainers that do the same some are simulated."""
+
+    trainers: int
+    simulated: int
+    exact: bool
+    half: HalfFolded | None = None
+    error: float | None = None
+    """Relative change of examples per second in ``half``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServersNeeded:
+    """How many servers of one role there are, and how many it takes not to bind."""
+
+    present: int
+    needed: int
+    allow: float
+    """Examples per second that the busiest of them allows."""
+    others_allow: float
+    """Examples per second that everything else allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busiest:
+    """The resource of a class that is busiest over all."""
+
+    resource: str
+    busy: tuple[float, ...]
+    """Its busy share in each interval, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """How busy each class of resources is, interval by interval."""
+
+    start: float
+    """Seconds of simulated time at which the first interval begins."""
+    seconds: tuple[float, ...]
+    """When the intervals end."""
+    busy: dict[str, tuple[float, ...]]
+    """By class, the mean share of its resources in each interval, 0..1."""
+    busiest: dict[str, Busiest]
+    """By class."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """Seconds of a mean iteration of a training loop."""
+
+    effects: dict[str, dict[str, float]]
+    """By effect and part: "compute", "transfer", "queueing", "waiting"."""
+    hidden: dict[str, float]
+    """By effect: communication of other loops meanwhile."""
+    seconds: float
+    """All of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one process; parts that it does not have are None."""
+
+    bytes: float
+    """All of it."""
+    available: float
+    """What its host has."""
+    process: float
+    """Interpreter and libraries, before anything of ours."""
+    tables: float | None = None
+    """Rows and their optimizer's state."""
+    dense: float | None = None
+    cache: float | None = None
+    activations: float | None = None
+    queues: float | None = None
+    buffers: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The short runs from which elasticities follow."""
+
+    step: float
+    """Every input was changed by this share."""
+    runs: int
+    events: int
+    """Of all of them."""
+    cost: float
+    """Their events / those of the prediction itself."""
+    skipped: dict[str, str]
+    """What could not be asked, and why: "embedding_servers", "dense_servers"."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a world says of a run as a whole."""
+
+    # of both worlds
+    warnings: tuple[str, ...] = ()
+    """What a reader must know of this run, one sentence each."""
+    compression: dict[str, Compressed] = field(default_factory=dict)
+    """By content: "gradients", "differences", "activations", "activation_gradients"."""
+    cache: Cached | None = None
+
+    # of a prediction: how it was made
+    stopped: str | None = None
+    """Why the simulation ended."""
+    events: int | None = None
+    activities: int | None = None
+    solves: int | None = None
+    """Times that rates were worked out."""
+    simulated_seconds: float | None = None
+    header_bytes: int | None = None
+    """Of each message, beside its payload."""
+    id_counts: str | None = None
+    """Where the numbers of ids come from."""
+    payload_spread: PayloadSpread | None = None
+    unmeasured: Unmeasured | None = None
+    folding: Folded | None = None
+
+    # of a prediction: its cluster
+    racks: dict[str, int] = field(default_factory=dict)
+    """By process."""
+    slow_hosts: dict[str, float] = field(default_factory=dict)
+    """By process: how many times as long its computations take."""
+    reliability: Reliability | None = None
+    eps_while_all_train: float | None = None
+    """Examples per second until the first loop has done its steps."""
+    memory: dict[str, Memory] = field(default_factory=dict)
+    """By process."""
+    cores: dict[str, float] = field(default_factory=dict)
+    """Of its host, by process."""
+
+    # of a prediction: why it is what it is
+    bounds: dict[str, float] = field(default_factory=dict)
+    """Examples per second that each resource in use allows; "loops": that the loops do alone."""
+    class_bounds: dict[str, float] = field(default_factory=dict)
+    """The tightest of each class of resources."""
+    servers_needed: dict[str, ServersNeeded] | None = None
+    """By role."""
+    over_time: OverTime | None = None
+    critical_path: CriticalPath | None = None
+    elasticities: dict[str, float] = field(default_factory=dict)
+    """Relative change of examples per second if an input were `WhatIf.step` more, or if there were
+    one server more."""
+    elasticity_errors: dict[str, float] = field(default_factory=dict)
+    """Standard error of each."""
+    calibration_ci95: tuple[float, float] | None = None
+    """Examples per second, 95 %, as far as the prices' own errors make it unsure; None: no price
+    says how unsure it is."""
+    what_if: WhatIf | None = None
+
+    # of a measurement
+    malformed_rows: dict[str, int] | None = None
+    """By kind."""
+    malformed: str | None = None
+    """The same in words, where there are any."""
+    epochs: float | None = None
+    """How often the data were gone through."""
+    rows_read: int | None = None
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """By process."""
+    wall_seconds: float | None = None
+    """From the first process's start to the last one's end."""
+    load_average_before: float | None = None
+    """Over one minute, before anything was started."""
+    sched_batch: bool | None = None
+    """Whether every process's threads of transport run under SCHED_BATCH."""
+    launched_by: str | None = None
+    """"torchrun", or None: recsim-train itself."""
