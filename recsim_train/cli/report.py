@@ -51,11 +51,11 @@ def report(
         swept = write_sweep_report(sweep, out)
         _print(swept.document, swept.report, json)
         return
-    comparison = session.compare(*runs, out=out).report
-    assert comparison is not None
-    _print(comparison.document, comparison.report, json)
-    if limit is not None and not comparison.within(limit):
-        common.say(f"gate failed: {comparison.gate_sentence(limit)}")
+    made = session.compare(*runs, out=out).report
+    assert made is not None
+    _print(made.document, made.report, json)
+    if limit is not None and not made.within(limit):
+        common.say(f"gate failed: {made.gate_sentence(limit)}")
         raise typer.Exit(common.GATE_FAILED)
 
 

@@ -111,10 +111,10 @@ def show_runs(runs: Runs, json: bool) -> None:
     show(finished(document))
 
 
-def show_files(results: Sequence[Runs], json: bool) -> None:
+def show_files(made: Sequence[Runs], json: bool) -> None:
     """The runs of all files, and the verdicts on their claims."""
-    claims = [runs.claim for runs in results if runs.claim is not None]
-    document = _document([run.record for runs in results if runs.claim is None for run in runs])
+    claims = [runs.claim for runs in made if runs.claim is not None]
+    document = _document([run.record for runs in made if runs.claim is None for run in runs])
     if json:
         common.print_json({**document, "claims": [c.document() for c in claims]})
         return

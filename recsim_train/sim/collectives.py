@@ -113,7 +113,7 @@ class GroupRuntime:
 
     def _sized(self, loop: LoopState, effect: str, value: object) -> Sized:
         if not isinstance(value, GhostBlock | GhostDense | GhostTable):
-            raise TypeError(f"{effect} cannot send {type(value).__name__}")
+            raise TypeError(f"{effect} can not send {type(value).__name__}")
         return value
 
     def _alone(self, loop: LoopState, effect: str) -> Steps:
