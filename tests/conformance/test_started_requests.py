@@ -196,8 +196,8 @@ def test_requests_go_on_while_the_loop_computes(tmp_path: Path) -> None:
         for overlap in (False, True)
     ]
     assert times[1] < times[0]
-    path = found["simulated", True].facts["critical_path"]
-    assert isinstance(path, dict)
-    assert path["hidden"]["lookup"] > 0.0
-    split = sum(seconds for parts in path["effects"].values() for seconds in parts.values())
-    assert split <= path["seconds"] * (1 + 1e-9)
+    path = found["simulated", True].facts.critical_path
+    assert path is not None
+    assert path.hidden["lookup"] > 0.0
+    split = sum(seconds for parts in path.effects.values() for seconds in parts.values())
+    assert split <= path.seconds * (1 + 1e-9)
