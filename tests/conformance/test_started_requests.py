@@ -129,9 +129,9 @@ def test_same_effects_and_same_bytes(
     assert payload(predicted) == payload(real)
     for outcome in (predicted, real):
         whole = summarise(plan, outcome=outcome, world="x", status="complete")
-        assert {"start", "wait"} < set(whole["time_by_effect"])
-        assert not {"lookup", "update", "push"} & set(whole["time_by_effect"])
-        assert min(whole["time_by_effect"].values()) >= 0.0  # "other" is what they leave
+        assert {"start", "wait"} < set(whole.time_by_effect)
+        assert not {"lookup", "update", "push"} & set(whole.time_by_effect)
+        assert min(whole.time_by_effect.values()) >= 0.0  # "other" is what they leave
     if len(plan.instances) > 1:
         assert {key[1] for key in payload(real)} > {"worker[0]/1", "worker[0]/2"}
 
