@@ -126,7 +126,7 @@ from recsim_train.strategy.halfway import Halfway
 from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Held, Synchroniser
+from recsim_train.strategy.synchronisers import Held, Round, Synchroniser
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Scratch(Strategy):
     async def worker(self) -> None:
         async for batch in batches():
             await Compute(APPLY, await learn(batch, "server"))
-            await self.meeting.meet(Held(), TRAINERS, last=self.always)
+            await self.meeting.meet(Held(), Round(TRAINERS, last=self.always))
 ''',
         ),
         Edit(
