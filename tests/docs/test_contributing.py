@@ -268,7 +268,7 @@ class Rest(Effect[None]):
             '''
 
 def _rest(at: Trainer, loop: LoopState, effect: effects.Rest) -> Steps:
-    yield from _own(at, loop, effect)
+    yield _own(at, loop, effect)
     return None, 0
 ''',
             "    return at.world.engine.now, 0\n",
