@@ -20,7 +20,7 @@ from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
-from recsim_train.executor.transport import Port, size_of
+from recsim_train.executor.transport import Key, Service, size_of
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -83,30 +83,35 @@ def _effects(plan: Plan, count: int) -> float:
     return (time.thread_time() - begin) / count
 
 
-class _Script(Port):
-    """A port that asks ``count`` times the same without any transport."""
+class _Script:
+    """A port at which ``count`` times the same is asked, without any transport."""
 
-    def __init__(self, request: wire.Request, payload: Tensor, count: int) -> None:
-        object.__setattr__(self, "_script", [request, payload, count])
+    def __init__(self, key: Key, request: wire.Request, payload: Tensor, count: int) -> None:
+        self._key, self._request, self._payload, self._left = key, request, payload, count
 
-    def next_request(self) -> tuple[bytes, int]:
-        request, payload, left = self._script  # type: ignore[attr-defined]
-        self._script[2] -= 1  # type: ignore[attr-defined]
-        return wire.encode(request if left else wire.StopRequest()), size_of(payload)
+    def next_request(self) -> tuple[Key, bytes, int]:
+        self._left -= 1
+        request = self._request if self._left >= 0 else wire.StopRequest()
+        return self._key, wire.encode(request), size_of(self._payload)
 
-    def payload(self, size: int) -> Tensor:
-        return self._script[1]  # type: ignore[attr-defined, no-any-return]
+    def payload(self, _: int) -> Tensor:
+        return self._payload
 
-    def answer(self, tensor: Tensor) -> int:
-        return size_of(tensor)
+    def answer(self, _: Tensor) -> None:
+        pass
 
 
-def _serve(server: EmbeddingServer | DenseServer, port: Port) -> float:
+def _serve(
+    server: EmbeddingServer | DenseServer, request: wire.Request, payload: Tensor, count: int
+) -> float:
+    """Thread CPU seconds of serving one such request."""
+    key = Service.EMBEDDING if isinstance(server, EmbeddingServer) else Service.DENSE, 0
+    port = _Script(key, request, payload, count)
     client = Client("trainer[0].worker[0]", 0)
-    serving = Serving("server[0]", client, port, server, _recorder(), time.monotonic)
+    serving = Serving("server[0]", client, port, {key: server}, _recorder(), time.monotonic)
     begin = time.thread_time()
     serving.run()
-    return time.thread_time() - begin
+    return (time.thread_time() - begin) / count
 
 
 def _alone(call: Callable[[], object], count: int) -> float:
@@ -122,9 +127,9 @@ def _pushes(plan: Plan, count: int) -> float:
     assert plan.dense is not None
     server = DenseServer(plan, plan.dense.shards[0])
     gradient = torch.zeros_like(server.state.values)
-    port = _Script(wire.PushRequest(0, add=False), as_bytes(gradient), count)
     kernel = _alone(lambda: kernels.dense_apply(server.state, gradient), count)
-    return max(0.0, _serve(server, port) / count - kernel)
+    asked = _serve(server, wire.PushRequest(0, add=False), as_bytes(gradient), count)
+    return max(0.0, asked - kernel)
 
 
 def _lookups(plan: Plan, count: int) -> float:
@@ -136,4 +141,4 @@ def _lookups(plan: Plan, count: int) -> float:
     packed = as_bytes(ids)
     routed = request.unpack(server.rules, packed)
     kernel = _alone(lambda: server.lookup(routed), count)
-    return max(0.0, _serve(server, _Script(request, packed, count)) / count - kernel)
+    return max(0.0, _serve(server, request, packed, count) - kernel)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from statistics import median
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.runtime_probe import small_plan
-from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
-from recsim_train.executor.wire import header_bytes
+from recsim_train.executor.gloo import GlooChannel, GlooPort, GlooTransport
+from recsim_train.executor.transport import Channel, Pending, Port, Service
 
 _TIMEOUT = timedelta(seconds=60)
 _SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 """Payload bytes of a request; its answer is as large."""
 _CLIENT, _SERVER = 0, 1
+_PAIRS = 2
+"""Threads at each end that talk at once, at most."""
 _WINDOWS = 5
+End = GlooChannel | GlooPort
 _TURNED_BYTES = 8 << 20
 
 
@@ -32,25 +36,29 @@ def _cpu() -> float:
 
 def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dict[str, object]:
     """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
-    dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=_TIMEOUT
-    )
+    shared = FileStore(store, 2)
+    dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
-        plan = small_plan()
+        key = Service.DENSE, 0
         groups = dist.new_group(), dist.new_group()
-        links = Links(plan, _TIMEOUT, *groups, header_bytes(plan))
+        transport = GlooTransport(small_plan(), _TIMEOUT, *groups)
+        ends: list[End]
+        if rank == _CLIENT:
+            ends = [transport.channel(client, key, _SERVER) for client in range(_PAIRS)]
+        else:
+            ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
         collective = dist.new_group()
         share = 0.2 if quick else 1.0
         if crowded:
             # each hop may wait for its turn on a core: fewer repeats, CPU time only
-            talks = [_talk(rank, links, size, 30) for size in (0, *_SIZES[:: 2 if quick else 1])]
+            talks = [_talk(ends[0], size, 30) for size in (0, *_SIZES[:: 2 if quick else 1])]
             dist.barrier()
             return {"talks": talks}
         talks = [
-            _talk(rank, links, size, max(4, int(share * _repeats(size))))
+            _talk(ends[0], size, max(4, int(share * _repeats(size))))
             for size in (0, *_SIZES[: 5 if quick else None])
         ]
-        streams = [_stream(rank, links, pairs, share) for pairs in (1, 2)]
+        streams = [_stream(ends[:pairs], share) for pairs in range(1, _PAIRS + 1)]
         reduce = _all_reduce(collective, max(50, int(1000 * share)))
         dist.barrier()
     finally:
@@ -61,11 +69,6 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
 def _repeats(size: int) -> int:
     """Of about a quarter of a second each."""
     return int(0.3 / (250e-6 + 2 * size / 1.5e9))
-
-
-def _ends(links: Links, client: int) -> tuple[Channel, Port]:
-    channel = Channel(links, client, Service.DENSE, 0, _SERVER)
-    return channel, Port(links, client, Service.DENSE, 0, _CLIENT)
 
 
 def _sources(size: int) -> list[torch.Tensor]:
@@ -81,19 +84,27 @@ def _turns(size: int) -> int:
 def _ask(channel: Channel, size: int, count: int, answer_bytes: int) -> None:
     payloads = _sources(size)
     for turn in range(count):
-        pending = Pending(_TIMEOUT)
+        pending = Pending()
         answer = torch.empty(answer_bytes, dtype=torch.uint8)
-        payload = payloads[turn % len(payloads)] if size else None
-        channel.request(pending, b"", payload, answer)
+        parts = [payloads[turn % len(payloads)]] if size else []
+        channel.request(pending, b"", parts, answer)
         pending.wait()
 
 
-def _serve(port: Port, size: int, count: int, answer_bytes: int) -> None:
+def _serve(port: Port, count: int, answer_bytes: int) -> None:
     answers = _sources(answer_bytes)
     for turn in range(count):
-        port.next_request()
+        _, _, size = port.next_request()
         port.payload(size)
         port.answer(answers[turn % len(answers)])
+
+
+def _do(end: End, size: int, count: int, answer_bytes: int) -> None:
+    """This end's part of so many round trips."""
+    if isinstance(end, GlooPort):
+        _serve(end, count, answer_bytes)
+    else:
+        _ask(end, size, count, answer_bytes)
 
 
 def _timed(work: Callable[[int], None], count: int) -> tuple[float, float]:
@@ -114,48 +125,33 @@ def _timed(work: Callable[[int], None], count: int) -> tuple[float, float]:
     return min(walls), median(cpus)
 
 
-def _talk(rank: int, links: Links, size: int, count: int) -> dict[str, float]:
+def _talk(end: End, size: int, count: int) -> dict[str, float]:
     """Requests and answers of ``size`` bytes; 0: no payload and an answer of 8 bytes.
 
-    ``messages``: those that each end sends or receives in one round trip.
+    ``messages``, ``bytes``: that each end sends or receives in one round trip.
     """
-    channel, port = _ends(links, 0)
     back = size or 8
-
-    def work(repeats: int) -> None:
-        if rank == _CLIENT:
-            _ask(channel, size, repeats, back)
-        else:
-            _serve(port, size, repeats, back)
-
-    wall, cpu = _timed(work, count)
+    wall, cpu = _timed(lambda repeats: _do(end, size, repeats, back), count)
     return {
         "messages": 3 if size else 2,
-        "bytes": size + back + 8 * links.empty_header().numel(),
+        "bytes": size + back + 8 * end.links.empty_header().numel(),
         "wall": wall,
         "cpu": cpu,
     }
 
 
-def _stream(rank: int, links: Links, pairs: int, share: float) -> float:
-    """Bytes per second from one process to another over ``pairs`` threads at once."""
+def _stream(ends: Sequence[End], share: float) -> float:
+    """Bytes per second from one process to another over several connections at once."""
     size, count = 1 << 20, max(10, int(150 * share))
 
     def work(repeats: int) -> None:
-        def body(client: int) -> None:
-            channel, port = _ends(links, client)
-            if rank == _CLIENT:
-                _ask(channel, size, repeats, 8)
-            else:
-                _serve(port, size, repeats, 8)
-
-        threads = [threading.Thread(target=body, args=(client,)) for client in range(pairs)]
+        threads = [threading.Thread(target=_do, args=(end, size, repeats, 8)) for end in ends]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    return pairs * size / _timed(work, count)[0]
+    return len(ends) * size / _timed(work, count)[0]
 
 
 def _all_reduce(group: dist.ProcessGroup, count: int) -> float:

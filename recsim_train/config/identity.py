@@ -28,7 +28,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
 
 
 def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
-    """Twelve hexadecimal digits over the model, data, roles, training, strategy and placement.
+    """Twelve hexadecimal digits over model, data, roles, training, strategy, placement, transport.
 
     The same for a prediction and a measurement of one experiment and strategy, on whatever
     profile, seed and run settings. Names do not count, nor does the folder of a data file; the
@@ -50,5 +50,7 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
         "placement": settings["placement"],
         "strategy": {"kind": choice.kind, "options": choice.options},
     }
+    if experiment.execution.transport != "gloo":  # without it as before there was a choice
+        content["transport"] = experiment.execution.transport
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]

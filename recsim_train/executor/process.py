@@ -115,11 +115,11 @@ def run_role(staging: Path, rank: int) -> None:
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=len(plan.instances), timeout=START_UP
         )
-        role = made = Role(plan, instance)
+        role = made = Role(plan, instance, store)
         role.start()
         say(started=True)
         progress = Progress(lambda: list(made.contexts))
-        role.finish(store, progress)
+        role.finish(progress)
         if keep_state:
             role.keep_state(Path(keep_state))
         leave()

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Store
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
+from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
@@ -34,8 +35,8 @@ from recsim_train.executor.services import (
     serve_in_thread,
 )
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
-from recsim_train.executor.transport import Channel, Links, Pending, Port, Service
-from recsim_train.executor.wire import header_bytes
+from recsim_train.executor.tcp import TcpTransport
+from recsim_train.executor.transport import Key, Service, Transport
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
 from recsim_train.placement.program import TaggedNet
@@ -51,17 +52,17 @@ FOREVER = timedelta(days=30)
 class Role:
     """What one process does in a run. Made on the main thread, after ``init_process_group``."""
 
-    def __init__(self, plan: Plan, instance: Instance) -> None:
-        self.plan, self.instance = plan, instance
+    def __init__(self, plan: Plan, instance: Instance, store: Store) -> None:
+        self.plan, self.instance, self.store = plan, instance, store
         self.failure: BaseException | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self.timeout = timedelta(seconds=plan.experiment.execution.timeout)
         # Every rank makes every group, in one order.
-        up = dist.new_group(timeout=FOREVER)
-        down = dist.new_group(timeout=self.timeout)
+        groups = []
+        if plan.experiment.execution.transport == "gloo":
+            groups = [dist.new_group(timeout=limit) for limit in (FOREVER, self.timeout)]
         self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
-        self.links = Links(plan, self.timeout, up, down, header_bytes(plan))
         self.collectives: dict[str, Collective] = {}
         for group in plan.groups:
             ranks = [member.trainer for member in group.members]
@@ -91,9 +92,16 @@ class Role:
         self.final: Replica | None = None
         """What was evaluated."""
         self.quality: dict[str, float | None] = {}
-        self.servers: dict[tuple[Service, int], EmbeddingServer | DenseServer] = {}
+        self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for shard in hosted(plan, instance.name):
             self.servers[_key(shard)] = _make(plan, shard)
+        self.transport: Transport
+        if groups:
+            self.transport = GlooTransport(plan, self.timeout, *groups)
+        else:
+            askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
+            rank = plan.rank(instance)
+            self.transport = TcpTransport(plan, rank, store, self.timeout, askers)
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -108,9 +116,6 @@ class Role:
         loops = [(n, loop.name, loop.trainer) for n, loop in enumerate(self.plan.all_loops)]
         return [*loops, (len(loops), f"trainer[0].{EVALUATOR}", 0)]
 
-    def _pending(self) -> Pending:
-        return Pending(self.timeout)
-
     def _recorder(self, *, background: bool = False) -> Recorder:
         training = self.plan.experiment.training
         cap = self.plan.experiment.execution.max_spans
@@ -118,24 +123,29 @@ class Role:
         self.recorders.append(recorder)
         return recorder
 
-    def serve(self) -> None:
-        """A thread for each remote client of each shard that lives here."""
+    def _asked_by(self, number: int, trainer: int) -> list[Key]:
+        """The shards here that a client asks from another process."""
+        if self.instance.role == "trainer" and trainer == self.instance.index:
+            return []
         embedding = self.plan.embedding
         own = embedding is not None and embedding.service.access == "own"
-        for (service, index), server in self.servers.items():
-            for number, name, trainer in self.clients:
-                if own and service == Service.EMBEDDING and number < len(self.plan.all_loops):
-                    continue  # no loop asks another process's shard
-                if self.instance.role == "trainer" and trainer == self.instance.index:
-                    continue
-                port = Port(self.links, number, service, index, rank=trainer)
-                background = any(loop.name == name for loop in self.plan.background)
+        loops = len(self.plan.all_loops)
+        return [
+            k for k in self.servers if not (own and k[0] == Service.EMBEDDING and number < loops)
+        ]
+
+    def serve(self) -> None:
+        """A thread for each port of each remote client."""
+        background = {loop.name for loop in self.plan.background}
+        for number, name, trainer in self.clients:
+            rank = self.plan.rank(self.plan.of_role("trainer")[trainer])
+            for port in self.transport.ports(number, rank, self._asked_by(number, trainer)):
                 serving = Serving(
                     self.instance.name,
                     Client(name, trainer),
                     port,
-                    server,
-                    self._recorder(background=background),
+                    self.servers,
+                    self._recorder(background=name in background),
                     self.clock,
                 )
                 self.servings.append(serving)
@@ -146,8 +156,8 @@ class Role:
         ends: list[object] = []
         for rules in shards:
             key, rank = _key(rules.shard), self.plan.rank(rules.shard.host)
-            channel = Channel(self.links, number, *key, rank)
-            ends.append(self.servers.get(key) or Remote(rules, channel))
+            here = self.servers.get(key)
+            ends.append(here or Remote(rules, self.transport.channel(number, key, rank)))
         return ends
 
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:
@@ -157,14 +167,14 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
-        return EmbeddingStub(ends, self.instance.index, self._pending, whole=not own)
+        return EmbeddingStub(ends, self.instance.index, whole=not own)
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         model = self.plan.experiment.model
         ends = self._ends(number, [DenseRules(model, shard) for shard in self.plan.dense.shards])
-        return DenseStub(ends, like, self._pending, central_order(self.plan))
+        return DenseStub(ends, like, central_order(self.plan))
 
     def _context(
         self,
@@ -236,7 +246,7 @@ class Role:
                     record=True,
                 )
                 self.contexts.append(context)
-                self.loop_threads.append(self._loop_thread(context, loop.loop))
+                self.loop_threads.append(self._loop_thread(context, loop.loop, numbers[loop]))
             for thread in self.loop_threads:
                 thread.start()
 
@@ -254,12 +264,12 @@ class Role:
             self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1]))
         return feed
 
-    def _loop_thread(self, context: LoopContext, loop: str) -> threading.Thread:
+    def _loop_thread(self, context: LoopContext, loop: str, number: int) -> threading.Thread:
         def body() -> None:
             torch.set_num_threads(1)
             try:
                 run_loop(context, self.strategy.program(loop))
-                _stop(context)
+                self.transport.stop(number)
             except BaseException as error:
                 self.fail(error)
 
@@ -283,15 +293,15 @@ class Role:
         if self.failure is not None:
             raise self.failure
 
-    def finish(self, store: Store, tick: Callable[[], None]) -> None:
+    def finish(self, tick: Callable[[], None]) -> None:
         """Wait for all trainers, evaluate at trainer 0, let servers end."""
         if self.instance.role == "trainer":
             self.join(self.loop_threads, tick)
             self._busy = time.process_time() - self._busy_at_start
-            store.set(f"done/{self.instance.index}", "1")
+            self.store.set(f"done/{self.instance.index}", "1")
             if self.instance.index == 0:
                 waiting = [f"done/{t.index}" for t in self.plan.of_role("trainer")]
-                while not store.check(waiting):
+                while not self.store.check(waiting):
                     if self.failure is not None:
                         raise self.failure
                     tick()
@@ -310,7 +320,7 @@ class Role:
                 )
                 run_loop(context, self.strategy.finish())
                 self.quality = evaluate(self.plan, context)
-                _stop(context)
+                self.transport.stop(len(self.plan.all_loops))
         self.join(self.threads, tick)
         dist.barrier()
 
@@ -379,13 +389,6 @@ def _common_start() -> float:
     said = [(machine, time.monotonic())]
     dist.broadcast_object_list(said, src=0)
     return said[0][1] if said[0][0] == machine else time.monotonic()
-
-
-def _stop(context: LoopContext) -> None:
-    if context.embedding is not None:
-        context.embedding.stop()
-    if context.dense is not None:
-        context.dense.stop()
 
 
 def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +19,7 @@ from recsim_train.executor.masks import RealMasked
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, all_entries, sparse_add, sparse_apply
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.transport import Port
+from recsim_train.executor.transport import Key, Port, size_of
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.trace.record import Recorder, Span
@@ -156,46 +156,20 @@ class Client:
     trainer: int
 
 
-class Serving:
-    """The loop of one server thread: requests of one client to one shard, strictly in order."""
+class Talk:
+    """One client's requests to one shard: what is kept from one to the next."""
 
-    def __init__(
-        self,
-        instance: str,
-        client: Client,
-        port: Port,
-        server: EmbeddingServer | DenseServer,
-        recorder: Recorder,
-        clock: Callable[[], float],
-    ) -> None:
-        self.instance, self.client, self.port = instance, client, port
-        self.server, self.recorder, self.clock = server, recorder, clock
+    def __init__(self, server: EmbeddingServer | DenseServer, trainer: int) -> None:
+        self.server, self.trainer = server, trainer
+        self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
         self._lookups: Lookups[tuple[Tensor, Tensor | None, RealMasked | None]] = Lookups()
         """(places of the ids, bag starts, what let values pass)."""
-        self.waiting = "for the first request"
 
-    def run(self) -> None:
-        """Serve until the client says stop."""
-        while True:
-            self.waiting = f"for the next request of {self.client.name}"
-            header, size = self.port.next_request()
-            request = wire.decode(header)
-            if isinstance(request, wire.StopRequest):
-                return
-            self.waiting = f"in {request.effect} of {self.client.name}"
-            begin = self.clock()
-            payload = self.port.payload(size)
-            if isinstance(self.server, EmbeddingServer):
-                answer, service = self._embedding(self.server, request, payload), "embedding"
-            else:
-                answer, service = self._dense(self.server, request, payload), "dense"
-            sent = 0 if answer is None else self.port.answer(answer)
-            if answer is wire.ACKNOWLEDGED:
-                sent = 0
-            if request.iteration >= 0:
-                effect, times = f"serve_{request.effect}", (begin, self.clock())
-                where = (self.instance, self.client.name, request.iteration)
-                self.recorder.add(Span(*where, effect, service, *times, sent))
+    def answer(self, request: wire.Request, payload: Tensor) -> Tensor | None:
+        """Do what is asked. Raises ValueError for what this shard cannot do."""
+        if isinstance(self.server, EmbeddingServer):
+            return self._embedding(self.server, request, payload)
+        return self._dense(self.server, request, payload)
 
     def _embedding(
         self, server: EmbeddingServer, request: wire.Request, payload: Tensor
@@ -215,7 +189,7 @@ class Serving:
                     gradient = rules.mask.unpick(gradient, masked.places)
                 elif not rules.pooled:
                     local = server.state.local(ids, request.counts)
-                server.update(self.client.trainer, local, starts, gradient)
+                server.update(self.trainer, local, starts, gradient)
                 return wire.ACKNOWLEDGED if rules.acknowledged else None
             case wire.FetchRequest():
                 return server.fetch(request.unpack(payload), request.counts)
@@ -240,6 +214,45 @@ class Serving:
                 values = request.unpack(rules, payload)
                 return server.exchange(values, request.alpha, request.start, new=request.new)
         raise ValueError(f"a dense shard cannot answer {request}")
+
+
+class Serving:
+    """The loop of one server thread: requests that arrive at one port, strictly in order."""
+
+    def __init__(
+        self,
+        instance: str,
+        client: Client,
+        port: Port,
+        servers: Mapping[Key, EmbeddingServer | DenseServer],
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
+        self.instance, self.client, self.port = instance, client, port
+        self.recorder, self.clock = recorder, clock
+        self.talks = {key: Talk(server, client.trainer) for key, server in servers.items()}
+        self.waiting = "for the first request"
+
+    def run(self) -> None:
+        """Serve until the client says stop."""
+        while True:
+            self.waiting = f"for the next request of {self.client.name}"
+            key, header, size = self.port.next_request()
+            request = wire.decode(header)
+            if isinstance(request, wire.StopRequest):
+                return
+            self.waiting = f"in {request.effect} of {self.client.name}"
+            begin = self.clock()
+            talk = self.talks[key]
+            answer = talk.answer(request, self.port.payload(size))
+            if answer is not None:
+                self.port.answer(answer)
+            if request.iteration >= 0:
+                # an acknowledgement counts as a header
+                sent = 0 if answer is None or answer is wire.ACKNOWLEDGED else size_of(answer)
+                effect, times = f"serve_{request.effect}", (begin, self.clock())
+                where = (self.instance, self.client.name, request.iteration)
+                self.recorder.add(Span(*where, effect, talk.service, *times, sent))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

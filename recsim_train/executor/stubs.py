@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels, wire
-from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
@@ -26,7 +25,6 @@ from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS,
 
 Done = tuple[Any, int]
 Answer = Callable[[], Done]
-NewPending = Callable[[], Pending]
 Rules = TypeVar("Rules", bound=EmbeddingRules | DenseRules)
 
 
@@ -41,8 +39,7 @@ class Remote(Generic[Rules]):
         self, pending: Pending, request: wire.Request, *parts: Tensor, answer: Tensor | None = None
     ) -> None:
         """Under way, with what arrives in ``answer``, until ``pending`` has been waited for."""
-        payload = as_bytes(*parts) if parts else None
-        self.channel.request(pending, wire.encode(request), payload, answer)
+        self.channel.request(pending, wire.encode(request), parts, answer)
 
 
 EmbeddingEnd = EmbeddingServer | Remote[EmbeddingRules]
@@ -52,13 +49,6 @@ DenseEnd = DenseServer | Remote[DenseRules]
 
 def _is_local(end: EmbeddingEnd | DenseEnd) -> bool:
     return not isinstance(end, Remote)
-
-
-def _stop(ends: Sequence[EmbeddingEnd | DenseEnd], pending: Pending) -> None:
-    for end in ends:
-        if isinstance(end, Remote):
-            end.ask(pending, wire.StopRequest())
-    pending.wait()
 
 
 @dataclass(slots=True)
@@ -86,11 +76,10 @@ class EmbeddingStub:
         self,
         ends: Sequence[EmbeddingEnd],
         trainer: int,
-        new_pending: NewPending,
         *,
         whole: bool = True,
     ) -> None:
-        self.ends, self.trainer, self.new_pending = ends, trainer, new_pending
+        self.ends, self.trainer = ends, trainer
         self.whole = whole
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
         # While remote shards work on their requests, the local ones do.
@@ -117,7 +106,7 @@ class EmbeddingStub:
         """Embeddings of a batch."""
         looked = Looked(ids, self._route(ids))
         self._lookups.add(looked)
-        pending = self.new_pending()
+        pending = Pending()
         answers = [torch.empty(0)] * len(self.ends)
         for place in self._turns:
             end, routed = self.ends[place], looked.routed[place]
@@ -156,7 +145,7 @@ class EmbeddingStub:
             )
         looked = self._lookups.of(number)
         pieces = self._pieces(gradient, looked.routed) if self.whole else [gradient.tensor]
-        pending = self.new_pending()
+        pending = Pending()
         for place in self._turns:
             end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
             if (rule := end.rules.mask) is not None:
@@ -183,7 +172,7 @@ class EmbeddingStub:
         parts = self._route(ids)
         requests = [wire.FetchRequest(iteration, part.counts) for part in parts]
         answers = [r.answer(end.rules) for r, end in zip(requests, self.ends, strict=True)]
-        pending = self.new_pending()
+        pending = Pending()
         for place in self._turns:
             end, part, request = self.ends[place], parts[place], requests[place]
             if not isinstance(end, Remote):
@@ -201,7 +190,7 @@ class EmbeddingStub:
         """Overwrite rows at the shards, which acknowledge."""
         parts = self._route(rows.ids)
         pieces = self._pieces(rows, parts)
-        pending = self.new_pending()
+        pending = Pending()
         for place in self._turns:
             end, part = self.ends[place], parts[place]
             if not isinstance(end, Remote):
@@ -212,10 +201,6 @@ class EmbeddingStub:
                 end.ask(pending, request, part.values, pieces[place], answer=answer)
         return _without_value(pending)
 
-    def stop(self) -> None:
-        """Tell every remote shard that this loop asks no more."""
-        _stop(self.ends, self.new_pending())
-
 
 class DenseStub:
     """Requests of one loop to all dense shards at once."""
@@ -224,18 +209,17 @@ class DenseStub:
         self,
         ends: Sequence[DenseEnd],
         like: Tensor,
-        new_pending: NewPending,
         order: Tensor | None = None,
     ) -> None:
         self.ends = sorted(ends, key=_is_local)
-        self._like, self._new_pending = like, new_pending
+        self._like = like
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
 
     def pull(self, iteration: int) -> Answer:
         """The central parameters [parameters]."""
         values = torch.empty_like(self._like)
-        pending = self._new_pending()
+        pending = Pending()
         for end in self.ends:
             shard = end.rules.shard
             part = values[shard.start : shard.stop]
@@ -257,7 +241,7 @@ class DenseStub:
         self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False
     ) -> Answer:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
-        pending = self._new_pending()
+        pending = Pending()
         for end in self.ends:
             start, stop = end.rules.shard.start, end.rules.shard.stop
             if isinstance(gradient, RealSparse):
@@ -278,7 +262,7 @@ class DenseStub:
     ) -> Answer:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         elastic = torch.empty_like(value.tensor)
-        pending = self._new_pending()
+        pending = Pending()
         for end in self.ends:
             shard = end.rules.shard
             first = max(shard.start, value.start)
@@ -297,7 +281,3 @@ class DenseStub:
             return RealDense(elastic, value.start), pending.bytes
 
         return answer
-
-    def stop(self) -> None:
-        """Tell every remote shard that this loop asks no more."""
-        _stop(self.ends, self._new_pending())

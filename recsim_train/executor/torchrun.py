@@ -67,9 +67,9 @@ def execute_rank(plan: Plan) -> Outcome | None:
         # A prefix for each run: addresses of an earlier one must not be found again.
         store = PrefixStore(f"run{next(_runs)}", _rendezvous())
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=START_UP)
-        role = Role(plan, instance)
+        role = Role(plan, instance, store)
         role.start()
-        role.finish(store, lambda: None)
+        role.finish(lambda: None)
         parts: list[Part | None] | None = [None] * world if rank == 0 else None
         gathering = dist.new_group(timeout=timedelta(minutes=10))
         dist.gather_object(role.part(), parts, group=gathering)

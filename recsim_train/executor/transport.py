@@ -1,24 +1,18 @@
-"""Requests and answers between loops and shards over gloo: tagged point-to-point messages.
+"""How requests travel between loops and shards: what clients and servers see of it.
 
-Two groups of all ranks, one for each direction (both directions of a pair in one group run nearly
-half duplex). Tags tell loops, shards and message kinds apart, so that threads can share the groups.
-A request is a header of one size and, where it carries content, one payload; an answer is its
-payload alone, because the asker knows its size. What headers and payloads say is told in wire.py.
-
-Payload bytes are counted from the tensors that are handed over, never from a formula.
+A request is a header, whose content is told in wire.py, and where it carries content a payload; an
+answer is its payload alone, because the asker knows its size. Payload bytes are counted from the
+tensors that are handed over, never from a formula.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
+from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-
-from recsim_train.placement.plan import Plan
 
 
 class Service(IntEnum):
@@ -28,123 +22,75 @@ class Service(IntEnum):
     DENSE = 1
 
 
+Key = tuple[Service, int]
+"""A shard: its service and its index."""
+
+
 def size_of(tensor: Tensor) -> int:
     """Bytes of a tensor's content."""
     return tensor.numel() * tensor.element_size()
 
 
-@dataclass(slots=True)
-class Links:
-    """The groups of one process and the rules that number tags."""
-
-    plan: Plan
-    timeout: timedelta
-    up: dist.ProcessGroup
-    down: dist.ProcessGroup
-    header_bytes: int
-    """Of the longest header that a request may have."""
-    shards: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        embedding = self.plan.embedding.shards if self.plan.embedding else ()
-        dense = self.plan.dense.shards if self.plan.dense else ()
-        self.shards = max(len(embedding), len(dense), 1)
-
-    def tag(self, client: int, service: Service, shard: int) -> int:
-        """First of the two tags of one client's talk with one shard."""
-        return ((client * len(Service) + service) * self.shards + shard) * 2
-
-    def empty_header(self) -> Tensor:
-        """A buffer for what every header is sent as: the payload's bytes, then its content."""
-        return torch.empty(1 + self.header_bytes // 8, dtype=torch.int64)
-
-    def header(self, payload_bytes: int, content: bytes) -> Tensor:
-        """int64, padded: all headers are of one size."""
-        padded = payload_bytes.to_bytes(8, "little") + content.ljust(self.header_bytes, b"\0")
-        return torch.frombuffer(bytearray(padded), dtype=torch.int64)
+def memory_of(tensor: Tensor) -> memoryview:
+    """A contiguous tensor's own memory as bytes."""
+    # Of one element or none, a contiguous tensor may have any stride; a view as bytes wants one.
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 class Pending:
-    """Messages under way, with the tensors that must live until they have arrived."""
+    """Requests of one effect under way, with the tensors that must live until they are answered."""
 
-    def __init__(self, timeout: timedelta) -> None:
-        self._timeout = timeout
-        self._works: list[tuple[dist.Work, Tensor]] = []
+    def __init__(self) -> None:
+        self._waits: list[Callable[[], object]] = []
         self.bytes = 0
         """Payload bytes handed to the transport by this side."""
 
-    def add(self, work: dist.Work | None, tensor: Tensor) -> None:
-        """Keep a message until `wait`."""
-        assert work is not None
-        self._works.append((work, tensor))
+    def add(self, wait: Callable[[], object]) -> None:
+        """Something that returns once a message has arrived."""
+        self._waits.append(wait)
 
     def wait(self) -> None:
-        """Until all have been delivered. Raises RuntimeError after the time-out."""
-        for work, _ in self._works:
-            work.wait(self._timeout)
-        self._works.clear()
+        """Until all have been answered, or delivered where there is no answer.
+
+        Raises RuntimeError, TimeoutError or ConnectionError where that does not happen.
+        """
+        for wait in self._waits:
+            wait()
+        self._waits.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(Protocol):
     """One client loop's end of its talk with one remote shard."""
 
-    links: Links
-    client: int
-    service: Service
-    shard: int
-    rank: int
-    """Rank of the process that holds the shard."""
-
     def request(
-        self, pending: Pending, header: bytes, payload: Tensor | None, answer: Tensor | None
+        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
     ) -> None:
-        """Send a request and receive into ``answer``, under way until ``pending`` is waited for."""
-        tag = self.links.tag(self.client, self.service, self.shard)
-        # The receive first: the answer may be quick.
-        if answer is not None and answer.numel():
-            pending.add(dist.irecv(answer, self.rank, group=self.links.down, tag=tag), answer)
-        size = 0 if payload is None else size_of(payload)
-        head = self.links.header(size, header)
-        pending.add(dist.isend(head, self.rank, group=self.links.up, tag=tag), head)
-        if payload is not None and size:
-            pending.bytes += size
-            work = dist.isend(payload, self.rank, group=self.links.up, tag=tag + 1)
-            pending.add(work, payload)
+        """Send a request whose payload is ``parts``, and receive into ``answer``, a contiguous
+        tensor: under way until ``pending`` has been waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """The shard's end of the same talk."""
+class Port(Protocol):
+    """A process's end of its talk with one client."""
 
-    links: Links
-    client: int
-    service: Service
-    shard: int
-    rank: int
-    """Rank of the client's process."""
-
-    def next_request(self) -> tuple[bytes, int]:
-        """Wait, as long as the client lives, for the next request: header and bytes of payload."""
-        head = self.links.empty_header()
-        tag = self.links.tag(self.client, self.service, self.shard)
-        dist.recv(head, self.rank, group=self.links.up, tag=tag)
-        return head[1:].numpy().tobytes(), int(head[0])
+    def next_request(self) -> tuple[Key, bytes, int]:
+        """Wait, as long as the client lives, for the next request: shard, header, payload bytes."""
 
     def payload(self, size: int) -> Tensor:
-        """The payload of the request at hand: uint8 [size]."""
-        buffer = torch.empty(size, dtype=torch.uint8)
-        if size:
-            tag = self.links.tag(self.client, self.service, self.shard)
-            dist.recv(buffer, self.rank, group=self.links.up, tag=tag + 1)
-        return buffer
+        """The payload of the request at hand: uint8 [size], good until the next one is fetched."""
 
-    def answer(self, tensor: Tensor) -> int:
-        """Send an answer; returns its payload bytes."""
-        if not tensor.numel():
-            return 0
-        pending = Pending(self.links.timeout)
-        tag = self.links.tag(self.client, self.service, self.shard)
-        pending.add(dist.isend(tensor, self.rank, group=self.links.down, tag=tag), tensor)
-        pending.wait()
-        return size_of(tensor)
+    def answer(self, tensor: Tensor) -> None:
+        """Send an answer."""
+
+
+class Transport(Protocol):
+    """Of one process: how its loops reach shards and its shards are reached."""
+
+    def channel(self, client: int, key: Key, rank: int) -> Channel:
+        """A client's way to a shard in the process of this rank."""
+
+    def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[Port]:
+        """Where requests of a client in the process of this rank arrive, for shards here."""
+
+    def stop(self, client: int) -> None:
+        """Tell every process that this client has a way to that it asks no more."""

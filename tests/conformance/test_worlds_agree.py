@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.config.experiment import (
     Data,
+    Execution,
     Experiment,
     Model,
     Placement,
@@ -102,7 +103,7 @@ SHADOW_CASES = [
 ]
 
 
-def make_plan(roles: Roles, choice: StrategyChoice) -> Plan:
+def make_plan(roles: Roles, choice: StrategyChoice, **execution: object) -> Plan:
     spec = Experiment(
         name="conformance",
         model=Model(
@@ -122,6 +123,7 @@ def make_plan(roles: Roles, choice: StrategyChoice) -> Plan:
         training=Training(batch_size=16, threads=2, steps=6, warmup_steps=2),
         placement=Placement(split_rows_above=0.9),
         simulation=Simulation(precision="0 %"),
+        execution=Execution(**execution),
         strategies=(choice,),
     )
     return build_plan(spec, choice)

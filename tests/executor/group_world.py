@@ -47,14 +47,6 @@ class Running:
     """Asked for and not answered yet; None: the loop is over."""
 
 
-class Nothing:
-    """Messages to shards in this process: none."""
-
-    bytes = 0
-
-    def wait(self) -> None: ...
-
-
 class Fed:
     """A trainer's batches, as the stream deals them."""
 
@@ -120,11 +112,11 @@ class GroupWorld:
                 running.effect = running.program.send(None)
 
     def _context(self, loop: Loop, trainer: int, worker: Worker) -> LoopContext:
-        plan, pending = self.plan, Nothing
+        plan = self.plan
         dense = None
         if plan.dense is not None:
             like = torch.empty(sum(s.elements for s in plan.dense.shards)).double()
-            dense = DenseStub(self.central, like, pending, central_order(plan))
+            dense = DenseStub(self.central, like, central_order(plan))
         return LoopContext(
             instance=f"trainer[{trainer}]",
             label="loop",
@@ -132,7 +124,7 @@ class GroupWorld:
             topology=plan.topology,
             worker=worker,
             feed=None,
-            embedding=EmbeddingStub([self.rows], trainer, pending),
+            embedding=EmbeddingStub([self.rows], trainer),
             dense=dense,
             collectives={},
             clock=lambda: 0.0,

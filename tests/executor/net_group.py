@@ -144,7 +144,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
     if plan.embedding.service.access == "own":
         shard = plan.embedding.shards[rank]
         server = EmbeddingServer(plan, shard)
-        stub = EmbeddingStub([server], rank, _no_messages)
+        stub = EmbeddingStub([server], rank)
         stub.whole = False
         shards = [(shard.slices, server.state.rows)]
     else:
@@ -214,16 +214,6 @@ class ReplicatedTables:
                 dist.all_reduce(total, group=self.group)
             table.sub_(self.lr * total / self.size)
         return lambda: (None, 0)
-
-
-def _no_messages() -> Any:
-    class Nothing:
-        bytes = 0
-
-        def wait(self) -> None:
-            """Nothing is under way."""
-
-    return Nothing()
 
 
 def main() -> None:

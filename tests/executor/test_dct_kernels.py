@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Literal
 
 import pytest
@@ -17,7 +16,6 @@ from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.sparse import RealSparse
 from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.stubs import EmbeddingStub
-from recsim_train.executor.transport import Pending
 from recsim_train.executor.values import (
     RealBlock,
     RealDense,
@@ -301,7 +299,7 @@ def test_tallies_count_the_tensors_that_were_made(
     monkeypatch.setattr(
         masks, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
     )
-    stub = EmbeddingStub([server], 0, lambda: Pending(timedelta(0)))
+    stub = EmbeddingStub([server], 0)
     rows, _ = stub.lookup(ids, 0)()
     stub.update(RealRows(rows.tensor, ids), 0)()
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)

@@ -36,7 +36,9 @@ from recsim_train.strategy.effects import Compute, Now, Pull
 from recsim_train.strategy.operations import SNAPSHOT
 
 
-def make_plan(*, steps: int = 10**6, timeout: str = "30 s", **data: object) -> Plan:
+def make_plan(
+    *, steps: int = 10**6, timeout: str = "30 s", transport: str = "gloo", **data: object
+) -> Plan:
     choice = StrategyChoice(kind="flat_ps")
     spec = Experiment(
         name="failures",
@@ -49,7 +51,7 @@ def make_plan(*, steps: int = 10**6, timeout: str = "30 s", **data: object) -> P
         data=Data(eval_rows=16, synthetic=Synthetic(rows=2000), **data),
         roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=1),
         training=Training(batch_size=16, threads=1, steps=steps, warmup_steps=2),
-        execution=Execution(timeout=timeout),
+        execution=Execution(timeout=timeout, transport=transport),
         strategies=(choice,),
     )
     return build_plan(spec, choice)
@@ -68,8 +70,13 @@ def children(staging: Path) -> list[psutil.Process]:
 ROLES = ["trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]", "reader[0]"]
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("role", "transport"),
+    [*((role, "gloo") for role in ROLES), ("trainer[1]", "tcp"), ("embedding_server[0]", "tcp")],
+)
+def test_a_killed_process_is_named_and_everything_ends(
+    role: str, transport: str, tmp_path: Path
+) -> None:
     killed_at: list[float] = []
     seen: list[psutil.Process] = []
 
@@ -81,7 +88,7 @@ def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path
             victim.kill()
 
     with pytest.raises(PartialRun) as failure:
-        execute(make_plan(), staging=tmp_path, progress=kill)
+        execute(make_plan(transport=transport), staging=tmp_path, progress=kill)
     assert time.monotonic() - killed_at[0] < 15
     assert str(failure.value) == f"{role} was killed by signal 9 (SIGKILL)"
     assert len(seen) == len(ROLES)

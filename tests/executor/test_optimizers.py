@@ -237,13 +237,7 @@ def stub_of(plan: Plan) -> tuple[DenseStub, DenseServer]:
     (shard,) = plan.dense.shards
     server = DenseServer(plan, shard)
 
-    class Nothing:
-        bytes = 0
-
-        def wait(self) -> None: ...
-
-    like: Any = Nothing
-    return DenseStub([server], server.state.values, like), server
+    return DenseStub([server], server.state.values), server
 
 
 @pytest.mark.parametrize("new", [False, True])

@@ -1,0 +1,142 @@
+"""Requests over connections of our own: one for each client and process that holds shards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import psutil
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+
+from recsim_train.executor import wire
+from recsim_train.executor.connections import TOKEN_BYTES, Answerer, Asker, Listener, connect
+from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of
+from recsim_train.placement.plan import Plan
+
+_KEY = struct.Struct("<II")
+"""A header's first words: the shard that is asked."""
+
+
+def interface_address() -> str:
+    """Where this process is reached: at gloo's interface if one is named, else where it reaches the
+    rendezvous from. Raises OSError if that has no IPv4 address."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME")
+    if name:
+        for address in psutil.net_if_addrs().get(name, ()):
+            if address.family == socket.AF_INET:
+                return str(address.address)
+        raise OSError(f"GLOO_SOCKET_IFNAME={name}: no such interface, or it has no IPv4 address")
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "9"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.connect(master)  # sends nothing
+        return str(asking.getsockname()[0])
+
+
+class TcpTransport:
+    """The connections of one process. Addresses and the run's token are exchanged in a store."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        store: Store,
+        timeout: timedelta,
+        askers: Mapping[int, Collection[Key]],
+    ) -> None:
+        """``askers``: clients in other processes, with what they may ask here."""
+        self._header_bytes = wire.header_bytes(plan)
+        self._store, self._timeout = store, timeout.total_seconds()
+        self._askers: dict[tuple[int, int], Asker] = {}
+        if rank == 0:
+            store.set("requests/token", secrets.token_hex(TOKEN_BYTES // 2))
+        self._token: bytes = store.get("requests/token")
+        self._listener: Listener | None = None
+        if any(askers.values()):
+            clients = [number for number, keys in askers.items() if keys]
+            size = _KEY.size + self._header_bytes
+            self._listener = Listener(interface_address(), self._token, clients, size)
+            store.set(f"requests/{rank}", self._listener.address)
+
+    def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
+        """As `recsim_train.executor.transport.Transport.channel`."""
+        asker = self._askers.get((client, rank))
+        if asker is None:
+            address = self._store.get(f"requests/{rank}").decode()
+            asker = connect(address, self._token, client, self._timeout)
+            self._askers[client, rank] = asker
+        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes)
+
+    def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
+        """One for all shards here."""
+        return [TcpPort(self._listener, client)] if keys and self._listener else []
+
+    def stop(self, client: int) -> None:
+        """As `recsim_train.executor.transport.Transport.stop`."""
+        for (number, _), asker in self._askers.items():
+            if number == client:
+                key = _KEY.pack(Service.EMBEDDING, 0)
+                TcpChannel(asker, key, self._header_bytes).request(
+                    Pending(), wire.encode(wire.StopRequest()), (), None
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class TcpChannel:
+    """A client's way to one shard."""
+
+    asker: Asker
+    key: bytes
+    header_bytes: int
+
+    def request(
+        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
+    ) -> None:
+        """As `recsim_train.executor.transport.Channel.request`."""
+        sent = [part.contiguous() for part in parts]
+        pending.bytes += sum(map(size_of, sent))
+        head = self.key + header.ljust(self.header_bytes, b"\0")
+        content = [memory_of(part) for part in sent]
+        if answer is None or not answer.numel():
+            self.asker.ask(head, content)
+        else:
+            pending.add(partial(self.asker.wait, self.asker.ask(head, content, memory_of(answer))))
+
+
+class TcpPort:
+    """A process's end of its talk with one client."""
+
+    def __init__(self, listener: Listener, client: int) -> None:
+        self._listener, self._client = listener, client
+        self._answerer: Answerer | None = None
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+    def next_request(self) -> tuple[Key, bytes, int]:
+        """As `recsim_train.executor.transport.Port.next_request`."""
+        if self._answerer is None:
+            self._answerer = self._listener.client(self._client)
+        head, size = self._answerer.next()
+        service, shard = _KEY.unpack_from(head)
+        return (Service(service), shard), head[_KEY.size :], size
+
+    def payload(self, size: int) -> Tensor:
+        """As `recsim_train.executor.transport.Port.payload`."""
+        assert self._answerer is not None
+        if size > self._buffer.numel():
+            self._buffer = torch.empty(size, dtype=torch.uint8)
+        content = self._buffer[:size]
+        self._answerer.receive(memory_of(content))
+        return content
+
+    def answer(self, tensor: Tensor) -> None:
+        """As `recsim_train.executor.transport.Port.answer`."""
+        assert self._answerer is not None
+        if tensor.numel():
+            self._answerer.answer(memory_of(tensor.contiguous()))

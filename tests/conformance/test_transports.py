@@ -1,0 +1,84 @@
+"""Requests over connections of our own: the same effects, bytes and weights as over gloo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recsim_train.config.experiment import Roles, StrategyChoice
+from recsim_train.config.load import load_cluster
+from recsim_train.executor.launch import execute
+from recsim_train.sim.run import simulate
+from tests.conformance.test_worlds_agree import (
+    PROFILE,
+    ROLES,
+    SHADOWS,
+    STRATEGIES,
+    make_plan,
+    payload,
+    rounds_of,
+    sequences,
+)
+
+CASES = [
+    *(("servers", name) for name in STRATEGIES),
+    ("readers", "rows"),
+    ("no servers", "allreduce rows"),
+    ("no servers", "small cache"),
+]
+
+
+@pytest.mark.parametrize(("roles", "strategy"), CASES)
+def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) -> None:
+    plan = make_plan(ROLES[roles], STRATEGIES[strategy], transport="tcp")
+    real = execute(plan, staging=tmp_path)
+    predicted = simulate(plan, load_cluster(PROFILE, None))
+    assert sequences(predicted) == sequences(real)
+    assert payload(predicted) == payload(real)
+    assert any("gloo's messages" in sentence for sentence in predicted.facts.warnings)
+
+
+@pytest.mark.parametrize("strategy", ["s-easgd", "s-easgd, thresholded"])
+def test_background_rounds_agree(strategy: str, tmp_path: Path) -> None:
+    plan = make_plan(ROLES["servers"], SHADOWS[strategy], transport="tcp")
+    real = rounds_of(plan, execute(plan, staging=tmp_path))
+    predicted = rounds_of(plan, simulate(plan, load_cluster(PROFILE, None)))
+    assert real.keys() == predicted.keys()
+    for loop, rounds in real.items():
+        assert set(rounds) == set(predicted[loop])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        StrategyChoice(kind="allreduce"),
+        StrategyChoice(kind="allreduce", options={"pooling": "worker"}),
+        StrategyChoice(kind="scalefreectr", options={"cache_rows": 140}),
+    ],
+    ids=["pooled", "rows", "cache"],
+)
+def test_what_is_learned_does_not_depend_on_it(choice: StrategyChoice, tmp_path: Path) -> None:
+    """All trainers in step, so that nothing hangs on who comes first: bit for bit."""
+    learned = []
+    for transport in ("gloo", "tcp"):
+        folder = tmp_path / transport
+        folder.mkdir()
+        roles = Roles(trainers=2, embedding_servers=2)
+        plan = make_plan(roles, choice, transport=transport)
+        outcome = execute(plan, staging=folder, keep_state=folder)
+        state = [torch.load(folder / f"{i.name}.pt") for i in plan.instances]
+        learned.append((outcome.loss, outcome.auc, _numbers(state)))
+    (loss, auc, one), (other_loss, other_auc, other) = learned
+    assert (loss, auc) == (other_loss, other_auc)
+    assert len(one) == len(other) > 2
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _numbers(state: object) -> list[torch.Tensor]:
+    if isinstance(state, torch.Tensor):
+        return [state]
+    if isinstance(state, dict):
+        return _numbers([*state.values()])
+    return [t for x in state for t in _numbers(x)] if isinstance(state, list | tuple) else []

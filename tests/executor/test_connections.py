@@ -1,0 +1,190 @@
+"""Connections: whole messages in order, no deadlock, nobody from outside, peers that go away."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsim_train.executor import connections
+from recsim_train.executor.connections import Answerer, Asker, Listener, connect
+
+TOKEN = b"t" * connections.TOKEN_BYTES
+HEAD = 24
+
+
+@contextmanager
+def pair(timeout: float = 20.0) -> Iterator[tuple[Asker, Answerer]]:
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    asker = connect(listener.address, TOKEN, 7, timeout)
+    answerer = listener.client(7)
+    try:
+        yield asker, answerer
+    finally:
+        asker.close()
+        answerer.close()
+        listener.close()
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def pattern(size: int, salt: int) -> bytes:
+    return bytes((i * 31 + salt) % 251 for i in range(min(size, 997))) * (size // 997 + 1)
+
+
+def echo(answerer: Answerer, count: int) -> list[tuple[bytes, int]]:
+    """Answer each request with its payload, backwards."""
+    heads = []
+    for _ in range(count):
+        header, size = answerer.next()
+        heads.append((header, size))
+        content = bytearray(size)
+        answerer.receive(memoryview(content))
+        content.reverse()
+        answerer.answer(memoryview(content))
+    return heads
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 70_000), max_size=3), min_size=1, max_size=6))
+def test_requests_arrive_whole_and_in_order_however_many_are_under_way(
+    messages: list[list[int]],
+) -> None:
+    heads: list[tuple[bytes, int]] = []
+    with pair() as (asker, answerer):
+        thread = in_thread(lambda: heads.extend(echo(answerer, len(messages))))
+        sent, answers, numbers = [], [], []
+        for place, sizes in enumerate(messages):
+            parts = [pattern(size, place)[:size] for size in sizes]
+            sent.append(b"".join(parts))
+            answers.append(bytearray(sum(sizes)))
+            header = place.to_bytes(HEAD, "little")
+            numbers.append(asker.ask(header, [*map(memoryview, parts)], memoryview(answers[-1])))
+        for number in reversed(numbers):
+            asker.wait(number)
+        thread.join(20)
+    assert [int.from_bytes(header, "little") for header, _ in heads] == [*range(len(messages))]
+    assert [size for _, size in heads] == [len(content) for content in sent]
+    assert [bytes(answer)[::-1] for answer in answers] == sent
+
+
+def test_large_requests_and_large_answers_at_once_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # so small that the answers which nobody has read yet do not fit into them
+    monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
+    size, count = 8 << 20, 4
+    with pair() as (asker, answerer):
+        thread = in_thread(lambda: echo(answerer, count))
+        content = pattern(size, 3)[:size]
+        answers = [bytearray(size) for _ in range(count)]
+        for answer in answers:
+            last = asker.ask(b"\0" * HEAD, [memoryview(content)], memoryview(answer))
+        asker.wait(last)
+        thread.join(20)
+        assert not thread.is_alive()
+    assert all(bytes(answer)[::-1] == content for answer in answers)
+
+
+def test_a_request_without_an_answer_is_not_waited_for() -> None:
+    with pair() as (asker, answerer):
+        first = asker.ask(b"a" * HEAD, [memoryview(b"content")])
+        asker.wait(first)  # nothing to wait for
+        assert answerer.next() == (b"a" * HEAD, 7)
+        content = bytearray(7)
+        answerer.receive(memoryview(content))
+        assert bytes(content) == b"content"
+
+
+def test_an_answer_of_another_size_ends_the_run() -> None:
+    with pair() as (asker, answerer):
+        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        answerer.next()
+        answerer.answer(memoryview(b"12345678"))
+        with pytest.raises(ValueError, match="an answer of 8 bytes where 4 are due"):
+            asker.wait(number)
+
+
+def test_a_request_that_claims_absurd_sizes_is_refused() -> None:
+    with pair() as (asker, answerer):
+        asker.send(memoryview((1 << 60).to_bytes(8, "little") + b"a" * HEAD))
+        with pytest.raises(ValueError, match="claims"):
+            answerer.next()
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_who_waits_for_an_end_that_has_gone_hears_of_it(side: str) -> None:
+    with pair() as (asker, answerer):
+        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        answerer.next()
+        (answerer if side == "client" else asker).close()
+        with pytest.raises(ConnectionError):
+            asker.wait(number) if side == "client" else answerer.next()
+
+
+def test_a_silent_server_is_given_up_after_the_time_out() -> None:
+    with pair(timeout=0.3) as (asker, _):
+        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
+            asker.wait(number)
+        assert 0.2 < time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("under_way", [0, 1], ids=["nothing under way", "an answer under way"])
+def test_a_server_that_does_not_read_is_given_up_after_the_time_out(under_way: int) -> None:
+    content = memoryview(bytearray(64 << 20))
+    with pair(timeout=0.3) as (asker, _):
+        for _ in range(under_way):
+            asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        with pytest.raises(TimeoutError):
+            asker.ask(b"a" * HEAD, [content])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n".ljust(44, b" "),
+        connections._HELLO.pack(connections._PROTOCOL, b"x" * connections.TOKEN_BYTES, 7),
+        connections._HELLO.pack(connections._PROTOCOL, TOKEN, 8),
+        b"",
+    ],
+    ids=["another protocol", "wrong token", "not a client of this run", "goes away"],
+)
+def test_strangers_are_turned_away_and_the_client_still_gets_in(said: bytes) -> None:
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    host, port = listener.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 5) as stranger:
+        stranger.sendall(said)
+        if said:
+            assert stranger.recv(1) == b""
+    asker = connect(listener.address, TOKEN, 7, 5)
+    answerer = listener.client(7)
+    asker.ask(b"a" * HEAD, [])
+    assert answerer.next() == (b"a" * HEAD, 0)
+    for end in (asker, answerer, listener):
+        end.close()
+
+
+def test_a_second_connection_of_the_same_client_is_turned_away() -> None:
+    listener = Listener("127.0.0.1", TOKEN, [7, 8], HEAD)
+    first = connect(listener.address, TOKEN, 7, 5)
+    answerer = listener.client(7)
+    second = connect(listener.address, TOKEN, 7, 5)
+    number = second.ask(b"a" * HEAD, [], memoryview(bytearray(1)))
+    with pytest.raises(ConnectionError):
+        second.wait(number)
+    first.ask(b"b" * HEAD, [])
+    assert answerer.next() == (b"b" * HEAD, 0)
+    for end in (first, second, answerer, listener):
+        end.close()
