@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from recsim_train.trace.record import Iteration, Span, Total, TotalKey
 
 if TYPE_CHECKING:
@@ -60,6 +58,7 @@ def _write(folder: Path, file: str, rows: Iterable[tuple[Any, ...]]) -> None:
 def _array(values: Sequence[Any], kind: str) -> pa.Array:
     """A column from its memory: `pyarrow.array` would import pandas, a quarter of a second, to look
     whether ``values`` are pandas'."""
+    import numpy as np
     import pyarrow as pa
 
     count = len(values)
