@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from recsim_train.config.experiment import Roles, StrategyChoice
 from recsim_train.config.load import load_cluster
 from recsim_train.executor.launch import execute
+from recsim_train.placement.build import build_plan
 from recsim_train.sim.run import simulate
 from tests.conformance.test_worlds_agree import (
     PROFILE,
@@ -82,3 +86,24 @@ def _numbers(state: object) -> list[torch.Tensor]:
     if isinstance(state, dict):
         return _numbers([*state.values()])
     return [t for x in state for t in _numbers(x)] if isinstance(state, list | tuple) else []
+
+
+@pytest.mark.parametrize("transport", ["gloo", "tcp"])
+def test_own_threads_are_scheduled_as_others_only_where_they_do_their_own_talking(
+    transport: str, tmp_path: Path
+) -> None:
+    """gloo's threads would spin; a thread of ours that is woken by a message must not wait."""
+    plan = make_plan(ROLES["servers"], STRATEGIES["downpour"], transport=transport)
+    policies: set[int] = set()
+
+    def look(*_: int) -> None:
+        for role in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error, OSError):
+                if str(tmp_path) in role.cmdline():
+                    policies.update(os.sched_getscheduler(t.id) for t in role.threads())
+
+    training = plan.experiment.training.model_copy(update={"steps": 300})
+    spec = plan.experiment.model_copy(update={"training": training})
+    execute(build_plan(spec, spec.strategies[0]), staging=tmp_path, progress=look)
+    own = os.SCHED_BATCH if transport == "gloo" else os.SCHED_OTHER
+    assert policies == {own, os.SCHED_BATCH}
