@@ -52,10 +52,10 @@ def listen() -> None:
 
 
 def stop_listening() -> None:
-    """A further signal ends the process at once, without a word."""
+    """A further signal ends the process at once, without a word, unless it is the same wish."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is _end:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL if _Wish.number is None else _end_at_once)
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -67,6 +67,12 @@ def _end(number: int, _: FrameType | None) -> None:
         _Wish.pending = True
         return
     raise Asked
+
+
+def _end_at_once(number: int, _: FrameType | None) -> None:
+    if time.monotonic() - _Wish.at >= SAME_WISH:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def _swallowed(ignored: sys.UnraisableHookArgs) -> None:

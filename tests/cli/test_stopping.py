@@ -118,6 +118,26 @@ def test_an_interrupt_within_a_callback_of_a_library_is_not_lost() -> None:
     assert not done.stderr
 
 
+@pytest.mark.parametrize(("pause", "code"), [(0.0, 143), (1.1, -15)])
+def test_the_same_wish_said_twice_does_not_cut_an_end_short(pause: float, code: int) -> None:
+    """`timeout` signals a process and then its group; a user who means it signals again later."""
+    script = (
+        "import os, signal, sys, time\n"
+        "from recsim_train import signals\n"
+        "signals.listen()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(10)\n"
+        "except KeyboardInterrupt: signals.stop_listening()\n"
+        f"time.sleep({pause})\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(0.1)\n"
+        "sys.exit(128 + signals.received())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], timeout=20, check=False)
+    assert done.returncode == code
+
+
 def test_an_ignored_interrupt_stays_ignored_and_sigterm_works(start: Any, folder: Path) -> None:
     words = [sys.executable, "-m", "recsim_train", "show", "presets"]
     shell = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
