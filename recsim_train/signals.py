@@ -5,6 +5,7 @@ The standard library alone: this is read before anything that takes time to impo
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -49,6 +50,7 @@ def listen() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     sys.unraisablehook = _swallowed
+    atexit.register(_deafen)  # the first that is registered, so the last that is called
 
 
 def stop_listening() -> None:
@@ -73,6 +75,13 @@ def _end_at_once(number: int, _: FrameType | None) -> None:
     if time.monotonic() - _Wish.at >= SAME_WISH:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def _deafen() -> None:
+    """Python is about to give signals their default meaning back, for its last moments."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _end_at_once:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _swallowed(ignored: sys.UnraisableHookArgs) -> None:
