@@ -67,7 +67,8 @@ class GlooTransport:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
         for channel in self._channels.pop(client, ()):
-            channel.request(pending, wire.encode(wire.StopRequest()), (), None)
+            done = torch.empty_like(wire.ACKNOWLEDGED)
+            channel.request(pending, wire.encode(wire.StopRequest()), (), done)
         pending.wait()
 
 

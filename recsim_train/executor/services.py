@@ -240,6 +240,8 @@ class Serving:
             key, header, size = self.port.next_request()
             request = wire.decode(header)
             if isinstance(request, wire.StopRequest):
+                # whatever came before it has been done: who evaluates finds it
+                self.port.answer(wire.ACKNOWLEDGED)
                 return
             self.waiting = f"in {request.effect} of {self.client.name}"
             begin = self.clock()

@@ -80,12 +80,13 @@ class TcpTransport:
 
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
+        pending = Pending()
         for (number, _), asker in self._askers.items():
             if number == client:
-                key = _KEY.pack(Service.EMBEDDING, 0)
-                TcpChannel(asker, key, self._header_bytes).request(
-                    Pending(), wire.encode(wire.StopRequest()), (), None
-                )
+                channel = TcpChannel(asker, _KEY.pack(Service.EMBEDDING, 0), self._header_bytes)
+                done = torch.empty_like(wire.ACKNOWLEDGED)
+                channel.request(pending, wire.encode(wire.StopRequest()), (), done)
+        pending.wait()
 
 
 @dataclass(frozen=True, slots=True)

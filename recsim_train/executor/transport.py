@@ -93,4 +93,5 @@ class Transport(Protocol):
         """Where requests of a client in the process of this rank arrive, for shards here."""
 
     def stop(self, client: int) -> None:
-        """Tell every process that this client has a way to that it asks no more."""
+        """Tell every process that this client has a way to that it asks no more; returns once all
+        that it has asked is done."""
