@@ -17,7 +17,7 @@ from torch import Tensor
 
 from recsim_train.executor import wire
 from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.transport import Key, Pending, Service, size_of
+from recsim_train.executor.transport import Key, Pending, Service, size_of, stop_talk
 from recsim_train.placement.plan import Plan
 
 
@@ -67,8 +67,7 @@ class GlooTransport:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
         for channel in self._channels.pop(client, ()):
-            done = torch.empty_like(wire.ACKNOWLEDGED)
-            channel.request(pending, wire.encode(wire.StopRequest()), (), done)
+            stop_talk(pending, channel)
         pending.wait()
 
 

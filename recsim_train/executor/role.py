@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from recsim_train.executor.perform import run_loop
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.services import (
     Client,
     DenseServer,
@@ -104,7 +103,7 @@ class Role:
             askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers)
-            _ordinary_scheduling()
+            ordinary_scheduling()
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -392,13 +391,6 @@ def _common_start() -> float:
     said = [(machine, time.monotonic())]
     dist.broadcast_object_list(said, src=0)
     return said[0][1] if said[0][0] == machine else time.monotonic()
-
-
-def _ordinary_scheduling() -> None:
-    """For the threads that are started from now on: one that is woken by a message goes on at once
-    instead of at the next tick. gloo's have been made, and stay with SCHED_BATCH."""
-    with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:

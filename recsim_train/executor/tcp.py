@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import Store
 
 from recsim_train.executor import wire
 from recsim_train.executor.connections import TOKEN_BYTES, Answerer, Asker, Listener, connect
-from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of
+from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of, stop_talk
 from recsim_train.placement.plan import Plan
 
 _KEY = struct.Struct("<II")
@@ -83,9 +83,8 @@ class TcpTransport:
         pending = Pending()
         for (number, _), asker in self._askers.items():
             if number == client:
-                channel = TcpChannel(asker, _KEY.pack(Service.EMBEDDING, 0), self._header_bytes)
-                done = torch.empty_like(wire.ACKNOWLEDGED)
-                channel.request(pending, wire.encode(wire.StopRequest()), (), done)
+                key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
+                stop_talk(pending, TcpChannel(asker, key, self._header_bytes))
         pending.wait()
 
 

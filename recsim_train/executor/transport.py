@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from recsim_train.executor import wire
+
 
 class Service(IntEnum):
     """Which service a shard belongs to."""
@@ -68,6 +70,12 @@ class Channel(Protocol):
     ) -> None:
         """Send a request whose payload is ``parts``, and receive into ``answer``, a contiguous
         tensor: under way until ``pending`` has been waited for."""
+
+
+def stop_talk(pending: Pending, channel: Channel) -> None:
+    """Say that nothing more is asked; answered once all that was asked before has been done."""
+    answer = torch.empty_like(wire.ACKNOWLEDGED)
+    channel.request(pending, wire.encode(wire.StopRequest()), (), answer)
 
 
 class Port(Protocol):
