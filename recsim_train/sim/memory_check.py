@@ -15,13 +15,6 @@ from recsim_train.sim.sizing import OTHER_WAYS, advice, largest_part, plural, sm
 NEARLY = 0.9
 """Share of a host's memory above which an estimate of the large parts is no promise."""
 
-ROLE_NAMES: dict[Role, str] = {
-    "trainer": "trainers",
-    "embedding_server": "embedding servers",
-    "dense_server": "dense servers",
-    "reader": "readers",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryCheck:
@@ -125,7 +118,7 @@ def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
         most = max(shares, key=shares.__getitem__)
         raise UserError(
             f"all processes together need {gib(needed)} GiB{_mostly(uses)}, most of it the "
-            f"{ROLE_NAMES[most]} with {gib(shares[most])} GiB, but the machine has "
+            f"{plural(most, 2)} with {gib(shares[most])} GiB, but the machine has "
             f"{gib(host.memory)} GiB: {gib(needed - host.memory)} GiB too much; "
             f"{OTHER_WAYS[largest_part(uses)]}"
         )
