@@ -14,6 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from recsim_train.executor.books import booked
+from recsim_train.trace.ledger import TRANSPORT
+
 
 class Service(IntEnum):
     """Which service a shard belongs to."""
@@ -50,6 +53,7 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
+    @booked(TRANSPORT)
     def wait(self) -> None:
         """Until all have been answered, or delivered where there is no answer.
 
