@@ -282,7 +282,7 @@ class Facts:
     wall_seconds: float | None = None
     """From the first process's start to the last one's end."""
     load_average_before: float | None = None
-    """Over one minute, before anything was started."""
+    """Over one minute, before anything was started: of older runs, which have no ledger."""
     sched_batch: bool | None = None
     """Whether every process's threads of transport run under SCHED_BATCH."""
     launched_by: str | None = None
