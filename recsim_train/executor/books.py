@@ -105,7 +105,8 @@ class Books:
         self._known = set(_threads())
         self._gloo: dict[int, tuple[str, float]] = {}
         """By thread: what it does, and its clock when last read."""
-        _books[:] = [Book("main", SUPERVISION)]
+        _own.book = Book("main", SUPERVISION)
+        _books[:] = [_own.book]
 
     def claim(self, what: str) -> None:
         """The threads that gloo has made since this was last called do ``what``."""
