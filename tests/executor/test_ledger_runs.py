@@ -67,3 +67,14 @@ def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> No
     assert ledger is not None
     assert 0.0 < ledger.seconds < wall
     assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
+    found = ledger.rows()
+    assert {role for role, _ in found} == {instance.role for instance in plan.instances}
+    assert "other" not in {what for _, what in found}
+    assert found["trainer", "runtime"] > 0.0
+    if ("trainer", "forward_backward") in found:
+        assert found["trainer", "forward_backward"] > 0.05 * ledger.total
+    use = ledger.machine
+    assert use is not None
+    assert use.own == pytest.approx(ledger.cores_busy)
+    assert use.own <= use.cores * 1.05
+    assert use.own + use.others + use.steal < use.cores * 1.2
