@@ -22,7 +22,7 @@ def cpu(c: Comparison) -> list[Item]:
     if predicted is None or measured is None:
         return []
     return [
-        Lines(stopped(sentences(c)), title=f"CPU time: {c.label}"),
+        Lines(stopped(sentences(c)), title=f"Where CPU time goes: {c.label}"),
         _table(predicted, measured, _WORTH_A_ROW, Where.TERMINAL),
         _table(predicted, measured, 0.0, Where.WRITTEN),
     ]
@@ -35,13 +35,13 @@ def sentences(c: Comparison) -> list[str]:
     if whole[0] is None or whole[1] is None or ledgers[0] is None or ledgers[1] is None:
         return []
     cores = ledgers[0].cores_busy, ledgers[1].cores_busy
-    slower, idler = whole[1] / whole[0] - 1.0, cores[0] / cores[1] - 1.0
+    slower, idler = whole[1] / whole[0], cores[0] / cores[1]
     said = [
         f"An example takes {text.seconds(whole[0])} of CPU time predicted, "
         f"{text.seconds(whole[1])} measured; {cores[0]:.2f} cores are busy predicted, "
         f"{cores[1]:.2f} measured",
-        f"Of the throughput's error CPU time per example makes {text.percent(slower, signed=True)}"
-        f" and busy cores {text.percent(idler, signed=True)}",
+        f"Predicted throughput / measured = {slower * idler:.2f} = {slower:.2f} (CPU time per "
+        f"example, measured / predicted) x {idler:.2f} (cores busy, predicted / measured)",
     ]
     if (use := ledgers[1].machine) is not None:
         said.append(
@@ -89,7 +89,7 @@ def _table(
     pairs = [(key, predicted.get(key, 0.0), measured.get(key, 0.0)) for key in keys]
     shown = [row(*key, p, m) for key, p, m in pairs if max(p / sums[0], m / sums[1]) >= least]
     heads = ("CPU time per example", "role", "predicted µs", "measured µs", "ratio")
-    return Table.of(heads, shown, ("role",), where=where, foot=row("", "all", *sums))
+    return Table.of(heads, shown, heads[:2], where=where, foot=row("", "all", *sums))
 
 
 def _micro(seconds: float) -> str:
