@@ -1,6 +1,7 @@
 """Books of the CPU seconds that a simulation's activities take, as the executor keeps of real ones.
 
-An activity is booked as a whole where it begins.
+An activity is booked as a whole where it begins. Seconds are those of its work: what a cluster's
+``contention`` takes from cores that are all busy shows as fewer cores busy, not as more seconds.
 """
 
 from __future__ import annotations
