@@ -10,6 +10,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.machines import HEADER_BYTES
+from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
@@ -91,6 +92,18 @@ def test_the_lines_are_what_the_cores_did(
     assert ledger.total > 0.0
     assert abs(ledger.remainder) < 0.03 * ledger.total
     assert "other" not in {line.what for line in ledger.lines}
+
+
+@pytest.mark.parametrize("options", [{"cache_share": 1.0}, {"cache_rows": 900}])
+def test_so_they_are_with_caches(options: dict[str, Any], plans: Plans, clusters: Clusters) -> None:
+    training = {"steps": 40, "warmup_steps": 3}
+    what_if = {"what_if_steps": 0}
+    plan = plans("scalefreectr", options, roles=SERVERS, training=training, simulation=what_if)
+    ledger = simulate(plan, clusters()).facts.ledger
+    assert ledger is not None
+    assert abs(ledger.remainder) < 0.03 * ledger.total
+    assert ("trainer", "probe") in ledger.rows()
+    assert ("embedding_server", "fetch_rows") in ledger.rows()
 
 
 def test_trainers_that_stand_for_others_book_their_time(
