@@ -13,8 +13,10 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+from recsim_train.executor.books import booked
 from recsim_train.executor.transport import size_of
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
+from recsim_train.trace.ledger import COLLECTIVES
 
 B = TypeVar("B", bound=RealBlock | RealDense | RealRows)
 
@@ -29,6 +31,7 @@ class Collective:
     place: int = 0
     """This process's place among the members."""
 
+    @booked(COLLECTIVES)
     def all_reduce(self, value: B, op: str) -> tuple[B, int]:
         """(mean or sum over the members, payload bytes handed over)."""
         if self.group is None:
@@ -39,12 +42,14 @@ class Collective:
             total.div_(self.members)
         return dataclasses.replace(value, tensor=total), size_of(total)
 
+    @booked(COLLECTIVES)
     def all_gather(self, value: B) -> tuple[RealParts, int]:
         """(every member's value, payload bytes that leave this member)."""
         parts, sent = self.all_to_all(RealParts((value.tensor,) * self.members))
         shape = value.tensor.shape[1:]
         return RealParts(tuple(part.view(-1, *shape) for part in parts.tensors)), sent
 
+    @booked(COLLECTIVES)
     def all_to_all(self, parts: RealParts) -> tuple[RealParts, int]:
         """(flat tensors of what each member sent here, payload bytes that leave this member).
 
@@ -63,6 +68,7 @@ class Collective:
         left = sum(size_of(part) for place, part in enumerate(flat) if place != self.place)
         return RealParts(torch.split(received, expected)), left
 
+    @booked(COLLECTIVES)
     def agree(self, yes: bool) -> bool:
         """Whether all members say yes."""
         if self.group is None:

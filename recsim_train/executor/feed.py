@@ -17,12 +17,14 @@ import torch.distributed as dist
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
 from recsim_train.data.stream import open_stream
+from recsim_train.executor.books import book
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.part import Reading
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.strategy.values import Batch
+from recsim_train.trace.ledger import READING, TRANSPORT
 from recsim_train.trace.record import Recorder, Span
 
 Failed = Callable[[BaseException], None]
@@ -79,9 +81,10 @@ def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) 
     def body() -> None:
         torch.set_num_threads(1)
         try:
-            for _, _, batch in stream_of(plan, [loop], reading):
-                if not feed.put(to_batch(plan.experiment.model, batch)):
-                    return
+            with book("reader", READING):
+                for _, _, batch in stream_of(plan, [loop], reading):
+                    if not feed.put(to_batch(plan.experiment.model, batch)):
+                        return
         except BaseException as error:
             feed.put(error)
             return
@@ -102,14 +105,15 @@ def receive_in_thread(
         torch.set_num_threads(1)
         size = torch.empty(1, dtype=torch.int64)
         try:
-            while True:
-                dist.recv(size, source, group=group, tag=tag)
-                if not int(size):
-                    break
-                buffer = torch.empty(int(size), dtype=torch.uint8)
-                dist.recv(buffer, source, group=group, tag=tag + 1)
-                if not feed.put(to_batch(plan.experiment.model, unpack(buffer.numpy()))):
-                    return
+            with book("receiver", TRANSPORT):
+                while True:
+                    dist.recv(size, source, group=group, tag=tag)
+                    if not int(size):
+                        break
+                    buffer = torch.empty(int(size), dtype=torch.uint8)
+                    dist.recv(buffer, source, group=group, tag=tag + 1)
+                    if not feed.put(to_batch(plan.experiment.model, unpack(buffer.numpy()))):
+                        return
         except BaseException as error:
             feed.put(error)
             return
@@ -163,6 +167,7 @@ class ReaderProcess:
         threads = [_start(lambda loop=loop: self._send(loop), loop.name) for loop in self.loops]  # type: ignore[misc]
         return [*threads, _start(self._parse, "parse")]
 
+    @book("reader", READING)
     def _parse(self) -> None:
         torch.set_num_threads(1)
         try:
@@ -173,6 +178,7 @@ class ReaderProcess:
         except BaseException as error:
             self.failed(error)
 
+    @book("sender", TRANSPORT)
     def _send(self, loop: LoopId) -> None:
         torch.set_num_threads(1)
         target, tag = loop.trainer, _tag(self.plan, loop)

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from recsim_train.executor import wire
 from recsim_train.executor.bits import as_bytes
+from recsim_train.executor.books import booked
 from recsim_train.executor.transport import Key, Pending, Service, size_of, stop_talk
 from recsim_train.placement.plan import Plan
+from recsim_train.trace.ledger import TRANSPORT
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class GlooChannel:
     rank: int
     """Of the process that holds the shard."""
 
+    @booked(TRANSPORT)
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
     ) -> None:
@@ -115,12 +118,14 @@ class GlooPort:
     """Of the client's process."""
     key: Key
 
+    @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
         head = self.links.empty_header()
         dist.recv(head, self.rank, self.links.up, self.tag)
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
+    @booked(TRANSPORT)
     def payload(self, size: int) -> Tensor:
         """As `recsim_train.executor.transport.Port.payload`."""
         buffer = torch.empty(size, dtype=torch.uint8)
@@ -128,6 +133,7 @@ class GlooPort:
             dist.recv(buffer, self.rank, self.links.up, self.tag + 1)
         return buffer
 
+    @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
         """As `recsim_train.executor.transport.Port.answer`."""
         if not tensor.numel():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import queue
 import signal
@@ -78,7 +77,6 @@ def execute(
     write_spec(staging, plan, keep_state)
     messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
     children: list[Child] = []
-    load_before = os.getloadavg()
     begin = time.monotonic()
     try:
         for instance in plan.instances:
@@ -96,7 +94,6 @@ def execute(
             raise PartialRun(_sentence(children), _partial(plan, staging))
     outcome = merge(plan, _parts(plan, staging), complete=True)
     outcome.facts.wall_seconds = time.monotonic() - begin
-    outcome.facts.load_average_before = load_before[0]
     outcome.facts.sched_batch = all(child.scheduled for child in children)
     return outcome
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor.bits import as_bytes, split_bytes
+from recsim_train.executor.books import booked
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.values import RealBlock
 from recsim_train.executor.worker import Worker
@@ -117,22 +118,27 @@ class PooledMask:
             return lines.view(self.slices, -1, self.shape.width)
         return lines.view(lines.shape[0], self.slices, -1).transpose(0, 1).contiguous()
 
+    @booked("mask")
     def mask(self, vectors: Tensor) -> RealMasked:
         """What is kept of pooled vectors."""
         return mask_rows(self.lines(vectors), self.share)
 
+    @booked("unmask")
     def read(self, payload: Tensor, batch: int) -> RealMasked:
         """The same at the client, from the bytes of an answer."""
         return unpack_mask(payload, batch * self.shape.lines, self.shape.width, self._kind)
 
+    @booked("unmask")
     def unmask(self, masked: RealMasked) -> Tensor:
         """Pooled vectors with zeros."""
         return self.vectors(spread(masked.values, masked.places, self.shape.width))
 
+    @booked("pick")
     def pick(self, gradient: Tensor, masked: RealMasked) -> Tensor:
         """A gradient's values at the kept places [lines, k]."""
         return self.lines(gradient).gather(1, masked.places)
 
+    @booked("unpick")
     def unpick(self, values: Tensor, places: Tensor) -> Tensor:
         """The gradient of the pooled vectors."""
         return self.vectors(spread(values, places, self.shape.width))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 
 from recsim_train.data.criteo import Malformed
 from recsim_train.executor.part import Part
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import counted
 from recsim_train.trace.facts import Cached
+from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
 from recsim_train.trace.record import Outcome, Total, TotalKey, loop_of
 from recsim_train.workload.compression import compressed
 
 
-def merge(plan: Plan, parts: Sequence[Part], *, complete: bool) -> Outcome:
+def merge(
+    plan: Plan, parts: Sequence[Part], *, complete: bool, one_machine: bool = True
+) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
     training = plan.experiment.training
     whole = Outcome([], {}, [], 0, training.steps)
@@ -42,7 +48,29 @@ def merge(plan: Plan, parts: Sequence[Part], *, complete: bool) -> Outcome:
     facts.cache = Cached.merged(caches) if caches else None
     if not complete:
         _truncate(plan, whole)
+    facts.ledger = _ledger(plan, whole, parts, one_machine)
     return whole
+
+
+def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool) -> Ledger | None:
+    """Of the counted window; None where nothing was counted."""
+    training = plan.experiment.training
+    done = counted(whole.iterations, training.warmup_steps, training.steps)
+    start, end = min((i.start for i in done), default=0.0), max((i.end for i in done), default=0.0)
+    if end <= start:
+        return None
+    window, machine = end - start, None
+    used = [between(part.samples, start, end) for part in parts]
+    total = math.fsum(one.total for one in used)
+    if one_machine:
+        others = max(0.0, used[0].busy - total)
+        shares = total / window, others / window, used[0].steal / window
+        machine = MachineUse(os.cpu_count() or 1, *shares)
+    seconds: Booked = {}
+    for one in used:
+        for key, spent in one.booked.items():
+            seconds[key] = seconds.get(key, 0.0) + spent
+    return Ledger.of(window, total, seconds, machine)
 
 
 def _truncate(plan: Plan, whole: Outcome) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from recsim_train.data.criteo import Malformed
 from recsim_train.trace.facts import Cached
+from recsim_train.trace.ledger import Sample
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import Tallies
 
@@ -29,6 +30,8 @@ class Part:
     """Its own loops' and servers', without facts."""
     cpu_seconds: float
     """Since the run's start; of a trainer until its loops had ended."""
+    samples: list[Sample]
+    """Of its CPU time, in order of time."""
     tallies: list[Tallies]
     """What each of its loops compressed."""
     readings: list[Reading]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recsim_train.executor.books import booked
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.sparse import RealSparse
@@ -21,7 +22,9 @@ def _next_batch(context: LoopContext, _: effects.NextBatch) -> Done:
 
 
 def _compute(context: LoopContext, effect: effects.Compute[object]) -> Done:
-    return KERNELS[effect.operation.name](context.worker, *effect.arguments), 0
+    name = effect.operation.name
+    with booked(name):
+        return KERNELS[name](context.worker, *effect.arguments), 0
 
 
 def _embedding(context: LoopContext) -> EmbeddingStub:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.books import Books, book
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
@@ -43,6 +44,7 @@ from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, Lo
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
+from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Outcome, Recorder
 
 EVALUATOR = "evaluator[0]"
@@ -59,11 +61,13 @@ class Role:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self.timeout = timedelta(seconds=plan.experiment.execution.timeout)
+        self.books = Books(instance.role)
         # Every rank makes every group, in one order.
         groups = []
         if plan.experiment.execution.transport == "gloo":
             groups = [dist.new_group(timeout=limit) for limit in (FOREVER, self.timeout)]
         self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
+        self.books.claim(TRANSPORT)
         self.collectives: dict[str, Collective] = {}
         for group in plan.groups:
             ranks = [member.trainer for member in group.members]
@@ -71,6 +75,7 @@ class Role:
             place = group.place(instance.index)
             if instance.role == "trainer" and place >= 0:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
+        self.books.claim(COLLECTIVES)
         self.queues = {
             local.name: ThreadQueue(local.capacity, self._stopped.is_set)
             for local in plan.topology.queues
@@ -213,6 +218,7 @@ class Role:
         dist.barrier()
         self.clock = elapsed_clock(_common_start())
         self._busy_at_start = time.process_time()
+        self.books.begin(self.clock)
         self.serve()
         if self.instance.role == "reader":
             assert self.feed_group is not None
@@ -270,8 +276,9 @@ class Role:
         def body() -> None:
             torch.set_num_threads(1)
             try:
-                run_loop(context, self.strategy.program(loop))
-                self.transport.stop(number)
+                with book("loop", RUNTIME):
+                    run_loop(context, self.strategy.program(loop))
+                    self.transport.stop(number)
             except BaseException as error:
                 self.fail(error)
 
@@ -291,6 +298,7 @@ class Role:
                 thread.join(0.02 if thread.is_alive() else 0)
             if self.failure is not None:
                 raise self.failure
+            self.books.tick()
             tick()
         if self.failure is not None:
             raise self.failure
@@ -306,6 +314,7 @@ class Role:
                 while not self.store.check(waiting):
                     if self.failure is not None:
                         raise self.failure
+                    self.books.tick()
                     tick()
                     time.sleep(0.02)
                 replica = self.replica
@@ -354,6 +363,7 @@ class Role:
             instance=self.instance.name,
             records=found,
             cpu_seconds=busy,
+            samples=[*self.books.samples, self.books.sample()],
             tallies=[dict(counted) for counted in tallies],
             readings=self.readings,
             cache=None if self.cache is None else self.cache.figures(),

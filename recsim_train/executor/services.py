@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels, kernels_sync, wire
+from recsim_train.executor.books import book, booked
 from recsim_train.executor.cache import fetch_rows, store_rows
 from recsim_train.executor.kernels import Routed
 from recsim_train.executor.lookups import Lookups
@@ -22,6 +23,7 @@ from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.transport import Key, Port, size_of
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
+from recsim_train.trace.ledger import REQUESTS
 from recsim_train.trace.record import Recorder, Span
 
 
@@ -74,27 +76,31 @@ class EmbeddingServer:
 
     def lookup(self, routed: Routed) -> tuple[Tensor, Tensor, Tensor | None]:
         """(answer, places of the ids in this shard, bag starts)."""
-        local = self.state.local(routed.values, routed.counts)
-        if not self.rules.pooled:
-            return kernels.lookup_rows(self.state, local), local, None
-        starts = routed.starts()
-        return kernels.lookup_pooled(self.state, local, starts, routed.batch), local, starts
+        with booked("lookup_pooled" if self.rules.pooled else "lookup_rows"):
+            local = self.state.local(routed.values, routed.counts)
+            if not self.rules.pooled:
+                return kernels.lookup_rows(self.state, local), local, None
+            starts = routed.starts()
+            return kernels.lookup_pooled(self.state, local, starts, routed.batch), local, starts
 
     def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
-        if self.together:
-            apply = partial(kernels.update_rows, self.state, distinct=False)
-            rows = kernels.gradient_rows(local, starts, gradient)
-            self.together[trainer].submit(trainer, local, rows, apply)
-        elif self.rules.pooled:
-            kernels.update_pooled(self.state, local, starts, gradient)
-        else:
-            kernels.update_rows(self.state, local, gradient)
+        with booked("update_pooled" if self.rules.pooled else "update_rows"):
+            if self.together:
+                apply = partial(kernels.update_rows, self.state, distinct=False)
+                rows = kernels.gradient_rows(local, starts, gradient)
+                self.together[trainer].submit(trainer, local, rows, apply)
+            elif self.rules.pooled:
+                kernels.update_pooled(self.state, local, starts, gradient)
+            else:
+                kernels.update_rows(self.state, local, gradient)
 
+    @booked("fetch_rows")
     def fetch(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
         """Rows with their optimizer's state."""
         return fetch_rows(self.state, self.state.local(ids, counts))
 
+    @booked("store_rows")
     def store(self, ids: Tensor, counts: Sequence[int], rows: Tensor) -> None:
         """Overwrite them."""
         store_rows(self.state, self.state.local(ids, counts), rows)
@@ -117,6 +123,12 @@ class DenseServer:
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
         self._turn = threading.Lock()
 
+    @booked("dense_read")
+    def pull(self) -> Tensor:
+        """Its values [shard's elements]."""
+        return kernels.dense_read(self.state)
+
+    @booked("dense_apply")
     def push(self, value: Tensor, *, add: bool) -> None:
         """Step with a gradient [shard's elements], or add a difference."""
         with self._turn:
@@ -125,6 +137,7 @@ class DenseServer:
             else:
                 kernels.dense_apply(self.state, value)
 
+    @booked("sparse_apply")
     def push_sparse(self, part: RealSparse, *, add: bool) -> None:
         """The same with some entries."""
         shard = self.rules.shard
@@ -135,7 +148,7 @@ class DenseServer:
     def exchange(self, parameters: Tensor, alpha: float, start: int, *, new: bool) -> Tensor:
         """The elastic difference of a part of the copy from element ``start`` of the shard on."""
         elastic = kernels_sync.dense_elastic_new if new else kernels_sync.dense_elastic
-        with self._turn:
+        with booked("dense_elastic_new" if new else "dense_elastic"), self._turn:
             return elastic(self.state, parameters, alpha, start)
 
 
@@ -203,7 +216,7 @@ class Talk:
         rules = server.rules
         match request:
             case wire.PullRequest():
-                return kernels.dense_read(server.state)
+                return server.pull()
             case wire.PushRequest():
                 server.push(request.unpack(rules, payload), add=request.add)
                 return None
@@ -263,7 +276,8 @@ def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -
     def body() -> None:
         torch.set_num_threads(1)
         try:
-            serving.run()
+            with book("server", REQUESTS):
+                serving.run()
         except BaseException as error:
             failed(error)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels, wire
+from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
@@ -88,16 +89,19 @@ class EmbeddingStub:
         self._lookups: Lookups[Looked] = Lookups()
         self.tallies: Tallies = {}
 
+    @booked("route_ids")
     def _route(self, ids: RealIds) -> list[kernels.Routed]:
         split = self.ends[0].rules.split
         return [kernels.route_ids(ids, slices, split) for slices in self._slices]
 
+    @booked("assemble_rows")
     def _assemble(
         self, ids: RealIds, routed: Sequence[kernels.Routed], answers: Sequence[Tensor]
     ) -> RealRows:
         parts = zip(self._slices, [part.counts for part in routed], answers, strict=True)
         return kernels.assemble_rows(self.ends[0].rules.model, ids, list(parts))
 
+    @booked("route_gradient")
     def _pieces(self, rows: RealRows, routed: Sequence[kernels.Routed]) -> list[Tensor]:
         parts = zip(self._slices, [part.counts for part in routed], strict=True)
         return kernels.route_gradient(rows, list(parts))
@@ -226,7 +230,7 @@ class DenseStub:
             if isinstance(end, Remote):
                 end.ask(pending, wire.PullRequest(iteration), answer=part)
             else:
-                part.copy_(kernels.dense_read(end.state))
+                part.copy_(end.pull())
 
         def answer() -> Done:
             pending.wait()

@@ -17,9 +17,11 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from recsim_train.executor import wire
+from recsim_train.executor.books import booked
 from recsim_train.executor.connections import TOKEN_BYTES, Answerer, Asker, Listener, connect
 from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of, stop_talk
 from recsim_train.placement.plan import Plan
+from recsim_train.trace.ledger import TRANSPORT
 
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
@@ -96,6 +98,7 @@ class TcpChannel:
     key: bytes
     header_bytes: int
 
+    @booked(TRANSPORT)
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
     ) -> None:
@@ -118,6 +121,7 @@ class TcpPort:
         self._answerer: Answerer | None = None
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
+    @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
         if self._answerer is None:
@@ -126,6 +130,7 @@ class TcpPort:
         service, shard = _KEY.unpack_from(head)
         return (Service(service), shard), head[_KEY.size :], size
 
+    @booked(TRANSPORT)
     def payload(self, size: int) -> Tensor:
         """As `recsim_train.executor.transport.Port.payload`."""
         assert self._answerer is not None
@@ -135,6 +140,7 @@ class TcpPort:
         self._answerer.receive(memory_of(content))
         return content
 
+    @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
         """As `recsim_train.executor.transport.Port.answer`."""
         assert self._answerer is not None

@@ -54,7 +54,6 @@ def execute_rank(plan: Plan) -> Outcome | None:
             f"{world}: use --nproc-per-node times --nnodes = {len(plan.instances)}"
         )
     scheduled = batch_scheduling()
-    load_before = os.getloadavg()[0]
     sys.setswitchinterval(0.0005)
     import torch
     import torch.distributed as dist
@@ -80,8 +79,9 @@ def execute_rank(plan: Plan) -> Outcome | None:
         raise RunFailed(f"{instance.name} (rank {rank}) failed: {describe(error)[1]}") from error
     if parts is None:
         return None
-    outcome = merge(plan, [part for part in parts if part is not None], complete=True)
+    outcome = merge(
+        plan, [part for part in parts if part is not None], complete=True, one_machine=False
+    )
     outcome.facts.sched_batch = scheduled
-    outcome.facts.load_average_before = load_before
     outcome.facts.launched_by = "torchrun"
     return outcome

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import wire
+from recsim_train.executor.books import booked
+from recsim_train.trace.ledger import TRANSPORT
 
 
 class Service(IntEnum):
@@ -52,6 +54,7 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
+    @booked(TRANSPORT)
     def wait(self) -> None:
         """Until all have been answered, or delivered where there is no answer.
 

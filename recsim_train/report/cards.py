@@ -45,8 +45,9 @@ def _profile_card(record: RunRecord) -> Card:
 def _machine_card(record: RunRecord) -> Card:
     e = record.environment
     memory = e.get("memory_bytes")
-    load = record.facts.load_average_before
-    load = e.get("load") if load is None else load
+    load, ledger = record.facts.load_average_before, record.facts.ledger
+    use = None if ledger is None else ledger.machine
+    load = e.get("load") if load is None and use is None else load
     rows = {
         "machine": e.get("machine"),
         "host": e.get("host"),
@@ -54,6 +55,7 @@ def _machine_card(record: RunRecord) -> Card:
         "memory": text.size(memory) if memory else None,
         "date": e.get("date"),
         "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
+        "others' load": f"{use.others + use.steal:.2f} of {use.cores} cores" if use else None,
         "revision": e.get("revision"),
         "versions": _versions(e.get("versions")),
     }

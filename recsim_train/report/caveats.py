@@ -132,9 +132,17 @@ def stated(record: RunRecord) -> Iterator[str]:
 
 
 def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
-    """Measurements that began while something else ran."""
+    """Measurements beside which something else ran."""
     busy = []
     for real in repeats:
+        ledger = real.facts.ledger
+        if ledger is not None and (use := ledger.machine) is not None:
+            if (other := use.others + use.steal) > BUSY_SHARE * use.cores:
+                yield (
+                    f"While {real.run_id} was measured, other work took {other:.1f} of {use.cores} "
+                    "cores, so the measurement may be too slow."
+                )
+            continue
         # The launcher's own reading is from before the run; the environment may be from after it.
         load = real.facts.load_average_before
         load = real.environment.get("load") if load is None else load

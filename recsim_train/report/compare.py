@@ -164,6 +164,8 @@ class Comparison:
                 "measured_seconds_per_iteration": m.seconds_per_iteration,
                 "predicted_time_by_effect": p.time_by_effect,
                 "measured_time_by_effect": m.time_by_effect,
+                "predicted_ledger": p.facts.ledger,
+                "measured_ledger": m.facts.ledger,
                 "why": list(self.why.sentences) if self.why else [],
                 "predicted_synchronisation": p.synchronisation,
                 "measured_synchronisation": m.synchronisation,

@@ -21,6 +21,7 @@ from recsim_train.report.comparison_tables import (
     synchronisation,
     throughputs,
 )
+from recsim_train.report.cpu import cpu
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
@@ -140,10 +141,12 @@ class Compared:
         return [
             doc.Section("", short, Where.SHORT),
             *(doc.Section("", _short(c), Where.SHORT) for c in cs),
+            *(doc.Section("", cpu(c), Where.SHORT) for c in cs),
             self._topic("throughput", "Predicted against measured", [], table,
                         *self._drawn("throughput")),
             self._topic("why", "Where the time goes, and why the prediction differs", why,
                         *self._drawn("breakdown")),
+            self._topic("cpu", "CPU time per example", [cpu(c) for c in cs]),
             self._topic("timeline", "Timeline", [self._timeline(n + 1) for n in range(len(cs))]),
             self._topic("bytes", "Payload bytes per counted step", [[sent(c)] for c in cs]),
             self._topic("synchronisation", "How far apart synchronisations are",

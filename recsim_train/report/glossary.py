@@ -18,6 +18,15 @@ TERMS = {
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
     "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
     "windows of the run).",
+    "CPU time per example": "Seconds of processors' time that all processes of a run spend on one "
+    "example, by what they do. Throughput = cores busy / CPU time per example. A ratio below 1: "
+    "predicted too small.",
+    "cores busy": "How many cores work for the run in the mean of the counted window.",
+    "runtime": "CPU time of a training loop between its operations: from effect to effect.",
+    "requests": "CPU time of servers between operations: what is asked, and recording it.",
+    "transport": "CPU time of sending, receiving and waiting for requests and batches, in a loop's "
+    "or server's thread and in those of gloo.",
+    "not booked": "CPU time of the processes that no line of the ledger has.",
     "within noise": "The error is no larger than the measurement's spread, so this measurement can "
     "not tell the prediction from the truth. Of one run: no larger than the spread of its windows; "
     "how whole runs differ is not known then.",

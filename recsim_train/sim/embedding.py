@@ -150,7 +150,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
         purpose = f"{self.name}[{shard.index}].update"
-        yield self.world.machines.compute(host, work, purpose, client=client)
+        yield self.world.machines.compute(host, work, purpose, "server", client=client)
 
     def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
         """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.

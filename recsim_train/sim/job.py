@@ -20,6 +20,7 @@ from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import say_surroundings
 from recsim_train.sim.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread, Unmeasured
+from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import compressed
 
@@ -210,6 +211,9 @@ class Job:
             path=path,
             latency=self.cluster.network.latency,
         )
+        booked = runtime.machines.books.between(start, end)
+        spent = runtime.machines.cpu_seconds(window.used)
+        outcome.facts.ledger = Ledger.of(end - start, spent, booked)
         outcome.utilisation = found.utilisation
         outcome.bottleneck = found.bottleneck
         outcome.bound_eps = found.bound_eps

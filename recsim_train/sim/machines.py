@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import fsum, inf
 from typing import NamedTuple
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.sim.books import Books
 from recsim_train.sim.conditions import (
     HostCondition,
     LinkCondition,
@@ -24,6 +25,9 @@ from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.workload.measured import MEASURED
+from recsim_train.workload.operations import COSTS
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -43,6 +47,7 @@ class Process:
     """One process of the job and what it can run short of."""
 
     name: str
+    role: str
     cores: Resource
     interpreter: Resource
     send: Resource
@@ -87,7 +92,7 @@ class Machines:
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
-        self._unmeasured = 0.0
+        self.books = Books()
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
         present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
@@ -138,6 +143,7 @@ class Machines:
         rate *= 1.0 - constant_share(self._traffic("nic", instance))
         process = Process(
             name,
+            instance.role,
             cores=self._cores(name, site) if shared is None else shared,
             interpreter=make(f"{name}.interpreter", site.speed),
             send=make(f"{name}.nic.tx", rate),
@@ -193,46 +199,53 @@ class Machines:
         process: Process,
         seconds: Seconds,
         purpose: str,
+        thread: str = "loop",
         *,
-        thread: bool = False,
+        alone: bool = False,
         client: Process | None = None,
         lateness: Lateness | None = None,
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
-        ``thread``: it runs in the thread that the process has for this. ``client``: whom it is
-        done for; as many such threads as that one stands for do the same side by side.
+        ``thread``: which kind of thread, for the books; ``alone``: it is the one that the process
+        has for this. ``client``: whom it is done for; as many such threads as that one stands for
+        do the same side by side.
         ``lateness``: of those that a loop stands for, to be told.
         """
-        total, held, unmeasured = seconds
+        total, held, parts = seconds
         if total <= 0.0:
             self.alone = 0.0
             return self.engine.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
-        key = (held / total, copies, thread)
+        key = (held / total, copies, alone)
         kind = process.kinds.get(key)
         if kind is None:
             uses = [(process.cores, copies), (process.interpreter, copies * key[0])]
-            if thread and process.thread is not None:
+            if alone and process.thread is not None:
                 uses.append((process.thread, copies))
             if len(process.kinds) >= _REMEMBERED:
                 process.kinds.clear()
             kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
-        if unmeasured > 0.0:
-            self._unmeasured += taken * unmeasured / total * copies * process.standing
+        times = taken / total * copies * process.standing / process.cores.pace
+        self.books.add(process.role, thread, parts, times)
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
         return self.engine.activity(kind, taken)
 
+    def cpu_seconds(self, used: Sequence[float]) -> float:
+        """Of all processes, those included that others stand for. ``used``: by resource."""
+        standing = {p.cores: p.standing / p.cores.pace for p in self.processes.values()}
+        units = zip(self.engine.fluid.resources, used, strict=True)
+        return fsum(unit * standing[cores] for cores, unit in units if cores in standing)
+
     def unmeasured(self) -> float:
         """Share of all CPU seconds that operations take which calibration never measured."""
-        standing = {process.cores: process.standing for process in self.processes.values()}
-        fluid = self.engine.fluid
-        used = zip(fluid.resources, fluid.used(), strict=True)
-        whole = sum(units * standing[resource] for resource, units in used if resource in standing)
-        return min(1.0, self._unmeasured / whole) if whole > 0.0 else 0.0
+        booked = self.books.seconds.items()
+        guessed = fsum(s for (_, what, _), s in booked if what in COSTS and what not in MEASURED)
+        whole = self.cpu_seconds(self.engine.fluid.used())
+        return min(1.0, guessed / whole) if whole > 0.0 else 0.0
 
     def transfer(
         self, source: Process, target: Process, payload: float, *, header: bool = True
@@ -242,8 +255,8 @@ class Machines:
             self.header_bytes += HEADER_BYTES
         key = (source.name, target.name)
         kind = self._flows.get(key)
+        flows = max(source.standing, target.standing)
         if kind is None:
-            flows = max(source.standing, target.standing)
             out, into = flows / source.standing, flows / target.standing
             uses = [
                 (source.send, out),
@@ -253,9 +266,16 @@ class Machines:
             ]
             kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
         work = payload + (HEADER_BYTES if header else 0)
+        self._book_wire(source, TRANSPORT, work * flows)
+        self._book_wire(target, TRANSPORT, work * flows)
         delay = self._farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
+
+    def _book_wire(self, process: Process, what: str, moved: float) -> None:
+        """What the bytes cost at one end, where others stand for it at all of theirs."""
+        seconds = self._wire * moved / process.cores.pace
+        self.books.add(process.role, "wire", ((what, seconds),))
 
     def exchange(
         self,
@@ -280,6 +300,7 @@ class Machines:
                 (member.cores, (out + into) * self._wire),
             ]
             uses += [(resource, share) for resource, share in parts if share > 0.0]
+            self._book_wire(member, COLLECTIVES, (away + received) * member.standing)
         if self.racks:
             assert sent is not None, "racks need to know who sends how much to whom"
             for me, sizes in sorted(sent.items()):
@@ -295,6 +316,7 @@ class Machines:
         uses = []
         for member in members:
             uses += [(member.send, 1.0), (member.receive, 1.0), (member.cores, 2 * self._wire)]
+            self._book_wire(member, COLLECTIVES, 2 * bytes_each * member.standing)
         for member, following in zip(members, [*members[1:], members[0]], strict=True):
             uses += _between(member, following, 1.0)
         steps = 2 * (len(members) - 1)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Experiment
+from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.measured import MEASURED
@@ -13,10 +14,10 @@ from recsim_train.workload.scope import Scope
 
 _REMEMBERED = 1 << 16
 
-Seconds = tuple[float, float, float]
-"""(all seconds, those that hold the interpreter lock, those of operations that calibration never
-measured) on one idle core."""
-NOTHING: Seconds = (0.0, 0.0, 0.0)
+Seconds = tuple[float, float, tuple[tuple[str, float], ...]]
+"""(all seconds, those that hold the interpreter lock, all seconds by what they are for as
+`recsim_train.trace.ledger` names it) on one idle core."""
+NOTHING: Seconds = (0.0, 0.0, ())
 
 
 class Pricing:
@@ -32,17 +33,19 @@ class Pricing:
         self.unmeasured: set[str] = set()
         """Operations that were asked for and that calibration does not measure."""
         self._known: dict[tuple[object, ...], Seconds] = {}
-        self._messages: dict[int, Seconds] = {}
+        self._messages: dict[tuple[int, str], Seconds] = {}
 
-    def units(self, **work: float) -> Seconds:
-        """Seconds of plain units, such as ``units(effect=1, message=2)``."""
-        return *operations.seconds(work, self.prices), 0.0
+    def units(self, what: str, **work: float) -> Seconds:
+        """Seconds of plain units, such as ``units(TRANSPORT, message=2)``."""
+        total, held = operations.seconds(work, self.prices)
+        return total, held, ((what, total),)
 
-    def messages(self, count: int) -> Seconds:
+    def messages(self, count: int, what: str = TRANSPORT) -> Seconds:
         """Handling ``count`` messages at one end."""
-        known = self._messages.get(count)
+        known = self._messages.get((count, what))
         if known is None:
-            known = self._messages[count] = self.units(message=count) if count else NOTHING
+            known = self.units(what, message=count) if count else NOTHING
+            self._messages[count, what] = known
         return known
 
     def operation(
@@ -78,11 +81,9 @@ class Pricing:
                 kept=kept,
             )
             total, held = operations.seconds(operations.cost(name, scope), self.prices)
-            if name in MEASURED:
-                known = total, held, 0.0
-            else:
+            if name not in MEASURED:
                 self.unmeasured.add(name)
-                known = total, held, total
+            known = total, held, ((name, total),)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
@@ -91,9 +92,10 @@ class Pricing:
 
 def plus(*parts: Seconds) -> Seconds:
     """The sum of several pieces of work done one after the other by one thread."""
-    total = held = unmeasured = 0.0
-    for seconds, locked, guessed in parts:
+    total = held = 0.0
+    booked: tuple[tuple[str, float], ...] = ()
+    for seconds, locked, whats in parts:
         total += seconds
         held += locked
-        unmeasured += guessed
-    return total, held, unmeasured
+        booked += whats
+    return total, held, booked

@@ -9,6 +9,7 @@ from recsim_train.sim.machines import Process
 from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.serving import request_messages
 from recsim_train.sim.world import World
+from recsim_train.trace.ledger import READING
 from recsim_train.workload import shape
 from recsim_train.workload.operations import reading
 
@@ -24,7 +25,7 @@ class Readers:
         self._iterations = iterations
         data, batch = plan.experiment.data, plan.examples
         work = reading(world.model, batch, text=data.path is not None)
-        self._make = world.pricing.units(**work)
+        self._make = world.pricing.units(READING, **work)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
             loop.queue = Queue(world.engine, data.queue_batches)
@@ -39,7 +40,9 @@ class Readers:
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
         for iteration in range(self._iterations):
-            yield self._world.machines.compute(loop.process, self._make, f"{loop.label}.read")
+            yield self._world.machines.compute(
+                loop.process, self._make, f"{loop.label}.read", "reader"
+            )
             yield queue.reserve()
             queue.put(iteration)
 
@@ -55,7 +58,7 @@ class Readers:
             for loop, queue in zip(clients, made, strict=True):
                 work = self._make
                 yield self._world.machines.compute(
-                    process, work, f"{loop.name}.read", thread=True, client=loop.process
+                    process, work, f"{loop.name}.read", "reader", alone=True, client=loop.process
                 )
                 yield queue.reserve()
                 queue.put(iteration)
@@ -72,7 +75,7 @@ class Readers:
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.pricing.messages(request_messages(payload))
             yield world.machines.compute(
-                process, messages, f"{loop.name}.send", client=loop.process
+                process, messages, f"{loop.name}.send", "sender", client=loop.process
             )
             yield engine.timeout(world.machines.latency)
             delivered = engine.event()
@@ -89,7 +92,9 @@ class Readers:
             yield world.machines.transfer(reader, loop.process, payload)
             delivered.succeed()
             messages = world.pricing.messages(request_messages(payload))
-            yield world.machines.compute(loop.process, messages, f"{loop.label}.receive_batch")
+            yield world.machines.compute(
+                loop.process, messages, f"{loop.label}.receive_batch", "receiver"
+            )
             yield queue.reserve()
             queue.put(None)
 

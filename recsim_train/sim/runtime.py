@@ -200,6 +200,7 @@ class Runtime:
         warmup = self.plan.experiment.training.warmup_steps
         if self.opening is None and loop.iteration == warmup:
             self.opening = (self.engine.now, self.engine.used())
+            self.machines.books.note(self.engine.now)
 
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
@@ -208,6 +209,7 @@ class Runtime:
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
         if reached == len(self.training):
             self.closings[loop.completed] = (self.engine.now, self.engine.used())
+            self.machines.books.note(self.engine.now)
             if self._on_step is not None:
                 self._on_step(loop.completed)
 

@@ -11,6 +11,7 @@ from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 from recsim_train.sim.queues import Barrier, Countdown, Mailbox
+from recsim_train.trace.ledger import REQUESTS
 
 ANSWER = 1
 """Messages of an answer: the asker knows its size, so it has no header."""
@@ -65,7 +66,7 @@ class ServingThread:
 
     def __init__(self, machines: Machines, pricing: Pricing, client: Process, host: Process):
         self._machines = machines
-        request = pricing.units(request=1)
+        request = pricing.units(REQUESTS, request=1)
         self._send = pricing.messages(ANSWER)
         self._receive = [plus(pricing.messages(n), request) for n in (0, 1, 2)]
         """By messages."""
@@ -96,14 +97,14 @@ class ServingThread:
             send = self._send if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
-            served = machines.compute(host, work, request.purpose, client=client)
+            served = machines.compute(host, work, request.purpose, "server", client=client)
             working = machines.alone
             yield served
             if request.barrier is not None:
                 met = engine.now
                 yield request.barrier.arrive(request.contribution)
                 waited = engine.now - met
-                served = machines.compute(host, send, request.purpose, client=client)
+                served = machines.compute(host, send, request.purpose, "server", client=client)
                 working += machines.alone
                 yield served
             if answers:

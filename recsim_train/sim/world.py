@@ -12,6 +12,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import Pricing, Seconds
 from recsim_train.sim.queues import Countdown
+from recsim_train.trace.ledger import RUNTIME
 from recsim_train.workload import compression, shape
 
 SENT: Any = object()
@@ -34,7 +35,7 @@ class World:
         self.data = pricing.experiment.data
         self.layout = compression.layout(self.model)
         self.row_bytes = shape.row_bytes(self.model)
-        self.overhead = pricing.units(effect=1)
+        self.overhead = pricing.units(RUNTIME, effect=1)
         """The runtime's own work for one effect."""
 
     def sparse_bytes(self, share: float, start: int, stop: int) -> int:

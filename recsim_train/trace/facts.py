@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from recsim_train.trace.ledger import Ledger
+
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
@@ -216,6 +218,8 @@ class Facts:
     compression: dict[str, Compressed] = field(default_factory=dict)
     """By content: "gradients", "differences", "activations", "activation_gradients"."""
     cache: Cached | None = None
+    ledger: Ledger | None = None
+    """Where the CPU time of the counted window went."""
 
     # of a prediction: how it was made
     stopped: str | None = None
@@ -278,7 +282,7 @@ class Facts:
     wall_seconds: float | None = None
     """From the first process's start to the last one's end."""
     load_average_before: float | None = None
-    """Over one minute, before anything was started."""
+    """Over one minute, before anything was started: of older runs, which have no ledger."""
     sched_batch: bool | None = None
     """Whether every process's threads of transport run under SCHED_BATCH."""
     launched_by: str | None = None

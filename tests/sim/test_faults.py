@@ -197,7 +197,7 @@ def test_standstills_and_losses_add_up(
     end: list[float] = []
 
     def train() -> Steps:
-        yield machines.compute(machines.processes[plan.instances[0]], (work, 0.0, 0.0), "work")
+        yield machines.compute(machines.processes[plan.instances[0]], (work, 0.0, ()), "work")
         end.append(engine.now)
 
     engine.process(train())
@@ -276,8 +276,8 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
 
     size = 2 * 10e9 / 8
     for name, event in {
-        "its work": machines.compute(zero, (2.0, 0.0, 0.0), "a"),
-        "other work": machines.compute(one, (2.0, 0.0, 0.0), "a"),
+        "its work": machines.compute(zero, (2.0, 0.0, ()), "a"),
+        "other work": machines.compute(one, (2.0, 0.0, ()), "a"),
         "from it": machines.transfer(zero, one, size, header=False),
         "beside it": machines.transfer(two, one, size, header=False),
     }.items():

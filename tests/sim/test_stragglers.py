@@ -199,7 +199,7 @@ def worked(plan: Plan, cluster: Cluster, seconds: float, lock: float = 0.0) -> t
     kernel_ends: list[float] = []
 
     def work() -> Steps:
-        yield machines.compute(process, (seconds, lock, 0.0), "work")
+        yield machines.compute(process, (seconds, lock, ()), "work")
         kernel_ends.append(engine.now)
 
     engine.process(work())

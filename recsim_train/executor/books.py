@@ -1,0 +1,169 @@
+"""Books of CPU time of one process: what each thread's clock ran for, and samples of all of them.
+
+A thread of ours has a book, in which every second of its CPU clock is under what it does at the
+time: it turns the page where something else begins. Operations and the transport do so by
+`booked`. gloo's threads are told by when they were made. The process's main thread takes samples,
+so that the counted window, which is known when all is over, can be cut out of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager, suppress
+from pathlib import Path
+
+from recsim_train.trace.ledger import SUPERVISION, Booked, Sample
+
+_GAP = 0.1
+"""Seconds between two samples at first."""
+_MOST = 2000
+"""Samples; with more, every second one is dropped and the gap doubles."""
+_own = threading.local()
+
+
+class Book:
+    """One thread's CPU seconds."""
+
+    __slots__ = ("_began", "_mark", "_what", "closed", "left", "seconds", "thread", "tid")
+
+    def __init__(self, thread: str, what: str) -> None:
+        """Of the calling thread, which does ``what`` until it turns the page."""
+        self.thread, self._what = thread, what
+        self.tid = threading.get_native_id()
+        self.seconds: dict[str, float] = {}
+        self.left: list[str] = []
+        """Pages to go back to."""
+        self.closed = False
+        self._began = self._mark = time.thread_time()
+
+    def turn(self, what: str) -> str:
+        """From here on the thread does ``what``; returns what it did."""
+        now, was = time.thread_time(), self._what
+        self.seconds[was] = self.seconds.get(was, 0.0) + now - self._mark
+        self._mark, self._what = now, what
+        return was
+
+    def add_to(self, booked: Booked, role: str) -> None:
+        """Add what any thread finds in it, the present page included."""
+        # In this order: however far the owner gets meanwhile, no second is counted twice.
+        closed, what, now = self.closed, self._what, _clock_of(self.tid)
+        seconds = dict(self.seconds)
+        if not closed and now is not None:
+            open_since = self._began + sum(seconds.values())
+            seconds[what] = seconds.get(what, 0.0) + max(0.0, now - open_since)
+        for name, spent in seconds.items():
+            key = role, name, self.thread
+            booked[key] = booked.get(key, 0.0) + spent
+
+
+_books: list[Book] = []
+"""Of this process's threads in the present run."""
+
+
+@contextmanager
+def book(thread: str, what: str) -> Iterator[None]:
+    """The calling thread keeps a book inside: its own work is ``what``."""
+    mine = _own.book = Book(thread, what)
+    _books.append(mine)
+    try:
+        yield
+    finally:
+        mine.turn("")
+        mine.closed = True
+        del _own.book
+
+
+class booked(ContextDecorator):  # noqa: N801  # reads as a verb, with or as a decorator
+    """Inside, the calling thread does ``what``; a thread without a book does it unrecorded."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        mine: Book | None = getattr(_own, "book", None)
+        if mine is not None:
+            mine.left.append(mine.turn(self._what))
+
+    def __exit__(self, *_: object) -> None:
+        mine: Book | None = getattr(_own, "book", None)
+        if mine is not None:
+            mine.turn(mine.left.pop())
+
+
+class Books:
+    """Of one process in one run: its threads' books, gloo's threads, and samples of them."""
+
+    def __init__(self, role: str) -> None:
+        """On the main thread, before groups are made."""
+        self.role = role
+        self.samples: list[Sample] = []
+        self._clock: Callable[[], float] = time.monotonic
+        self._gap = _GAP
+        self._known = set(_threads())
+        self._gloo: dict[int, tuple[str, float]] = {}
+        """By thread: what it does, and its clock when last read."""
+        _own.book = Book("main", SUPERVISION)
+        _books[:] = [_own.book]
+
+    def claim(self, what: str) -> None:
+        """The threads that gloo has made since this was last called do ``what``."""
+        for tid in set(_threads()) - self._known:
+            self._known.add(tid)
+            self._gloo[tid] = what, 0.0
+
+    def begin(self, clock: Callable[[], float]) -> None:
+        """The run starts now."""
+        self._clock = clock
+        self.samples = [self.sample()]
+
+    def tick(self) -> None:
+        """Take a sample if it is time."""
+        if self.samples and self._clock() - self.samples[-1].time >= self._gap:
+            self.samples.append(self.sample())
+            if len(self.samples) > _MOST:
+                del self.samples[1::2]
+                self._gap *= 2.0
+
+    def sample(self) -> Sample:
+        """What the process has used until now."""
+        booked: Booked = {}
+        for mine in _books:
+            mine.add_to(booked, self.role)
+        for tid, (what, last) in self._gloo.items():
+            now = _clock_of(tid)
+            spent = last if now is None else now
+            self._gloo[tid] = what, spent
+            key = self.role, what, "gloo"
+            booked[key] = booked.get(key, 0.0) + spent
+        return Sample(self._clock(), time.process_time(), booked, *machine_seconds())
+
+
+def _threads() -> list[int]:
+    with suppress(OSError):
+        return [int(name) for name in os.listdir("/proc/self/task")]
+    return []
+
+
+def _clock_of(tid: int) -> float | None:
+    """CPU seconds of a thread of this process, or None if it has ended.
+
+    The clock's number is what `pthread_getcpuclockid` makes of the thread; that function may not be
+    asked about one that has ended, Linux may.
+    """
+    with suppress(OSError):
+        return time.clock_gettime((~tid << 3) | 6)
+    return None
+
+
+def machine_seconds() -> tuple[float, float]:
+    """(seconds of all cores that were not idle, seconds stolen) since the machine's start."""
+    try:
+        words = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+    except OSError:
+        return 0.0, 0.0
+    user, nice, system, _, _, interrupts, soft, steal = map(int, words[1:9])
+    tick = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + interrupts + soft) / tick, steal / tick

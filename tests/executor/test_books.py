@@ -1,0 +1,105 @@
+"""Books of CPU time: every second of a thread's clock is under what it did."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from recsim_train.executor.books import Books, book, booked
+
+
+def work(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@booked("inner")
+def inner(seconds: float) -> None:
+    work(seconds)
+
+
+def in_thread(body: object) -> None:
+    thread = threading.Thread(target=body)  # type: ignore[arg-type]
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_operations_are_booked_apart_from_what_is_around_them() -> None:
+    books = Books("trainer")
+    books.begin(time.monotonic)
+
+    def body() -> None:
+        with book("loop", "runtime"):
+            work(0.03)
+            with booked("outer"):
+                work(0.02)
+                inner(0.05)
+                work(0.02)
+            inner(0.01)
+
+    in_thread(body)
+    found = books.sample().booked
+    spent = {what: found["trainer", what, "loop"] for what in ("runtime", "outer", "inner")}
+    assert spent == pytest.approx({"runtime": 0.03, "outer": 0.04, "inner": 0.06}, abs=0.005)
+
+
+def test_a_sample_holds_the_page_that_is_open() -> None:
+    books = Books("trainer")
+    ready, done = threading.Event(), threading.Event()
+
+    def body() -> None:
+        with book("server", "requests"), booked("lookup_pooled"):
+            work(0.05)
+            ready.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    assert ready.wait(20)
+    found = books.sample()
+    done.set()
+    thread.join(20)
+    assert found.booked["trainer", "lookup_pooled", "server"] == pytest.approx(0.05, abs=0.005)
+    later = books.sample().booked["trainer", "lookup_pooled", "server"]
+    assert later == pytest.approx(0.05, abs=0.005)
+
+
+def test_the_lines_are_the_process_s_clock() -> None:
+    books = Books("trainer")
+    books.begin(time.monotonic)
+    before = books.samples[0]
+
+    def body() -> None:
+        with book("loop", "runtime"):
+            work(0.1)
+
+    in_thread(body)
+    inner(0.1)
+    after = books.sample()
+    total = after.total - before.total
+    lines = sum(after.booked.values()) - sum(before.booked.values())
+    assert lines == pytest.approx(total, rel=0.03)
+    assert after.booked["trainer", "inner", "main"] == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_thread_without_a_book_is_not_recorded() -> None:
+    books = Books("trainer")
+    in_thread(lambda: inner(0.01))
+    assert set(books.sample().booked) == {("trainer", "supervision", "main")}
+
+
+def test_long_runs_keep_few_samples() -> None:
+    books, now = Books("trainer"), 0.0
+    books.begin(lambda: now)
+    for _ in range(5000):
+        now += 0.11
+        books.tick()
+    times = [sample.time for sample in books.samples]
+    assert 1000 <= len(times) <= 2001
+    assert times == sorted(times)
+    assert times[0] == 0.0
+    assert now - times[-1] <= 0.5

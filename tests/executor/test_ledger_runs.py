@@ -1,0 +1,80 @@
+"""Real runs: every CPU second of the counted window has its line, whatever the strategy."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Model,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+    Table,
+    Training,
+)
+from recsim_train.executor.launch import execute
+from recsim_train.placement.build import build_plan
+
+SERVERS = Roles(trainers=2, embedding_servers=1, dense_servers=1)
+STRATEGIES: dict[str, tuple[str, dict[str, object], Roles]] = {
+    "flat_ps": ("flat_ps", {}, SERVERS),
+    "flat_ps, readers": ("flat_ps", {"pooling": "worker"}, Roles(trainers=2, readers=1)),
+    "flat_ps, dct": ("flat_ps", {"compression": {"kind": "dct", "density": 0.1}}, SERVERS),
+    "allreduce": ("allreduce", {}, SERVERS),
+    "localsgd": ("localsgd", {"every": 2}, SERVERS),
+    "shadowsync": ("shadowsync", {"algorithm": "easgd"}, SERVERS),
+    "shadowsync, ma": ("shadowsync", {"algorithm": "ma"}, SERVERS),
+    "scalefreectr": ("scalefreectr", {"cache_share": 1.0}, SERVERS),
+    "des": ("des", {}, Roles(trainers=2)),
+    "hierarchical": ("hierarchical", {"tags": "bottom.0=0,top.0=1"}, SERVERS),
+}
+CASES = [
+    pytest.param(name, transport, marks=[pytest.mark.slow] if name != "flat_ps" else [])
+    for name in STRATEGIES
+    for transport in ("gloo", "tcp")
+]
+
+
+@pytest.mark.parametrize(("name", "transport"), CASES)
+def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> None:
+    kind, options, roles = STRATEGIES[name]
+    choice = StrategyChoice(kind=kind, options=options)
+    spec = Experiment(
+        name="ledger",
+        model=Model(
+            embedding_dim=8,
+            bottom_mlp=(64, 8),
+            top_mlp=(64, 1),
+            tables=tuple(Table(rows=500) for _ in range(6)),
+        ),
+        data=Data(eval_rows=64, synthetic=Synthetic(rows=20_000)),
+        roles=roles,
+        training=Training(batch_size=128, steps=150, warmup_steps=10, sparse_optimizer="sgd"),
+        execution=Execution(transport=transport),
+        strategies=(choice,),
+    )
+    plan = build_plan(spec, choice)
+    before = time.monotonic()
+    outcome = execute(plan, staging=tmp_path)
+    wall = time.monotonic() - before
+    ledger = outcome.facts.ledger
+    assert ledger is not None
+    assert 0.0 < ledger.seconds < wall
+    assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
+    found = ledger.rows()
+    assert {role for role, _ in found} == {instance.role for instance in plan.instances}
+    assert "other" not in {what for _, what in found}
+    assert found["trainer", "runtime"] > 0.0
+    if ("trainer", "forward_backward") in found:
+        assert found["trainer", "forward_backward"] > 0.05 * ledger.total
+    use = ledger.machine
+    assert use is not None
+    assert use.own == pytest.approx(ledger.cores_busy)
+    assert use.own <= use.cores * 1.05
+    assert use.own + use.others + use.steal < use.cores * 1.2
