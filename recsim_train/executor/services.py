@@ -83,7 +83,7 @@ class EmbeddingServer:
     def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
         if self.together:
-            apply = partial(kernels.update_rows, self.state, distinct=False)
+            apply = partial(kernels.update_rows, self.state)
             rows = kernels.gradient_rows(local, starts, gradient)
             self.together[trainer].submit(trainer, local, rows, apply)
         elif self.rules.pooled:
