@@ -26,12 +26,13 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4)."""
 
 
-def _compiled(function: _Function) -> _Function:
+def compiled(function: _Function) -> _Function:
+    """Compiled at first use and kept beside the file; runs outside of the interpreter's lock."""
     # sums may be made in another order, which is what lets them use the whole width of a register
     return cast(_Function, njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})(function))
 
 
-@_compiled
+@compiled
 def sgd(rows: Floats, places: Numbers, bags: Numbers, gradient: Floats, lr: float) -> None:
     """rows[place] -= lr * gradient of its bag, for every place.
 
@@ -47,7 +48,7 @@ def sgd(rows: Floats, places: Numbers, bags: Numbers, gradient: Floats, lr: floa
             rows[row, column] -= rate * gradient[line, column]
 
 
-@_compiled
+@compiled
 def adagrad(
     rows: Floats,
     state: Floats,
