@@ -93,3 +93,10 @@ def interact(first: Tensor, others: Tensor) -> Tensor:
     [vectors, batch, dim]: of each vector with all before it."""
     found: Tensor = _Interaction.apply(first, others)  # type: ignore[no-untyped-call]
     return found
+
+
+def warm() -> None:
+    """As `recsim_train.executor.rows.warm`. Without autograd, which might start threads."""
+    first, others, out = (np.zeros(shape, np.float32) for shape in ((1, 1), (1, 1, 1), (1, 2)))
+    _products(first, others, out)
+    _gradients(first, others, out, first, others)

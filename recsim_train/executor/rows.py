@@ -8,11 +8,12 @@ table's rows and nothing is sorted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from recsim_train.compiled import kept
 
 EPSILON = 1e-8
 """Added to the root of Adagrad's state."""
@@ -27,9 +28,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def compiled(function: _Function) -> _Function:
-    """Compiled at first use and kept beside the file; runs outside of the interpreter's lock."""
+    """Compiled; runs outside of the interpreter's lock."""
     # sums may be made in another order, which is what lets them use the whole width of a register
-    return cast(_Function, njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})(function))
+    return kept(function, nogil=True, fastmath={"reassoc", "contract"})
 
 
 @compiled
@@ -37,13 +38,15 @@ def sgd(rows: Floats, places: Numbers, bags: Numbers, gradient: Floats, lr: floa
     """rows[place] -= lr * gradient of its bag, for every place.
 
     ``rows`` [rows, dim]; ``places`` [ids]; ``bags`` [ids]: which line of ``gradient`` [bags, dim]
-    is an id's; empty: each its own.
+    is an id's; empty: each its own. Raises IndexError for a place that is no row.
     """
     width = rows.shape[1]
     rate = rows.dtype.type(lr)
     for i in range(places.size):
         line = bags[i] if bags.size else i
         row = places[i]
+        if row < 0 or row >= rows.shape[0]:
+            raise IndexError("an id names no row of the shard")
         for column in range(width):
             rows[row, column] -= rate * gradient[line, column]
 
@@ -76,6 +79,8 @@ def adagrad(
     distinct = 0
     for i in range(count):
         row = places[i]
+        if row < 0 or row >= rows.shape[0]:
+            raise IndexError("an id names no row of the shard")
         slot = np.int64((np.uint64(row) * _MIX) >> shift)
         while slots[slot] >= 0 and places[first[slots[slot]]] != row:
             slot = (slot + 1) & most
@@ -109,3 +114,10 @@ def adagrad(
         step = rate / (np.sqrt(moment) + epsilon)
         for column in range(width):
             rows[row, column] -= step * total[column]
+
+
+def warm() -> None:
+    """Have both steps on float32 compiled, or loaded, so that what is forked from here has them."""
+    rows, place = np.zeros((1, 1), np.float32), np.zeros(1, np.int64)
+    sgd(rows, place, place, rows, 0.0)
+    adagrad(rows, rows[0], place, place, rows, 0.0)
