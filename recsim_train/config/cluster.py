@@ -95,7 +95,8 @@ class Costs(Section):
     """Retired, as `batched_matrix`: one floating-point operation of such a product, of which only
     half were needed."""
     index_element: Price
-    """One element picked by its index or put back there (what a compression keeps)."""
+    """One element picked by its index or put back there (rows that have just arrived, what a
+    compression keeps)."""
     stream_byte: Price
     """One byte read or written in order (element-wise work, copies, optimizers)."""
     gather_row: Price
