@@ -83,8 +83,8 @@ def operator_work(model: Model, piece: Piece) -> Work:
             "dot_product": part * 3 * b * pairs,
             "dot_flop": part * b * 6 * pairs * dim,
             "stream_byte": size * b * (part * 6 * vectors * dim + passes * out),
-            "call": passes * 12,
-            "interpreter": passes * 8,
+            "call": passes * 20,
+            "interpreter": passes * 14,
         }
     streams, calls = _ELEMENTWISE[operator.kind]
     return {

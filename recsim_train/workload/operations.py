@@ -164,8 +164,8 @@ def _step_on_rows(s: Scope, ids: float, lines: float) -> Work:
         "scatter_row": touched,
         "scatter_byte": row * touched,
         "stream_byte": row * lines + shape.ID_BYTES * ids,
-        "call": 8,
-        "interpreter": 6,
+        "call": 10,
+        "interpreter": 5,
     }
     return work if plain else {**work, "hashed_id": ids}
 
@@ -177,7 +177,7 @@ def update_pooled(s: Scope) -> Work:
         return step
     # which bag each id is in: bags' sizes from their starts, then a number for each id
     moved = shape.ID_BYTES * (6 * s.tables * s.batch + 2 * s.ids)
-    return add(step, {"stream_byte": moved, "call": 20, "interpreter": 6})
+    return add(step, {"stream_byte": moved, "call": 29, "interpreter": 8})
 
 
 def update_rows(s: Scope) -> Work:

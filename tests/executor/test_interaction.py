@@ -24,7 +24,7 @@ def by_textbook(first: Tensor, others: Tensor) -> Tensor:
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.manual_seed(seed), dtype=torch.float64)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -43,10 +43,9 @@ def test_values_and_gradients_are_the_textbooks(
     seed = drawn(*theirs.shape, seed=2).to(dtype)
     for found, wanted in zip(
         torch.autograd.grad(mine, (first, others), seed),
-        torch.autograd.grad(theirs, (first, others), seed, allow_unused=True),
+        torch.autograd.grad(theirs, (first, others), seed, materialize_grads=True),
         strict=True,
     ):
-        assert wanted is not None
         torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
 
 
