@@ -133,12 +133,16 @@ class Bench:
         local, starts = state.local(routed.values, routed.counts), routed.starts()
         gradient = torch.randn(tables, size, self.setting.dim) * 1e-6
         yield case("update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient))
+        # other rows than those that the operations above have just fetched
+        drawn = random_ids(self.setting, size, self.generator)
+        far = kernels.route_ids(drawn, self.slices, frozenset())
+        there, begins = state.local(far.values, far.counts), far.starts()
         yield case(
             "update_pooled",
-            lambda: kernels.update_pooled(self.plain, local, starts, gradient),
+            lambda: kernels.update_pooled(self.plain, there, begins, gradient),
             rules=self.sgd,
+            ids=there.numel(),
         )
-        # other rows than those that the operations above have just fetched
         other = kernels.deduplicate(worker, random_ids(self.setting, size, self.generator))
         alone = kernels.route_ids(other, self.slices, frozenset())
         asked = other.values.numel()
