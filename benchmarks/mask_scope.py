@@ -23,7 +23,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.data.generator import Generator
 from recsim_train.executor import metrics
 from recsim_train.executor.model import initial_rows
-from recsim_train.executor.state import EPSILON
+from recsim_train.executor.rows import EPSILON
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.session import load
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from recsim_train.calibration.grid import Setting, training
 from recsim_train.calibration.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import kernels, kernels_sync
+from recsim_train.executor import kernels, kernels_sync, sparse
 from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.kernels import Routed
 from recsim_train.executor.state import DenseState, EmbeddingState
@@ -27,6 +27,7 @@ from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.compression import layout
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 
@@ -132,12 +133,16 @@ class Bench:
         local, starts = state.local(routed.values, routed.counts), routed.starts()
         gradient = torch.randn(tables, size, self.setting.dim) * 1e-6
         yield case("update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient))
+        # other rows than those that the operations above have just fetched
+        drawn = random_ids(self.setting, size, self.generator)
+        far = kernels.route_ids(drawn, self.slices, frozenset())
+        there, begins = state.local(far.values, far.counts), far.starts()
         yield case(
             "update_pooled",
-            lambda: kernels.update_pooled(self.plain, local, starts, gradient),
+            lambda: kernels.update_pooled(self.plain, there, begins, gradient),
             rules=self.sgd,
+            ids=there.numel(),
         )
-        # other rows than those that the operations above have just fetched
         other = kernels.deduplicate(worker, random_ids(self.setting, size, self.generator))
         alone = kernels.route_ids(other, self.slices, frozenset())
         asked = other.values.numel()
@@ -235,6 +240,16 @@ class Bench:
         for operation, call, rules in pairs:
             work = cost(operation, Scope(model=model, training=rules, elements=elements))
             yield Case(operation, f"{label}, {rules.dense_optimizer}", work, call)
+        cut = layout(model)
+        large = elements - cut.small_elements
+        passing = Scope(model, self.sgd, elements=large, tables=len(cut.large))
+        # nothing is sent, so that the same values wait each time
+        yield Case(
+            "threshold",
+            label,
+            cost("threshold", passing),
+            lambda: sparse.threshold(worker, gradient, 0.01),
+        )
 
 
 def _sent(routed: Routed) -> list[Tensor]:

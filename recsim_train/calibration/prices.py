@@ -17,8 +17,8 @@ KERNEL_PRIORS: Mapping[str, float] = {
     "call": 7e-7,
     "interpreter": 1e-6,
     "gemm_flop": 2e-11,
-    "batched_matrix": 2e-7,
-    "batched_flop": 3e-11,
+    "dot_product": 3e-9,
+    "dot_flop": 3e-11,
     "index_element": 3e-9,
     "stream_byte": 2e-11,
     "gather_row": 8e-9,
@@ -26,6 +26,7 @@ KERNEL_PRIORS: Mapping[str, float] = {
     "scatter_row": 3e-8,
     "scatter_byte": 1e-10,
     "unique_id": 3e-8,
+    "hashed_id": 2e-8,
 }
 """Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
 open."""

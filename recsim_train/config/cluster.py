@@ -83,12 +83,20 @@ class Costs(Section):
     takes it from short runs of flat_ps."""
     gemm_flop: Price
     """One floating-point operation of a matrix product; one multiplication and addition is two."""
-    batched_matrix: Price
-    """One of the interaction's many small matrix products, without its flops."""
-    batched_flop: Price
-    """One floating-point operation of such a product."""
+    dot_product: Price = magnitude(3e-9)
+    """One dot product of two vectors in the interaction, or one of its two gradients, without its
+    flops."""
+    dot_flop: Price = magnitude(3e-11)
+    """One floating-point operation of it; one multiplication and addition is two."""
+    batched_matrix: Price = magnitude(0.0)
+    """Retired: older profiles have it, nothing is priced by it. It was one small matrix product of
+    the interaction, which is made of single dot products now."""
+    batched_flop: Price = magnitude(0.0)
+    """Retired, as `batched_matrix`: one floating-point operation of such a product, of which only
+    half were needed."""
     index_element: Price
-    """One element picked by its index or put back there (the interaction's pairs)."""
+    """One element picked by its index or put back there (rows that have just arrived, what a
+    compression keeps)."""
     stream_byte: Price
     """One byte read or written in order (element-wise work, copies, optimizers)."""
     gather_row: Price
@@ -100,7 +108,9 @@ class Costs(Section):
     scatter_byte: Price
     """One byte of such a row."""
     unique_id: Price
-    """One id of a de-duplication."""
+    """One id of a de-duplication by sorting."""
+    hashed_id: Price = magnitude(2e-8)
+    """One id entered into the hash table that finds the rows of an update that are one."""
     parse_row: Price
     """One Criteo text row read, parsed, hashed and batched."""
     synthesize_row: Price
@@ -115,6 +125,10 @@ class Costs(Section):
     """One byte through the transport, at each of its two ends. Fitted as `message` is."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes."""
+
+
+RETIRED = frozenset({"batched_matrix", "batched_flop"})
+"""Prices of work that nothing does any more; a new profile does not have them."""
 
 
 class Calibration(Section):

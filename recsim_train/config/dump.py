@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import RETIRED, Cluster
 from recsim_train.config.fields import Accepts, accepts, of_field
 from recsim_train.config.yaml_source import install_resolvers
 
@@ -46,7 +46,11 @@ def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
     Quantities keep six significant digits. Each line of ``header_comment`` becomes a comment.
     """
     header = "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines())
-    return header + dump_yaml(plain(cluster, digits=DIGITS))
+    data = plain(cluster, digits=DIGITS)
+    for name in RETIRED:
+        if getattr(cluster.costs, name).basis == "magnitude":
+            del data["costs"][name]
+    return header + dump_yaml(data)
 
 
 def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor.model import dtype_of
-from recsim_train.executor.state import EPSILON, DenseState, EmbeddingState
+from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Worker
 from recsim_train.placement.plan import TableSlice
@@ -134,38 +134,25 @@ def update_pooled(
     state: EmbeddingState, local: Tensor, starts: Tensor | None, gradient: Tensor
 ) -> None:
     """Apply gradients of pooled vectors [slices, batch, dim] to the bags' rows."""
-    update_rows(state, local, gradient_rows(local, starts, gradient), distinct=False)
+    bags = None if starts is None else bag_of(local, starts)
+    state.take_step(local, gradient.reshape(-1, gradient.shape[-1]), bags)
+
+
+def bag_of(local: Tensor, starts: Tensor) -> Tensor:
+    """Of each id: int64 [ids]."""
+    ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
+    return torch.repeat_interleave(ends - starts)
 
 
 def gradient_rows(local: Tensor, starts: Tensor | None, gradient: Tensor) -> Tensor:
     """Of each id [ids, dim], from the gradient of what a lookup has answered."""
     flat = gradient.reshape(-1, gradient.shape[-1])
-    if starts is None:
-        return flat
-    ends = torch.cat([starts[1:], torch.tensor([local.numel()])])
-    return flat.repeat_interleave(ends - starts, dim=0)
+    return flat if starts is None else flat.index_select(0, bag_of(local, starts))
 
 
-def update_rows(
-    state: EmbeddingState, local: Tensor, gradient: Tensor, *, distinct: bool = True
-) -> None:
-    """SGD or exact row-wise Adagrad on rows; duplicates are summed first where not ``distinct``.
-
-    As fbgemm's: a row has one number of state; state += mean over the row of gradient^2;
-    row -= lr * gradient / (sqrt(state) + 1e-8).
-    """
-    lr = state.training.sparse_lr
-    if state.training.sparse_optimizer == "sgd":
-        state.rows.index_add_(0, local, gradient, alpha=-lr)
-        return
-    if not distinct:
-        local, inverse = torch.unique(local, return_inverse=True)
-        summed = torch.zeros((local.numel(), gradient.shape[1]), dtype=gradient.dtype)
-        gradient = summed.index_add_(0, inverse, gradient)
-    moment = state.state.index_select(0, local) + gradient.square().mean(1)
-    state.state.index_copy_(0, local, moment)
-    step = gradient * (-lr / (moment.sqrt_() + EPSILON)).unsqueeze(1)
-    state.rows.index_add_(0, local, step)
+def update_rows(state: EmbeddingState, local: Tensor, gradient: Tensor) -> None:
+    """Apply gradients of rows [ids, dim]."""
+    state.take_step(local, gradient)
 
 
 def dense_read(state: DenseState) -> Tensor:

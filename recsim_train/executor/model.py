@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recsim_train.config.experiment import Model
+from recsim_train.executor.interaction import interact
 from recsim_train.workload.graph import FEATURES, POOLED, Operator, graph_of
 
 BLOCK = 65_536
@@ -115,10 +116,6 @@ class DenseNet:
                 position += count
             self.weights[name] = tuple(views)
         self.new_gradient()
-        vectors = len(model.tables) + 1
-        # One flat index: indexing with two tensors makes the backward pass four times dearer.
-        rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
-        self.pairs = rows * vectors + columns
 
     def new_gradient(self) -> None:
         """A gradient of zeros in memory of its own: the last one may be on its way elsewhere."""
@@ -148,10 +145,7 @@ class DenseNet:
                 weight, bias = self.weights[operator.name]
                 out = nn.functional.linear(value(operator.inputs[0]), weight, bias)
             case "dot":
-                x = value(operator.inputs[0])
-                vectors = torch.cat([x.unsqueeze(0), sources.pooled]).transpose(0, 1)
-                products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-                out = torch.cat([x, products.index_select(1, self.pairs)], dim=1)
+                out = interact(value(operator.inputs[0]), sources.pooled)
             case "concat":
                 out = torch.cat([value(name) for name in operator.inputs], dim=1)
             case "fm":

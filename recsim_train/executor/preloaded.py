@@ -46,7 +46,8 @@ class _Child:
 
 
 def preload() -> None:
-    """Import what every process of a run imports: torch's modules and ours, nothing of users'."""
+    """Import what every process of a run imports: torch's modules and ours, nothing of users'; and
+    have ready what is compiled."""
     # None of what is made here is garbage; a look for it would take a fifth of the time, and later
     # touch, and so copy, every page that is shared with the forked.
     gc.disable()
@@ -54,6 +55,8 @@ def preload() -> None:
         import_module(module)
     for found in pkgutil.iter_modules(strategy.__path__, "recsim_train.strategy."):
         import_module(found.name)
+    for name in ("rows", "interaction"):
+        import_module(f"recsim_train.executor.{name}").warm()
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()
     gc.enable()

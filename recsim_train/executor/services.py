@@ -87,7 +87,7 @@ class EmbeddingServer:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
         with booked("update_pooled" if self.rules.pooled else "update_rows"):
             if self.together:
-                apply = partial(kernels.update_rows, self.state, distinct=False)
+                apply = partial(kernels.update_rows, self.state)
                 rows = kernels.gradient_rows(local, starts, gradient)
                 self.together[trainer].submit(trainer, local, rows, apply)
             elif self.rules.pooled:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor.model import dtype_of, initial_dense, initial_rows
+from recsim_train.executor.rows import EPSILON, adagrad, sgd
 from recsim_train.placement.plan import TableSlice
 
-EPSILON = 1e-8
+_EACH_ITS_OWN = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(slots=True)
@@ -70,6 +71,18 @@ class EmbeddingState:
         if self.step > 1:
             ids = ids // self.step
         return ids + torch.repeat_interleave(self.bases, torch.tensor(counts, dtype=torch.int64))
+
+    def take_step(self, local: Tensor, gradient: Tensor, bags: Tensor | None = None) -> None:
+        """SGD or exact row-wise Adagrad on the rows at these places, which may come repeatedly.
+
+        ``gradient``: [ids, dim]; with ``bags`` [ids], the line of each id in it, [lines, dim].
+        """
+        lines = (_EACH_ITS_OWN if bags is None else bags).numpy()
+        step = local.numpy(), lines, gradient.contiguous().numpy(), self.training.sparse_lr
+        if self.training.sparse_optimizer == "sgd":
+            sgd(self.rows.numpy(), *step)
+        else:
+            adagrad(self.rows.numpy(), self.state.numpy(), *step)
 
 
 class DenseState:

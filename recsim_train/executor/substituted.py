@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from recsim_train.executor.interaction import interact
 from recsim_train.executor.model import DenseNet, Sources
 from recsim_train.executor.passes import Pass, click_loss
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
@@ -78,9 +79,7 @@ class SubstitutedPass(Pass):
             case "pairs":
                 assert self.bottom is not None
                 own = self.bottom[:, slice(*self._own_columns())]
-                vectors = torch.cat([own.unsqueeze(0), self._vectors()]).transpose(0, 1)
-                products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-                return products.index_select(1, net.pairs)
+                return interact(own, self._vectors())[:, own.shape[1] :]
 
     def _tower(self) -> tuple[list[Tensor], list[Tensor]]:
         """(weights of each cross layer and of the logit on their result, biases)."""

@@ -23,7 +23,7 @@ TYPICAL_PRICES: Mapping[str, float] = {
     "gather_byte": 1e-10,
     "scatter_row": 3e-8,
     "scatter_byte": 1e-10,
-    "unique_id": 3e-8,
+    "hashed_id": 2e-8,
     "gemm_flop": 0.0,
     "effect": 0.0,
     "request": 0.0,

@@ -6,9 +6,11 @@ What one unit is. A multiplication with its addition is two flops. A layer [inpu
 matrix products of 2 * inputs * out flops per example: one forward; two backward, for the gradients
 of its weights and of its inputs, so that backward is twice forward; a layer on the dense features
 has no use for the latter and makes two in all. Products narrower than 16 count as 16 wide. The
-interaction's products are three of 2 * vectors^2 * dim flops per example, in the same way. Bytes
-are those of element-wise work, whose vectors count each time they are read or written; operands of
-matrix products count for the weights only, which are read twice and whose gradient is written.
+interaction makes one dot product of 2 * dim flops for each pair of vectors, and backward two times
+as much for the gradients of both; an example's vectors are copied into a small block first, their
+gradients out of one. Bytes are those of element-wise work, whose vectors count each time they are
+read or written; operands of matrix products count for the weights only, which are read twice and
+whose gradient is written.
 """
 
 from __future__ import annotations
@@ -75,14 +77,14 @@ def operator_work(model: Model, piece: Piece) -> Work:
     if operator.kind == "dot":
         vectors, dim = graph.tables + 1, graph.dim * piece.share
         pairs = vectors * (vectors - 1) // 2
-        moved = 6 * vectors * dim + 4 * out + 2 * vectors * vectors
+        # our own code, in Python down to the compiled loop, also where autograd calls it
+        passes = {"both": 2, "forward": 1, "backward": 1}[piece.phase]
         return {
-            "batched_matrix": part * 3 * b,
-            "batched_flop": part * b * 6 * vectors * vectors * dim,
-            "index_element": part * 2 * b * pairs,
-            "stream_byte": part * size * b * moved,
-            "call": part * 1.5 * 51,
-            "interpreter": spoken * 10,
+            "dot_product": part * 3 * b * pairs,
+            "dot_flop": part * b * 6 * pairs * dim,
+            "stream_byte": size * b * (part * 6 * vectors * dim + passes * out),
+            "call": passes * 20,
+            "interpreter": passes * 14,
         }
     streams, calls = _ELEMENTWISE[operator.kind]
     return {

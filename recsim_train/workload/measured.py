@@ -26,6 +26,7 @@ MEASURED = frozenset(
         "dense_read",
         "dense_apply",
         "dense_elastic",
+        "threshold",
     }
 )
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""

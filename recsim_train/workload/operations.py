@@ -155,54 +155,34 @@ def lookup_rows(s: Scope) -> Work:
     }
 
 
-def _apply_rows(s: Scope, rows: float) -> Work:
-    """Optimizer step on ``rows`` rows."""
-    row = shape.row_bytes(s.model)
-    # adding rows that are scaled on the way goes row by row, at twice the time
-    scatters, streams, calls, interpreter = 2, 1, 7, 3
-    if s.training.sparse_optimizer != "sgd":
-        scatters, streams, calls, interpreter = 1, 6, 38, 13
-    return {
-        "scatter_row": scatters * rows,
-        "scatter_byte": scatters * row * rows,
-        "stream_byte": row * rows * streams,
-        "call": calls,
-        "interpreter": interpreter,
+def _step_on_rows(s: Scope, ids: float, lines: float) -> Work:
+    """The row optimizer's step: SGD's on each row that ``ids`` ids name, Adagrad's on each distinct
+    one, found by a hash table. ``lines``: of the gradient, read once."""
+    row, plain = shape.row_bytes(s.model), s.training.sparse_optimizer == "sgd"
+    touched = ids if plain else s.unique
+    work = {
+        "scatter_row": touched,
+        "scatter_byte": row * touched,
+        "stream_byte": row * lines + shape.ID_BYTES * ids,
+        "call": 10,
+        "interpreter": 5,
     }
-
-
-def _sum_duplicates(s: Scope) -> Work:
-    """Sort ids, sum the gradients of those that are one row."""
-    row = shape.row_bytes(s.model)
-    return {
-        "unique_id": s.ids,
-        "scatter_row": s.ids,
-        "scatter_byte": row * s.ids,
-        "stream_byte": row * s.unique,
-        "call": 24,
-        "interpreter": 4,
-    }
+    return work if plain else {**work, "hashed_id": ids}
 
 
 def update_pooled(s: Scope) -> Work:
-    """Shard: spread pooled gradients over the bags' ids, sum duplicates, apply."""
-    spread: Work = {}
-    if _many(s.model):
-        moved = 2 * shape.row_bytes(s.model) * s.ids
-        spread = {"stream_byte": moved, "call": 29, "interpreter": 6}
-    if s.training.sparse_optimizer == "sgd":  # adds every id's gradient to its row, one by one
-        return add(spread, _apply_rows(s, s.ids))
-    return add(spread, _sum_duplicates(s), _apply_rows(s, s.unique))
+    """Shard: apply the gradients of bags to the rows that their ids name."""
+    step = _step_on_rows(s, s.ids, s.tables * s.batch)
+    if not _many(s.model):
+        return step
+    # which bag each id is in: bags' sizes from their starts, then a number for each id
+    moved = shape.ID_BYTES * (6 * s.tables * s.batch + 2 * s.ids)
+    return add(step, {"stream_byte": moved, "call": 29, "interpreter": 8})
 
 
 def update_rows(s: Scope) -> Work:
-    """Shard: apply gradients of unique rows. ``ids`` above ``unique``: several clients' rows
-    are summed first."""
-    if s.ids <= s.unique:
-        return _apply_rows(s, s.unique)
-    if s.training.sparse_optimizer == "sgd":
-        return _apply_rows(s, s.ids)
-    return add(_sum_duplicates(s), _apply_rows(s, s.unique))
+    """Shard: apply gradients of rows. ``ids`` above ``unique``: those of several clients."""
+    return _step_on_rows(s, max(s.ids, s.unique), max(s.ids, s.unique))
 
 
 def _segment(s: Scope) -> Work:
@@ -219,7 +199,7 @@ def _last_segment(s: Scope) -> Work:
 def update_cached(s: Scope) -> Work:
     """The row optimizer's step on ``unique`` cached rows."""
     picked = {"stream_byte": 2 * shape.row_bytes(s.model) * s.unique, "call": 3, "interpreter": 3}
-    return add(picked, _apply_rows(s, s.unique))
+    return add(picked, _step_on_rows(s, s.unique, s.unique))
 
 
 _ENTRY: Work = {"interpreter": 5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -26,13 +27,13 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.config.cluster import Costs
+from recsim_train.config.cluster import RETIRED, Costs
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
 
 
-def kernel_report(prices: dict[str, float]) -> list[dict[str, Any]]:
+def kernel_report(prices: Mapping[str, float]) -> list[dict[str, Any]]:
     """What an ideal machine with these prices would report for the grid."""
     found = []
     for setting in grid.GRID:
@@ -72,7 +73,15 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 def test_every_counted_price_exists_and_is_measured() -> None:
     direct = {"handover", "parse_row", "synthesize_row", "effect", "request", "collective_step"}
-    assert set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct == set(Costs.model_fields)
+    measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct
+    assert measured | RETIRED == set(Costs.model_fields)
+
+
+def test_nothing_is_priced_by_what_older_profiles_say_of_work_that_is_gone() -> None:
+    counted = {price for entry in kernel_report(KERNEL_PRIORS) for price in entry["work"]}
+    assert counted == set(KERNEL_PRIORS)
+    assert not RETIRED & counted
+    assert all(Costs.model_fields[name].default.value == 0.0 for name in RETIRED)
 
 
 def test_the_grid_is_not_the_quickstart() -> None:

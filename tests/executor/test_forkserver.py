@@ -31,6 +31,7 @@ def main():
         "cpu": time.process_time(), "tasks": len(os.listdir("/proc/self/task")),
         "environment": dict(os.environ), "cores": sorted(os.sched_getaffinity(0)),
         "descriptors": len(os.listdir("/proc/self/fd")), "path": sys.path[0],
+        "compiled": len(sys.modules["recsim_train.executor.rows"].sgd.signatures),
     }
     print(json.dumps(facts))
     for line in sys.stdin:
@@ -95,6 +96,7 @@ def test_torch_is_there_and_everything_else_is_the_launchers(
     assert facts["session"] == facts["pid"]
     assert facts["folder"] == facts["path"] == str(begin.folder)
     assert facts["tasks"] == 1
+    assert facts["compiled"] == 1  # of float32, so that no process does it again
     assert facts["cores"] == sorted(os.sched_getaffinity(0))
     assert facts["environment"] == {**os.environ, **forkserver.ENVIRONMENT}
     assert psutil.Process(facts["pid"]).cmdline()[:6] == [

@@ -124,7 +124,7 @@ def test_rowwise_adagrad_is_the_published_formula(way: str, tiny: float) -> None
         by_formula(rows, state, ids, gradient.numpy())
         local = torch.tensor(ids)
         if way == "rows":
-            kernels.update_rows(held, local, gradient, distinct=False)
+            kernels.update_rows(held, local, gradient)
         elif way == "pooled":  # bags of one id
             kernels.update_pooled(held, local, None, gradient.unsqueeze(0))
         else:

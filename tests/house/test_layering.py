@@ -28,7 +28,7 @@ ALLOWED = {
 }
 ONLY_IN = {
     "simpy": {"sim/engine.py"},
-    "numba": {"sim/fluid/layout.py"},
+    "numba": {"compiled.py", "sim/fluid/layout.py"},
     "yaml": {"config/"},
 }
 NEVER_IN = {

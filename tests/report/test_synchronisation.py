@@ -33,7 +33,7 @@ def plan_of(factory: Any, **options: Any) -> Plan:
 
 
 def outcome_of(factory: Any, plan: Plan, world: str) -> Outcome:
-    prices = {"gemm_flop": "20 ps", "stream_byte": "100 ps", "batched_flop": "20 ps"}
+    prices = {"gemm_flop": "20 ps", "stream_byte": "100 ps", "dot_flop": "20 ps"}
     cluster = factory.cluster()
     costs = cluster.costs.model_copy(
         update={

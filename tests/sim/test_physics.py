@@ -35,7 +35,7 @@ def test_one_trainer_one_server_by_hand(
         data=FAST_DATA,
         training={"steps": 5, "warmup_steps": 2},
     )
-    cluster = clusters()
+    cluster = clusters(prices={"hashed_id": "400 ns"})  # a slow update
     outcome = outcome_of(plan, cluster)
     model, b = plan.experiment.model, 64
     price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}

@@ -36,13 +36,18 @@ def test_a_lookup_reads_a_row_for_every_id_of_a_bag(bag: int) -> None:
 
 def test_duplicates_are_summed_once_and_their_rows_step_once() -> None:
     found = work("update_pooled", ADAGRAD, bag=5, batch=100, tables=3, ids=1500.0, unique=400.0)
-    assert found["scatter_row"] == 1500 + 400
-    assert found["unique_id"] == 1500
+    assert found["scatter_row"] == 400
+    assert found["hashed_id"] == 1500
 
 
-def test_distinct_rows_are_not_sorted() -> None:
-    assert "unique_id" not in work("update_rows", ADAGRAD, ids=400.0, unique=400.0)
-    assert work("update_rows", ADAGRAD, ids=401.0, unique=400.0)["unique_id"] == 401
+def test_rows_are_looked_for_by_all_their_ids_and_never_sorted() -> None:
+    for ids in (400.0, 401.0):
+        found = work("update_rows", ADAGRAD, ids=ids, unique=400.0)
+        assert (found["hashed_id"], found["scatter_row"]) == (ids, 400)
+        assert "unique_id" not in found
+        plain = work("update_rows", SGD, ids=ids, unique=400.0)
+        assert plain["scatter_row"] == ids
+        assert "hashed_id" not in plain
 
 
 def test_where_rows_travel_the_unique_ones_do() -> None:
@@ -90,11 +95,11 @@ def test_variable_bags_hold_one_to_so_many_ids() -> None:
 
 
 def test_dot_products_of_all_pairs_of_four_vectors() -> None:
-    """Three tables and the bottom net: six pairs, picked forward and put back backward."""
+    """Three tables and the bottom net: six pairs, and the gradients of both vectors of each."""
     found = operator_work(model(), Piece("interaction", 10))
-    assert found["index_element"] == 2 * 10 * 6
-    # [4, 8] times [8, 4] for each example, and two products as large backward
-    assert found["batched_flop"] == 10 * 3 * (2 * 4 * 8 * 4)
+    assert found["dot_product"] == 10 * (6 + 2 * 6)
+    assert found["dot_flop"] == 10 * (1 + 2) * 6 * (2 * 8)
+    assert "index_element" not in found
 
 
 def test_a_linear_layer_is_multiplied_forward_and_twice_backward() -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recsim_train.compiled import kept
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -29,7 +31,7 @@ def compiled(function: _Function) -> _Function:
 
 def entry(function: _Function) -> _Function:
     """A compiled function that Python calls."""
-    return cast(_Function, njit(cache=True)(function))
+    return kept(function)
 
 
 U = np.uintp
