@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
+from recsim_train.executor.process import ordinary_scheduling
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
@@ -104,7 +103,7 @@ class Role:
             askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers)
-            _ordinary_scheduling()
+            ordinary_scheduling()
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -357,8 +356,14 @@ class Role:
             cpu_seconds=busy,
             tallies=[dict(counted) for counted in tallies],
             readings=self.readings,
+            header_bytes=self._header_bytes(),
             cache=None if self.cache is None else self.cache.figures(),
         )
+
+    def _header_bytes(self) -> int:
+        asked = [s.header_bytes for s in self.servings if not s.client.name.endswith(EVALUATOR)]
+        fed = [] if self.reader is None else self.reader.header_bytes.values()
+        return sum([*asked, *fed])
 
     def keep_state(self, folder: Path) -> None:
         """Save shards and replica, for tests and for whoever wants the weights."""
@@ -392,13 +397,6 @@ def _common_start() -> float:
     said = [(machine, time.monotonic())]
     dist.broadcast_object_list(said, src=0)
     return said[0][1] if said[0][0] == machine else time.monotonic()
-
-
-def _ordinary_scheduling() -> None:
-    """For the threads that are started from now on: one that is woken by a message goes on at once
-    instead of at the next tick. gloo's have been made, and stay with SCHED_BATCH."""
-    with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:

@@ -17,9 +17,17 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from recsim_train.executor import wire
-from recsim_train.executor.connections import TOKEN_BYTES, Answerer, Asker, Listener, connect
+from recsim_train.executor.connections import (
+    HEAD_BYTES,
+    TOKEN_BYTES,
+    Answerer,
+    Asker,
+    Listener,
+    connect,
+)
 from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.transport import header_bytes
 
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
@@ -52,7 +60,7 @@ class TcpTransport:
         askers: Mapping[int, Collection[Key]],
     ) -> None:
         """``askers``: clients in other processes, with what they may ask here."""
-        self._header_bytes = wire.header_bytes(plan)
+        self._header_bytes = header_bytes(plan)
         self._store, self._timeout = store, timeout.total_seconds()
         self._askers: dict[tuple[int, int], Asker] = {}
         if rank == 0:
@@ -117,6 +125,7 @@ class TcpPort:
         self._listener, self._client = listener, client
         self._answerer: Answerer | None = None
         self._buffer = torch.empty(0, dtype=torch.uint8)
+        self.head_bytes = 0
 
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
@@ -124,6 +133,7 @@ class TcpPort:
             self._answerer = self._listener.client(self._client)
         head, size = self._answerer.next()
         service, shard = _KEY.unpack_from(head)
+        self.head_bytes += HEAD_BYTES + len(head)
         return (Service(service), shard), head[_KEY.size :], size
 
     def payload(self, size: int) -> Tensor:
@@ -139,4 +149,5 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.answer`."""
         assert self._answerer is not None
         if tensor.numel():
+            self.head_bytes += HEAD_BYTES
             self._answerer.answer(memory_of(tensor.contiguous()))

@@ -27,8 +27,6 @@ from recsim_train.sim.pricing import Seconds
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
-HEADER_BYTES = 64
-"""Bytes of a message's fixed header; on the wire, but not payload."""
 
 
 class Rack(NamedTuple):
@@ -87,6 +85,7 @@ class Machines:
         self._flows: dict[tuple[str, str], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
+        """Of all messages so far."""
         self._unmeasured = 0.0
         self.alone = 0.0
         """Seconds that the activity which was started last takes where nothing else runs."""
@@ -235,11 +234,16 @@ class Machines:
         return min(1.0, self._unmeasured / whole) if whole > 0.0 else 0.0
 
     def transfer(
-        self, source: Process, target: Process, payload: float, *, header: bool = True
+        self,
+        source: Process,
+        target: Process,
+        payload: float,
+        head: int = 0,
+        *,
+        delay: float = 0.0,
     ) -> Event:
-        """The bytes of a message, its header included where it has one, after its latency."""
-        if header:
-            self.header_bytes += HEADER_BYTES
+        """The bytes of a message after a ``delay``; ``head``: those that are not payload."""
+        self.header_bytes += head
         key = (source.name, target.name)
         kind = self._flows.get(key)
         if kind is None:
@@ -252,8 +256,8 @@ class Machines:
                 (target.cores, self._wire * into),
             ]
             kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
-        work = payload + (HEADER_BYTES if header else 0)
-        delay = self._farther([source, target])
+        work = payload + head
+        delay += self._farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs
@@ -32,17 +33,33 @@ class Pricing:
         self.unmeasured: set[str] = set()
         """Operations that were asked for and that calibration does not measure."""
         self._known: dict[tuple[object, ...], Seconds] = {}
-        self._messages: dict[int, Seconds] = {}
+        self._over_gloo = experiment.execution.transport == "gloo"
+        self._messages: dict[tuple[str, int], Seconds] = {}
 
     def units(self, **work: float) -> Seconds:
-        """Seconds of plain units, such as ``units(effect=1, message=2)``."""
+        """Seconds of plain units, such as ``units(effect=1, request=2)``."""
         return *operations.seconds(work, self.prices), 0.0
 
-    def messages(self, count: int) -> Seconds:
-        """Handling ``count`` messages at one end."""
-        known = self._messages.get(count)
+    def requests(self, payloads: Iterable[int]) -> Seconds:
+        """Handling requests at one end: one message each; over gloo a header and its payload."""
+        return self._talk(sum(1 + (self._over_gloo and size > 0) for size in payloads))
+
+    def answers(self, count: int) -> Seconds:
+        """Handling ``count`` answers at one end."""
+        return self._talk(count)
+
+    def gloo_messages(self, count: int) -> Seconds:
+        """Handling ``count`` messages of collectives and reader feeds at one end."""
+        return self._handling("gloo_message", count)
+
+    def _talk(self, count: int) -> Seconds:
+        return self._handling("gloo_message" if self._over_gloo else "message", count)
+
+    def _handling(self, price: str, count: int) -> Seconds:
+        key = price, count
+        known = self._messages.get(key)
         if known is None:
-            known = self._messages[count] = self.units(message=count) if count else NOTHING
+            known = self._messages[key] = self.units(**{price: count}) if count else NOTHING
         return known
 
     def operation(
