@@ -169,9 +169,8 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
 
 def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
     """The price of a message over gloo: the mean of both ends, window by window."""
-    return from_repeats(
-        [mean(cpu) for cpu in zip(*(e["gloo_messages"] for e in ends), strict=True)]
-    )
+    windows = zip(*(end["gloo_messages"] for end in ends), strict=True)
+    return from_repeats([mean(seconds) for seconds in windows])
 
 
 def run_observations(runs: Sequence[Mapping[str, float]], request: float) -> list[Observation]:
