@@ -132,6 +132,7 @@ def test_a_process_serves_a_loop_with_one_thread_over_tcp(
 ) -> None:
     plan = plans(roles={"trainers": 2}, execution={"transport": transport})
     runtime = Runtime(plan, clusters(), fake_counts(plan), iterations=1)
+    runtime.run()
     for loop in runtime.loops:
         assert len(loop.serving) == 2  # an embedding and a dense shard of the other trainer
         assert len({id(thread) for thread in loop.serving.values()}) == threads
