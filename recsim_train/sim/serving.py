@@ -176,13 +176,15 @@ class Connection(ServingThread):
         moving = self._move(self._client, self._host, request.payload, self._heads.request)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
-        if not request.answers and taken is None:
+        self._inbox.put(request)
+        if request.answers:
+            return
+        if taken is None:
             request.done.arrive()
-        elif not request.answers:
+        else:
             taken.callbacks.append(
                 lambda _: request.done.arrive(Chain(0.0, alone, 0.0, clock() - request.sent))
             )
-        self._inbox.put(request)
 
     def _receive(self, request: Request) -> Steps:
         yield request.arrived
