@@ -15,9 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recsim_train.executor import wire
 from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.transport import Key, Pending, Service, size_of
+from recsim_train.executor.transport import Key, Pending, Service, size_of, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 
@@ -68,7 +67,7 @@ class GlooTransport:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
         for channel in self._channels.pop(client, ()):
-            channel.request(pending, wire.encode(wire.StopRequest()), (), None)
+            stop_talk(pending, channel)
         pending.wait()
 
 

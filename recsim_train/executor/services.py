@@ -242,6 +242,7 @@ class Serving:
             key, header, size = self.port.next_request()
             request = wire.decode(header)
             if isinstance(request, wire.StopRequest):
+                self.port.answer(wire.ACKNOWLEDGED)
                 return
             self.waiting = f"in {request.effect} of {self.client.name}"
             begin = self.clock()

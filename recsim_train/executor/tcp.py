@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from recsim_train.executor import wire
 from recsim_train.executor.connections import (
     HEAD_BYTES,
     TOKEN_BYTES,
@@ -25,7 +24,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
-from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of
+from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 
@@ -88,12 +87,12 @@ class TcpTransport:
 
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
+        pending = Pending()
         for (number, _), asker in self._askers.items():
             if number == client:
                 key = _KEY.pack(Service.EMBEDDING, 0)
-                TcpChannel(asker, key, self._header_bytes).request(
-                    Pending(), wire.encode(wire.StopRequest()), (), None
-                )
+                stop_talk(pending, TcpChannel(asker, key, self._header_bytes))
+        pending.wait()
 
 
 @dataclass(frozen=True, slots=True)

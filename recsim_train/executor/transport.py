@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from recsim_train.executor import wire
+
 
 class Service(IntEnum):
     """Which service a shard belongs to."""
@@ -70,6 +72,12 @@ class Channel(Protocol):
         tensor: under way until ``pending`` has been waited for."""
 
 
+def stop_talk(pending: Pending, channel: Channel) -> None:
+    """Say that nothing more is asked; answered once all that was asked before has been done."""
+    answer = torch.empty_like(wire.ACKNOWLEDGED)
+    channel.request(pending, wire.encode(wire.StopRequest()), (), answer)
+
+
 class Port(Protocol):
     """A process's end of its talk with one client."""
 
@@ -96,4 +104,5 @@ class Transport(Protocol):
         """Where requests of a client in the process of this rank arrive, for shards here."""
 
     def stop(self, client: int) -> None:
-        """Tell every process that this client has a way to that it asks no more."""
+        """Tell every process that this client has a way to that it asks no more, and wait until
+        they have done what it has asked."""
