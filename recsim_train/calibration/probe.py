@@ -11,7 +11,8 @@ import sys
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.process import batch_scheduling, say
+from recsim_train.executor.process import say
+from recsim_train.executor.scheduling import batch_scheduling
 
 Request = dict[str, Any]
 

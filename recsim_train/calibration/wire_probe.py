@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.runtime_probe import small_plan
-from recsim_train.executor.process import ordinary_scheduling
+from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
 from recsim_train.placement.transport import heads_of

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor import carried
+from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.placement.plan import Plan
 
 if TYPE_CHECKING:
@@ -32,22 +33,6 @@ if TYPE_CHECKING:
 SPEC = "plan.pickle"
 START_UP = timedelta(seconds=120)
 """Time that processes may take to find each other."""
-
-
-def batch_scheduling() -> bool:
-    """Ask for SCHED_BATCH: gloo's I/O threads spin otherwise. False where that is refused."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
-def ordinary_scheduling() -> None:
-    """For the threads that are started from now on: one that is woken by a message goes on at once
-    instead of at the next tick. gloo's have been made, and stay with SCHED_BATCH."""
-    with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def say(**message: object) -> None:

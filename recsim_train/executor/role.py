@@ -21,10 +21,10 @@ from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
-from recsim_train.executor.process import ordinary_scheduling
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.services import (
     Client,
     DenseServer,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.merge import merge
 from recsim_train.executor.part import Part
-from recsim_train.executor.process import START_UP, batch_scheduling, describe
+from recsim_train.executor.process import START_UP, describe
+from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome
 

@@ -34,8 +34,8 @@ from recsim_train.executor.collectives import Collective
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.model import initial_rows
 from recsim_train.executor.perform import run_loop
-from recsim_train.executor.process import batch_scheduling
 from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.stubs import Answer, EmbeddingStub
 from recsim_train.executor.values import RealIds, RealRows
