@@ -38,9 +38,9 @@ _REMOTE = (
     (Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
 )
 """Settings whose iterations are mostly messages, dense parameters, embedding vectors."""
-_MESSAGES = 9
-"""Of one iteration with one server of each kind: Lookup 2 and its answer, Update 2, Pull 1 and its
-answer, Push 2."""
+_MESSAGES = 6
+"""Of one iteration with one server of each kind: Lookup and its answer, Update, Pull and its
+answer, Push."""
 _REQUESTS = 4
 _ROWS = 12_000
 _WINDOWS = 8

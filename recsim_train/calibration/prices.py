@@ -31,7 +31,7 @@ KERNEL_PRIORS: Mapping[str, float] = {
 """Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
 open."""
 
-WIRE_PRIORS: Mapping[str, float] = {"message": 4e-5, "wire_byte": 2e-10}
+WIRE_PRIORS: Mapping[str, float] = {"message": 1e-5, "wire_byte": 2e-10}
 
 _GROUPS = {
     **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
@@ -168,6 +168,12 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
     ]
 
 
+def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
+    """The price of a message over gloo: the mean of both ends, window by window."""
+    windows = zip(*(end["gloo_messages"] for end in ends), strict=True)
+    return from_repeats([mean(seconds) for seconds in windows])
+
+
 def run_observations(runs: Sequence[Mapping[str, float]], request: float) -> list[Observation]:
     """CPU of the messages and bytes of real runs; ``request``: its price, paid besides."""
     return [
@@ -220,7 +226,8 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
     streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
     # two processes: 2 (n - 1) = 2 steps, each a message sent and one received; what the two ends
     # saw is one exchange, not a repeat of it
-    step = mean(max(0.0, end["all_reduce"] / 2 - message - latency) for end in ends)
+    known = gloo_message(ends).value + latency
+    step = mean(max(0.0, end["all_reduce"] / 2 - known) for end in ends)
     return Wire(latency, cap, max(cap, *streams), from_repeats([step]))
 
 

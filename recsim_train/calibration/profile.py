@@ -31,6 +31,7 @@ from recsim_train.calibration.prices import (
     fit_kernels,
     fit_wire,
     from_repeats,
+    gloo_message,
     handover,
     kernel_observations,
     row_price,
@@ -206,10 +207,14 @@ def _wire_prices(
         [*wire_observations(loaded), *run_observations(remote, prices.value("request"))]
     )
     prices.add(talks.prices)
+    prices.add({"gloo_message": gloo_message(loaded)})
     message = idle.prices["message"].value
     text = describe(talks)
     prices.residuals |= {group: text[group] for group in talks.residuals}
-    prices.residuals["round trips"] += f"; a message takes {message * 1e6:.0f} us on idle cores"
+    prices.residuals["round trips"] += (
+        f"; on idle cores a message takes {message * 1e6:.0f} us, "
+        f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
+    )
     wire = wire_figures(ends, message)
     prices.add({"collective_step": wire.collective_step})
     return wire

@@ -89,6 +89,8 @@ class _Script:
     def __init__(self, key: Key, request: wire.Request, payload: Tensor, count: int) -> None:
         self._key, self._request, self._payload, self._left = key, request, payload, count
 
+    head_bytes = 0
+
     def next_request(self) -> tuple[Key, bytes, int]:
         self._left -= 1
         request = self._request if self._left >= 0 else wire.StopRequest()

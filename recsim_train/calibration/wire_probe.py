@@ -1,4 +1,4 @@
-"""The probe of the transport: two processes on loopback send requests and answers."""
+"""The probe of the transports: two processes on loopback send requests, answers and messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.runtime_probe import small_plan
-from recsim_train.executor.gloo import GlooChannel, GlooPort, GlooTransport
+from recsim_train.executor.scheduling import ordinary_scheduling
+from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
+from recsim_train.placement.transport import heads_of
 
 _TIMEOUT = timedelta(seconds=60)
 _SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -24,8 +26,10 @@ _CLIENT, _SERVER = 0, 1
 _PAIRS = 2
 """Threads at each end that talk at once, at most."""
 _WINDOWS = 5
-End = GlooChannel | GlooPort
+End = TcpChannel | TcpPort
 _TURNED_BYTES = 8 << 20
+_GLOO_BYTES = 1 << 10
+"""Of a bare message: of this size and below its bytes do not show."""
 
 
 def _cpu() -> float:
@@ -40,30 +44,33 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
         key = Service.DENSE, 0
-        groups = dist.new_group(), dist.new_group()
-        transport = GlooTransport(small_plan(), _TIMEOUT, *groups)
+        asked = {client: [key] for client in range(_PAIRS)} if rank == _SERVER else {}
+        transport = TcpTransport(small_plan(), rank, shared, _TIMEOUT, asked)
         ends: list[End]
         if rank == _CLIENT:
             ends = [transport.channel(client, key, _SERVER) for client in range(_PAIRS)]
         else:
             ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
         collective = dist.new_group()
+        ordinary_scheduling()
         share = 0.2 if quick else 1.0
         if crowded:
             # each hop may wait for its turn on a core: fewer repeats, CPU time only
             talks = [_talk(ends[0], size, 30) for size in (0, *_SIZES[:: 2 if quick else 1])]
+            gloo = _gloo_messages(collective, rank, 30)
             dist.barrier()
-            return {"talks": talks}
+            return {"talks": talks, "gloo_messages": gloo}
         talks = [
             _talk(ends[0], size, max(4, int(share * _repeats(size))))
             for size in (0, *_SIZES[: 5 if quick else None])
         ]
         streams = [_stream(ends[:pairs], share) for pairs in range(1, _PAIRS + 1)]
+        gloo = _gloo_messages(collective, rank, int(1000 * share))
         reduce = _all_reduce(collective, max(50, int(1000 * share)))
         dist.barrier()
     finally:
         dist.destroy_process_group()
-    return {"talks": talks, "streams": streams, "all_reduce": reduce}
+    return {"talks": talks, "streams": streams, "gloo_messages": gloo, "all_reduce": reduce}
 
 
 def _repeats(size: int) -> int:
@@ -101,7 +108,7 @@ def _serve(port: Port, count: int, answer_bytes: int) -> None:
 
 def _do(end: End, size: int, count: int, answer_bytes: int) -> None:
     """This end's part of so many round trips."""
-    if isinstance(end, GlooPort):
+    if isinstance(end, TcpPort):
         _serve(end, count, answer_bytes)
     else:
         _ask(end, size, count, answer_bytes)
@@ -113,6 +120,12 @@ def _timed(work: Callable[[int], None], count: int) -> tuple[float, float]:
     In several windows: the fastest wall time (what else the machine does only ever adds to it),
     the median CPU time.
     """
+    walls, cpus = _windows(work, count)
+    return min(walls), median(cpus)
+
+
+def _windows(work: Callable[[int], None], count: int) -> tuple[list[float], list[float]]:
+    """The same of each window."""
     work(max(2, count // 10))
     each = max(1, count // _WINDOWS)
     walls, cpus = [], []
@@ -122,7 +135,7 @@ def _timed(work: Callable[[int], None], count: int) -> tuple[float, float]:
         work(each)
         walls.append((time.perf_counter() - begin) / each)
         cpus.append((_cpu() - busy) / each)
-    return min(walls), median(cpus)
+    return walls, cpus
 
 
 def _talk(end: End, size: int, count: int) -> dict[str, float]:
@@ -130,14 +143,9 @@ def _talk(end: End, size: int, count: int) -> dict[str, float]:
 
     ``messages``, ``bytes``: that each end sends or receives in one round trip.
     """
-    back = size or 8
+    back, heads = size or 8, heads_of(small_plan())
     wall, cpu = _timed(lambda repeats: _do(end, size, repeats, back), count)
-    return {
-        "messages": 3 if size else 2,
-        "bytes": size + back + 8 * end.links.empty_header().numel(),
-        "wall": wall,
-        "cpu": cpu,
-    }
+    return {"messages": 2, "bytes": size + back + sum(heads), "wall": wall, "cpu": cpu}
 
 
 def _stream(ends: Sequence[End], share: float) -> float:
@@ -152,6 +160,21 @@ def _stream(ends: Sequence[End], share: float) -> float:
             thread.join()
 
     return len(ends) * size / _timed(work, count)[0]
+
+
+def _gloo_messages(group: dist.ProcessGroup, rank: int, count: int) -> list[float]:
+    """CPU seconds of this end for one message over gloo, one value for each window."""
+    content, other = torch.zeros(_GLOO_BYTES, dtype=torch.uint8), 1 - rank
+
+    def work(repeats: int) -> None:
+        for _ in range(repeats):
+            if rank == _CLIENT:
+                dist.send(content, other, group=group)
+            dist.recv(content, other, group=group)
+            if rank == _SERVER:
+                dist.send(content, other, group=group)
+
+    return [cpu / 2 for cpu in _windows(work, count)[1]]
 
 
 def _all_reduce(group: dist.ProcessGroup, count: int) -> float:

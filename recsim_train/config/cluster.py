@@ -120,9 +120,13 @@ class Costs(Section):
     request: Price
     """One request served, the runtime's own overhead, holding the interpreter lock."""
     message: Price
-    """One message, at each of its two ends. Fitted mostly to short runs of flat_ps."""
+    """One request or answer over TCP, at each of its two ends. Fitted mostly to short runs of
+    flat_ps."""
     wire_byte: Price
     """One byte through the transport, at each of its two ends. Fitted as `message` is."""
+    gloo_message: Price = magnitude(5e-5)
+    """One message over gloo, at each of its two ends: of collectives, of what reader processes
+    send, and of requests where ``execution.transport`` is gloo. Measured with bare messages."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes."""
 

@@ -189,9 +189,10 @@ class Recovery(Section):
 class Execution(Section):
     """How a real run sends requests, is guarded and recorded."""
 
-    transport: Literal["gloo", "tcp"] = "gloo"
-    """Of requests between loops and shards: torch.distributed's messages; tcp: connections of our
-    own, one for each loop and process, which cost less CPU. Predictions know gloo's prices only."""
+    transport: Literal["tcp", "gloo"] = "tcp"
+    """Of requests between loops and shards: connections of our own, one for each loop and process;
+    gloo: torch.distributed's messages, which cost several times as much CPU. Collectives and what
+    reader processes send always go over gloo."""
     timeout: PositiveDuration = 60.0
     """Longest wait for a peer before the run is given up."""
     max_spans: Count = 200_000

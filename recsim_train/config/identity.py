@@ -50,7 +50,7 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
         "placement": settings["placement"],
         "strategy": {"kind": choice.kind, "options": choice.options},
     }
-    if experiment.execution.transport != "gloo":  # without it as before there was a choice
+    if experiment.execution.transport != "tcp":
         content["transport"] = experiment.execution.transport
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]

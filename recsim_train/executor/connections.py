@@ -21,14 +21,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from recsim_train.placement.transport import BUFFER_BYTES
+
 Buffer = memoryview
 
-BUFFER_BYTES = 4 << 20
-"""Wanted of the system for each direction of a connection."""
 LARGEST = 1 << 40
 """Bytes. A payload that claims to have more is none of ours."""
 TOKEN_BYTES = 32
 _SIZE = struct.Struct("<Q")
+HEAD_BYTES = _SIZE.size
+"""Before an answer, and before a request's header."""
 _HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sI")
 """A client's first words: the protocol's name, the run's token, the client's number."""
 _PROTOCOL = b"recsim/1"

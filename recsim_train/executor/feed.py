@@ -10,7 +10,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -155,6 +154,8 @@ class ReaderProcess:
         self._queues: dict[LoopId, queue.Queue[tuple[int, NumpyBatch] | None]] = {
             loop: queue.Queue(1) for loop in self.loops
         }
+        self.header_bytes = dict.fromkeys(self.loops, 0)
+        """What was sent beside payload, by loop."""
         self._recorders = {loop: new_recorder() for loop in self.loops}
 
     @property
@@ -187,10 +188,12 @@ class ReaderProcess:
                 iteration, batch = item
                 begin = self.clock()
                 buffer = torch.from_numpy(pack(batch))
-                dist.send(torch.tensor([buffer.numel()]), target, group=self.group, tag=tag)
+                size = torch.tensor([buffer.numel()])
+                dist.send(size, target, group=self.group, tag=tag)
                 dist.send(buffer, target, group=self.group, tag=tag + 1)
                 # The packed form's own header is not content.
-                sent = int(np.prod(buffer.shape)) - HEADER_BYTES
+                sent = buffer.numel() - HEADER_BYTES
+                self.header_bytes[loop] += size.nbytes + HEADER_BYTES
                 span = Span(
                     self.instance,
                     loop.name,

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recsim_train.executor import wire
 from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.books import booked
 from recsim_train.executor.transport import Key, Pending, Service, size_of, stop_talk
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 
@@ -39,7 +39,7 @@ class GlooTransport:
         embedding = self.plan.embedding.shards if self.plan.embedding else ()
         dense = self.plan.dense.shards if self.plan.dense else ()
         self._shards = max(len(embedding), len(dense), 1)
-        self._header_bytes = wire.header_bytes(self.plan)
+        self._header_bytes = header_bytes(self.plan)
 
     def tag(self, client: int, key: Key) -> int:
         """First of the two tags of one client's talk with one shard."""
@@ -108,7 +108,7 @@ def _wait(work: dist.Work, timeout: timedelta, _: Tensor) -> None:
     work.wait(timeout)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GlooPort:
     """A shard's end of the same talk."""
 
@@ -117,12 +117,14 @@ class GlooPort:
     rank: int
     """Of the client's process."""
     key: Key
+    head_bytes: int = 0
 
     @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
         head = self.links.empty_header()
         dist.recv(head, self.rank, self.links.up, self.tag)
+        self.head_bytes += size_of(head)
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
     @booked(TRANSPORT)

@@ -43,6 +43,7 @@ def merge(
     facts.epochs = max((reading.epochs for reading in readings), default=0)
     facts.rows_read = sum(reading.rows for reading in readings)
     facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
+    facts.header_bytes = sum(part.header_bytes for part in parts)
     facts.compression = compressed(tallies for part in parts for tallies in part.tallies)
     caches = [part.cache for part in parts if part.cache is not None]
     facts.cache = Cached.merged(caches) if caches else None

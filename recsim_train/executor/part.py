@@ -35,5 +35,7 @@ class Part:
     tallies: list[Tallies]
     """What each of its loops compressed."""
     readings: list[Reading]
+    header_bytes: int
+    """That it sent or got beside payload: each message counts at one end."""
     cache: Cached | None
     """None without a cache."""

@@ -366,8 +366,14 @@ class Role:
             samples=[*self.books.samples, self.books.sample()],
             tallies=[dict(counted) for counted in tallies],
             readings=self.readings,
+            header_bytes=self._header_bytes(),
             cache=None if self.cache is None else self.cache.figures(),
         )
+
+    def _header_bytes(self) -> int:
+        asked = [s.header_bytes for s in self.servings if not s.client.name.endswith(EVALUATOR)]
+        fed = [] if self.reader is None else self.reader.header_bytes.values()
+        return sum([*asked, *fed])
 
     def keep_state(self, folder: Path) -> None:
         """Save shards and replica, for tests and for whoever wants the weights."""

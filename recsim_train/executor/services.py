@@ -245,6 +245,8 @@ class Serving:
         self.recorder, self.clock = recorder, clock
         self.talks = {key: Talk(server, client.trainer) for key, server in servers.items()}
         self.waiting = "for the first request"
+        self.header_bytes = self.acknowledged = 0
+        """What travelled beside payload so far; what of it were acknowledgements."""
 
     def run(self) -> None:
         """Serve until the client says stop."""
@@ -262,9 +264,11 @@ class Serving:
             answer = talk.answer(request, self.port.payload(size))
             if answer is not None:
                 self.port.answer(answer)
+            sent = 0 if answer is None else size_of(answer)
+            if answer is wire.ACKNOWLEDGED:
+                self.acknowledged, sent = self.acknowledged + sent, 0
+            self.header_bytes = self.port.head_bytes + self.acknowledged
             if request.iteration >= 0:
-                # an acknowledgement counts as a header
-                sent = 0 if answer is None or answer is wire.ACKNOWLEDGED else size_of(answer)
                 effect, times = f"serve_{request.effect}", (begin, self.clock())
                 where = (self.instance, self.client.name, request.iteration)
                 self.recorder.add(Span(*where, effect, talk.service, *times, sent))

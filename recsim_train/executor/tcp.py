@@ -16,11 +16,18 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from recsim_train.executor import wire
 from recsim_train.executor.books import booked
-from recsim_train.executor.connections import TOKEN_BYTES, Answerer, Asker, Listener, connect
+from recsim_train.executor.connections import (
+    HEAD_BYTES,
+    TOKEN_BYTES,
+    Answerer,
+    Asker,
+    Listener,
+    connect,
+)
 from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of, stop_talk
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 _KEY = struct.Struct("<II")
@@ -54,7 +61,7 @@ class TcpTransport:
         askers: Mapping[int, Collection[Key]],
     ) -> None:
         """``askers``: clients in other processes, with what they may ask here."""
-        self._header_bytes = wire.header_bytes(plan)
+        self._header_bytes = header_bytes(plan)
         self._store, self._timeout = store, timeout.total_seconds()
         self._askers: dict[tuple[int, int], Asker] = {}
         if rank == 0:
@@ -120,6 +127,7 @@ class TcpPort:
         self._listener, self._client = listener, client
         self._answerer: Answerer | None = None
         self._buffer = torch.empty(0, dtype=torch.uint8)
+        self.head_bytes = 0
 
     @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
@@ -128,6 +136,7 @@ class TcpPort:
             self._answerer = self._listener.client(self._client)
         head, size = self._answerer.next()
         service, shard = _KEY.unpack_from(head)
+        self.head_bytes += HEAD_BYTES + len(head)
         return (Service(service), shard), head[_KEY.size :], size
 
     @booked(TRANSPORT)
@@ -145,4 +154,5 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.answer`."""
         assert self._answerer is not None
         if tensor.numel():
+            self.head_bytes += HEAD_BYTES
             self._answerer.answer(memory_of(tensor.contiguous()))

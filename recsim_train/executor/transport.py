@@ -84,6 +84,9 @@ def stop_talk(pending: Pending, channel: Channel) -> None:
 class Port(Protocol):
     """A process's end of its talk with one client."""
 
+    head_bytes: int
+    """Bytes that requests and answers had so far beside their payload."""
+
     def next_request(self) -> tuple[Key, bytes, int]:
         """Wait, as long as the client lives, for the next request: shard, header, payload bytes."""
 

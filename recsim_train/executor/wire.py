@@ -18,7 +18,6 @@ from recsim_train.executor.kernels import Routed
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
-from recsim_train.placement.plan import Plan
 
 ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
@@ -169,13 +168,6 @@ class ExchangeRequest(Request, effect="exchange"):
 _CODES = {"int": "q", "float": "d", "bool": "?7x", "tuple[int, ...]": "q"}
 """Of each field's type 8 bytes: of several numbers, which are the last field, how many follow."""
 _FORMATS = {k: "<q" + "".join(_CODES[str(f.type)] for f in fields(k)) for k in KINDS}
-
-
-def header_bytes(plan: Plan) -> int:
-    """Room for the header of any request."""
-    shards = plan.embedding.shards if plan.embedding else ()
-    slots = max([len(shard.slices) for shard in shards], default=0)
-    return max(map(struct.calcsize, _FORMATS.values())) + 8 * slots
 
 
 def encode(request: Request) -> bytes:

@@ -22,7 +22,7 @@ from recsim_train.sim.ghosts import (
 )
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import NOTHING, Seconds, plus
-from recsim_train.sim.serving import ANSWER, Request
+from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 from recsim_train.strategy.values import Probe
 from recsim_train.workload import shape
@@ -117,7 +117,7 @@ def _move(
     sent, answers = yield from service.ask(
         loop, effect, asked, request, first=first, purpose="route_ids"
     )
-    back = world.pricing.messages(ANSWER * answers)
+    back = world.pricing.answers(answers)
     if fetches:
         back = plus(back, clients("assemble_rows"))
     if back != NOTHING:

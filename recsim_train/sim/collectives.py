@@ -102,7 +102,7 @@ class GroupRuntime:
     ) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        messages = world.pricing.messages(2 * (self.size - 1), COLLECTIVES)
+        messages = world.pricing.gloo_messages(2 * (self.size - 1), COLLECTIVES)
         yield world.work(loop, plus(world.overhead, messages), effect)
         if self.size == 1:
             return None

@@ -9,7 +9,7 @@ from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostDense, GhostSparse
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.services import Service
-from recsim_train.sim.serving import ANSWER, Request
+from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 
@@ -75,5 +75,5 @@ class DenseRuntime(Service[DenseShard]):
 
         sent, answered = yield from self.ask(loop, effect, self.split(loop, part), request)
         if answered:
-            yield world.work(loop, world.pricing.messages(ANSWER * answered), f"{effect}.answer")
+            yield world.work(loop, world.pricing.answers(answered), f"{effect}.answer")
         return sent

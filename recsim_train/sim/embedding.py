@@ -16,7 +16,7 @@ from recsim_train.sim.machines import Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 from recsim_train.sim.queues import Barrier
 from recsim_train.sim.services import Service
-from recsim_train.sim.serving import ANSWER, Request
+from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
@@ -198,7 +198,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             loop, "lookup", self.split(loop), request, first=[first], purpose="route_ids"
         )
         self._count_masks(loop, gradient=False)
-        back = plus(world.pricing.messages(ANSWER * answers), *self._all_masked("unmask"), last)
+        back = plus(world.pricing.answers(answers), *self._all_masked("unmask"), last)
         yield world.work(loop, back, "assemble_rows")
         return GhostRows(ids), sent
 
@@ -235,5 +235,5 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             whose=self._whose if together else "",
         )
         if answers:
-            yield world.work(loop, world.pricing.messages(ANSWER * answers), "acknowledged")
+            yield world.work(loop, world.pricing.answers(answers), "acknowledged")
         return None, sent

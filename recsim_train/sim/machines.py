@@ -31,8 +31,6 @@ from recsim_train.workload.operations import COSTS
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
-HEADER_BYTES = 64
-"""Bytes of a message's fixed header; on the wire, but not payload."""
 
 
 class Rack(NamedTuple):
@@ -248,11 +246,16 @@ class Machines:
         return min(1.0, guessed / whole) if whole > 0.0 else 0.0
 
     def transfer(
-        self, source: Process, target: Process, payload: float, *, header: bool = True
+        self,
+        source: Process,
+        target: Process,
+        payload: float,
+        head: int = 0,
+        *,
+        delay: float = 0.0,
     ) -> Event:
-        """The bytes of a message, its header included where it has one, after its latency."""
-        if header:
-            self.header_bytes += HEADER_BYTES
+        """The bytes of a message after a ``delay``; ``head``: those that are not payload."""
+        self.header_bytes += head
         key = (source.name, target.name)
         kind = self._flows.get(key)
         flows = max(source.standing, target.standing)
@@ -265,10 +268,10 @@ class Machines:
                 (target.cores, self._wire * into),
             ]
             kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
-        work = payload + (HEADER_BYTES if header else 0)
+        work = payload + head
         self._book_wire(source, TRANSPORT, work * flows)
         self._book_wire(target, TRANSPORT, work * flows)
-        delay = self._farther([source, target])
+        delay += self._farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs
@@ -33,19 +34,35 @@ class Pricing:
         self.unmeasured: set[str] = set()
         """Operations that were asked for and that calibration does not measure."""
         self._known: dict[tuple[object, ...], Seconds] = {}
-        self._messages: dict[tuple[int, str], Seconds] = {}
+        self._over_gloo = experiment.execution.transport == "gloo"
+        self._messages: dict[tuple[str, int, str], Seconds] = {}
 
     def units(self, what: str, **work: float) -> Seconds:
-        """Seconds of plain units, such as ``units(TRANSPORT, message=2)``."""
+        """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
         total, held = operations.seconds(work, self.prices)
         return total, held, ((what, total),)
 
-    def messages(self, count: int, what: str = TRANSPORT) -> Seconds:
-        """Handling ``count`` messages at one end."""
-        known = self._messages.get((count, what))
+    def requests(self, payloads: Iterable[int]) -> Seconds:
+        """Handling requests at one end: one message each; over gloo a header and its payload."""
+        return self._talk(sum(1 + (self._over_gloo and size > 0) for size in payloads))
+
+    def answers(self, count: int) -> Seconds:
+        """Handling ``count`` answers at one end."""
+        return self._talk(count)
+
+    def gloo_messages(self, count: int, what: str = TRANSPORT) -> Seconds:
+        """Handling ``count`` messages of collectives and reader feeds at one end."""
+        return self._handling("gloo_message", count, what)
+
+    def _talk(self, count: int) -> Seconds:
+        return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
+
+    def _handling(self, price: str, count: int, what: str) -> Seconds:
+        key = price, count, what
+        known = self._messages.get(key)
         if known is None:
-            known = self.units(what, message=count) if count else NOTHING
-            self._messages[count, what] = known
+            known = self.units(what, **{price: count}) if count else NOTHING
+            self._messages[key] = known
         return known
 
     def operation(

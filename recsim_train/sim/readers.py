@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.queues import Mailbox, Queue
-from recsim_train.sim.serving import request_messages
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import READING
 from recsim_train.workload import shape
@@ -15,6 +15,10 @@ from recsim_train.workload.operations import reading
 
 SOURCE = "reader"
 """What NextBatch asks: the name in its spans."""
+_MESSAGES = 2
+"""Of a batch: its size, its content."""
+_HEAD_BYTES = 8 + HEADER_BYTES
+"""Of both, what is not payload."""
 
 
 class Readers:
@@ -73,7 +77,7 @@ class Readers:
             yield made.get()
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
-            messages = world.pricing.messages(request_messages(payload))
+            messages = world.pricing.gloo_messages(_MESSAGES)
             yield world.machines.compute(
                 process, messages, f"{loop.name}.send", "sender", client=loop.process
             )
@@ -89,9 +93,9 @@ class Readers:
         assert queue is not None
         while True:
             payload, delivered = yield inbox.get()
-            yield world.machines.transfer(reader, loop.process, payload)
+            yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES)
             delivered.succeed()
-            messages = world.pricing.messages(request_messages(payload))
+            messages = world.pricing.gloo_messages(_MESSAGES)
             yield world.machines.compute(
                 loop.process, messages, f"{loop.label}.receive_batch", "receiver"
             )

@@ -19,9 +19,9 @@ from recsim_train.trace.record import Outcome
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
-_TRANSPORT = (
-    "Requests are priced as gloo's messages, which calibration measures; with execution.transport: "
-    "{name} they cost less."
+_OLD_MESSAGES = (
+    "The profile was measured before requests went over TCP: its price of a message is gloo's, "
+    "several times as high; measure it anew with `recsim-train calibrate`."
 )
 _FIRST_STEPS = (
     "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
@@ -59,8 +59,9 @@ def simulate(
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
-    if plan.experiment.execution.transport != "gloo":
-        outcome.warn([_TRANSPORT.format(name=plan.experiment.execution.transport)])
+    over_tcp = plan.experiment.execution.transport == "tcp"
+    if over_tcp and cluster.costs.gloo_message.basis == "magnitude":
+        outcome.warn([_OLD_MESSAGES])
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:

@@ -14,6 +14,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.transport import heads_of
 from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.collectives import GroupRuntime
 from recsim_train.sim.dense import DenseRuntime
@@ -30,7 +31,7 @@ from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopQueue
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import Service
-from recsim_train.sim.serving import ServingThread
+from recsim_train.sim.serving import Connection, Rendezvous, ServingThread
 from recsim_train.sim.trainer import Trainer
 from recsim_train.sim.usage import Snapshot
 from recsim_train.sim.world import World
@@ -143,14 +144,24 @@ class Runtime:
             if others and state.name in meeting:
                 draw = jitter.draws(state.process.name, f"{state.label}/others")
                 state.lateness = None if draw is None else Lateness(draw, others)
-            services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
-            for service in services:
-                if not service.own:
-                    for index, host in enumerate(service.hosts):
-                        if host is not state.process:
-                            thread = ServingThread(self.machines, self.pricing, state.process, host)
-                            state.serving[service.name, index] = thread
+            self._serve(state)
         return loops
+
+    def _serve(self, loop: LoopState) -> None:
+        """Start its threads at shards: one for each shard, over TCP one for each process."""
+        over_tcp = self.plan.experiment.execution.transport == "tcp"
+        made: dict[object, ServingThread] = {}
+        services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
+        for service in services:
+            for shard, host in zip(service.shards, service.hosts, strict=True):
+                if service.own or host is loop.process:
+                    continue
+                key = shard.host if over_tcp else (service.name, shard.index)
+                if key not in made:
+                    start = Connection if over_tcp else Rendezvous
+                    heads = heads_of(self.plan)
+                    made[key] = start(self.machines, self.pricing, heads, loop.process, host)
+                loop.serving[service.name, shard.index] = made[key]
 
     # ------------------------------------------------------------------ running
 

@@ -15,7 +15,7 @@ from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import NOTHING, Seconds, plus
 from recsim_train.sim.queues import Countdown
-from recsim_train.sim.serving import Request, request_messages
+from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 
 Shard = TypeVar("Shard", bound=EmbeddingShard | DenseShard)
@@ -82,7 +82,7 @@ class Service(Generic[Shard]):
         """
         world = self.world
         remote = [(shard, request(shard)) for shard in shards.remote]
-        messages = world.pricing.messages(sum(request_messages(r.payload) for _, r in remote))
+        messages = world.pricing.requests(r.payload for _, r in remote)
         yield world.work(loop, plus(world.overhead, *first, messages), purpose or effect)
         if everyone:
             yield from world.meet(loop)
@@ -103,8 +103,8 @@ class Service(Generic[Shard]):
     def _send(
         self, loop: LoopState, effect: str, requests: list[tuple[Shard, Request]]
     ) -> Countdown:
-        """Post requests after the latency; counts down what is awaited: answers, or deliveries
-        where there is nothing to answer."""
+        """Send requests; counts down what is awaited: answers, or where there is nothing to answer
+        that the transport has taken them."""
         world = self.world
         countdown = Countdown(world.engine, len(requests))
         for shard, request in requests:
@@ -117,11 +117,5 @@ class Service(Generic[Shard]):
             request.purpose, request.series = known
             request.iteration, request.served, request.done = loop.iteration, loop.served, countdown
             loop.ask()
-
-        def arrive() -> None:
-            for shard, request in requests:
-                loop.serving[self.name, shard.index].post(request)
-
-        if requests:
-            world.engine.later(world.machines.latency, arrive)
+            loop.serving[self.name, shard.index].send(request)
         return countdown

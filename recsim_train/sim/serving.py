@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
+from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
 from recsim_train.sim.accounts import Chain
-from recsim_train.sim.engine import Steps
+from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 from recsim_train.sim.queues import Barrier, Countdown, Mailbox
 from recsim_train.trace.ledger import REQUESTS
-
-ANSWER = 1
-"""Messages of an answer: the asker knows its size, so it has no header."""
-ACKNOWLEDGEMENT_BYTES = 8
-"""Bytes of an answer that says only that the request is done; not payload."""
-
-
-def request_messages(payload: int) -> int:
-    """Messages of a request: its header, and its payload if it has one."""
-    return 2 if payload else 1
 
 
 @dataclass(slots=True)
@@ -48,8 +41,12 @@ class Request:
     """Called with the iteration once the shard is done with the request."""
     done: Countdown = field(init=False)
     """Counts answers, or deliveries of requests that get none."""
-    posted: float = 0.0
-    """When its header arrived."""
+    sent: float = 0.0
+    """When the client sent it."""
+    arrived: Event = field(init=False)
+    """Over TCP."""
+    moving: float = 0.0
+    """Over TCP: seconds that its bytes take if alone, their latency included."""
 
     @property
     def answers(self) -> bool:
@@ -58,43 +55,39 @@ class Request:
 
 
 class ServingThread:
-    """A thread at the shard's process that serves one client loop, strictly in order.
+    """A thread at the shard's process that serves one client loop, strictly in order."""
 
-    Transfers are a rendezvous: a request's bytes move once its latency has passed and the thread
-    has nothing else to do.
-    """
-
-    def __init__(self, machines: Machines, pricing: Pricing, client: Process, host: Process):
-        self._machines = machines
-        request = pricing.units(REQUESTS, request=1)
-        self._send = pricing.messages(ANSWER)
-        self._receive = [plus(pricing.messages(n), request) for n in (0, 1, 2)]
-        """By messages."""
+    def __init__(
+        self, machines: Machines, pricing: Pricing, heads: Heads, client: Process, host: Process
+    ) -> None:
+        self._machines, self._pricing, self._heads = machines, pricing, heads
         self._client = client
         self._host = host
         self._inbox = Mailbox(machines.engine)
         machines.engine.process(self._serve())
 
-    def post(self, request: Request) -> None:
-        """The header of a request has arrived."""
-        request.posted = self._machines.engine.now
-        self._inbox.put(request)
+    def send(self, request: Request) -> None:
+        """The client sends a request."""
+        raise NotImplementedError
+
+    def _receive(self, request: Request) -> Steps:
+        """Returns (when the thread has seen it, seconds that it takes to move if alone)."""
+        raise NotImplementedError
+
+    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
+        """Send an answer. ``arrived`` is told the seconds that it takes to move if alone."""
+        raise NotImplementedError
 
     def _serve(self) -> Steps:
-        machines, client, host = self._machines, self._client, self._host
+        machines, pricing, client, host = self._machines, self._pricing, self._client, self._host
         engine = machines.engine
+        overhead, sending = pricing.units(REQUESTS, request=1), pricing.answers(1)
         while True:
             request: Request = yield self._inbox.get()
-            start, on_its_way = engine.now, machines.latency
-            arriving = machines.transfer(client, host, request.payload)
-            moving = on_its_way + machines.alone
-            yield arriving
+            start, moving = yield from self._receive(request)
             answers = request.answers
-            if not answers:
-                spent = on_its_way + engine.now - request.posted
-                request.done.arrive(Chain(0.0, moving, 0.0, spent))
-            receive = self._receive[request_messages(request.payload)]
-            send = self._send if answers else NOTHING
+            receive = plus(pricing.requests([request.payload]), overhead)
+            send = sending if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
             served = machines.compute(host, work, request.purpose, "server", client=client)
@@ -108,12 +101,114 @@ class ServingThread:
                 working += machines.alone
                 yield served
             if answers:
-                yield engine.timeout(machines.latency)
-                size = request.answer or ACKNOWLEDGEMENT_BYTES
-                answering = machines.transfer(host, client, size, header=False)
-                moving += machines.latency + machines.alone
-                yield answering
-                spent = on_its_way + engine.now - request.posted
-                request.done.arrive(Chain(working, moving, waited, spent))
+                chain = partial(_answered, request, working, moving, waited, engine.clock)
+                head = self._heads.answer + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
+                yield from self._answer(request.answer, head, chain)
             request.series.add(request.iteration, start, engine.now, request.answer)
             request.served(request.iteration)
+
+
+def _answered(
+    request: Request,
+    working: float,
+    moving: float,
+    waited: float,
+    clock: Callable[[], float],
+    back: float,
+) -> None:
+    """The client has the answer, which takes ``back`` seconds to move if alone."""
+    request.done.arrive(Chain(working, moving + back, waited, clock() - request.sent))
+
+
+class Rendezvous(ServingThread):
+    """Over gloo: a request's bytes move once its latency has passed and the thread has nothing else
+    to do; whoever sends waits until they have arrived. One thread for each shard."""
+
+    def send(self, request: Request) -> None:
+        machines = self._machines
+        request.sent = machines.engine.now
+        machines.engine.later(machines.latency, lambda: self._inbox.put(request))
+
+    def _receive(self, request: Request) -> Steps:
+        machines, engine = self._machines, self._machines.engine
+        start = engine.now
+        size, head = request.payload, self._heads.request
+        arriving = machines.transfer(self._client, self._host, size, head)
+        moving = machines.latency + machines.alone
+        yield arriving
+        if not request.answers:
+            request.done.arrive(Chain(0.0, moving, 0.0, engine.now - request.sent))
+        return start, moving
+
+    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
+        machines = self._machines
+        yield machines.engine.timeout(machines.latency)
+        answering = machines.transfer(self._host, self._client, size, head)
+        moving = machines.latency + machines.alone
+        yield answering
+        arrived(moving)
+
+
+class _Moving(NamedTuple):
+    """A message in a connection."""
+
+    taken: Event | None
+    """When the system's buffers have taken it; None: at once."""
+    arrived: Event
+    until_taken: float
+    """Seconds if alone."""
+    alone: float
+    """Seconds until it has arrived."""
+
+
+class Connection(ServingThread):
+    """Over TCP: bytes move as soon as they are sent, and the thread takes requests in order once
+    they have arrived. One thread for all shards of a process.
+
+    Whoever sends goes on at once if the system's buffers hold the message, else when all but
+    `BUFFER_BYTES` of it have moved. Messages of one direction that are on their way at the same
+    time move side by side, and none fills the buffers for the next one: a loop that would run far
+    ahead awaits answers, too.
+    """
+
+    def send(self, request: Request) -> None:
+        clock = self._machines.engine.clock
+        request.sent = clock()
+        moving = self._move(self._client, self._host, request.payload, self._heads.request)
+        request.arrived, request.moving = moving.arrived, moving.alone
+        taken, alone = moving.taken, moving.until_taken
+        self._inbox.put(request)
+        if request.answers:
+            return
+        if taken is None:
+            request.done.arrive()
+        else:
+            taken.callbacks.append(
+                lambda _: request.done.arrive(Chain(0.0, alone, 0.0, clock() - request.sent))
+            )
+
+    def _receive(self, request: Request) -> Steps:
+        yield request.arrived
+        return self._machines.engine.now, request.moving
+
+    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
+        moving = self._move(self._host, self._client, size, head)
+        moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
+        if moving.taken is not None:
+            yield moving.taken
+
+    def _move(self, source: Process, target: Process, size: int, head: int) -> _Moving:
+        machines = self._machines
+        latency, beyond = machines.latency, size - BUFFER_BYTES
+        if beyond <= 0:
+            arrived = machines.transfer(source, target, size, head, delay=latency)
+            return _Moving(None, arrived, 0.0, machines.alone)
+        taken = machines.transfer(source, target, beyond, head, delay=latency)
+        first = machines.alone
+        rest = (first - latency) * BUFFER_BYTES / beyond
+        arrived = machines.engine.process(self._rest(taken, source, target))
+        return _Moving(taken, arrived, first, first + rest)
+
+    def _rest(self, taken: Event, source: Process, target: Process) -> Steps:
+        yield taken
+        yield self._machines.transfer(source, target, BUFFER_BYTES)

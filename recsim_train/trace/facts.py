@@ -220,6 +220,8 @@ class Facts:
     cache: Cached | None = None
     ledger: Ledger | None = None
     """Where the CPU time of the counted window went."""
+    header_bytes: int | None = None
+    """Of requests, answers and reader feeds, warm-up included: what is not payload."""
 
     # of a prediction: how it was made
     stopped: str | None = None
@@ -229,8 +231,6 @@ class Facts:
     solves: int | None = None
     """Times that rates were worked out."""
     simulated_seconds: float | None = None
-    header_bytes: int | None = None
-    """Of each message, beside its payload."""
     id_counts: str | None = None
     """Where the numbers of ids come from."""
     payload_spread: PayloadSpread | None = None

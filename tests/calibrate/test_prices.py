@@ -20,6 +20,7 @@ from recsim_train.calibration.prices import (
     fit_kernels,
     fit_wire,
     from_repeats,
+    gloo_message,
     handover,
     kernel_observations,
     row_price,
@@ -72,7 +73,8 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "parse_row", "synthesize_row", "effect", "request", "collective_step"}
+    direct = {"handover", "parse_row", "synthesize_row", "effect", "request"}
+    direct |= {"gloo_message", "collective_step"}
     measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -191,13 +193,18 @@ def test_wire_prices_and_rates() -> None:
         return {
             "talks": talks,
             "streams": [1.8e9, 2.5e9],
-            "all_reduce": 2 * (message + latency + 9e-6),
+            "gloo_messages": [50e-6, 52e-6, 51e-6],
+            "all_reduce": 2 * (51e-6 + latency + 9e-6),
         }
 
     ends = [end(), end()]
     found = fit_wire(wire_observations(ends)).prices
     assert found["message"].value == pytest.approx(message, rel=0.02)
     assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
+    gloo = gloo_message(ends)
+    assert gloo.value == pytest.approx(51e-6)
+    assert gloo.basis == "repeats"
+    assert gloo.uncertainty == pytest.approx(1 / 51)
     wire = wire_figures(ends, message)
     assert wire.latency == pytest.approx(latency)
     assert wire.connection_cap == pytest.approx(rate, rel=0.01)
@@ -208,7 +215,13 @@ def test_wire_prices_and_rates() -> None:
 def test_two_ends_of_one_exchange_are_no_repeat() -> None:
     def end(all_reduce: float) -> dict[str, Any]:
         talks = [talk(2, 120, 1.1e-4, 4e-5), talk(3, 1 << 20, 1e-3, 1e-3)]
-        return {"talks": talks, "streams": [1e9, 1e9], "all_reduce": all_reduce}
+        gloo = [2e-5] * 3
+        return {
+            "talks": talks,
+            "streams": [1e9, 1e9],
+            "gloo_messages": gloo,
+            "all_reduce": all_reduce,
+        }
 
     step = wire_figures([end(3.000e-4), end(3.001e-4)], message=2e-5).collective_step
     assert step.value == pytest.approx(1.5e-4 - 2e-5 - 1.5e-5, rel=1e-3)
@@ -242,6 +255,7 @@ def test_latency_is_never_negative() -> None:
     end = {
         "talks": [talk(2, 120, 1e-4, 1e-4), talk(3, 1 << 20, 1e-3, 1e-3)],
         "streams": [1e9, 1e9],
+        "gloo_messages": [5e-5] * 3,
         "all_reduce": 1e-5,
     }
     wire = wire_figures([end, end], message=5e-5)

@@ -76,7 +76,7 @@ def test_what_does_not_count(tmp_path: Path, change: str) -> None:
         "training.steps=3",
         "strategy.every=5",
         "placement.cost=bytes",
-        "execution.transport=tcp",
+        "execution.transport=gloo",
     ],
 )
 def test_what_counts(tmp_path: Path, change: str) -> None:

@@ -1,4 +1,4 @@
-"""Requests over connections of our own: the same effects, bytes and weights as over gloo."""
+"""Requests over gloo: the same effects, bytes and weights as over connections of our own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ from tests.conformance.test_worlds_agree import (
 )
 
 CASES = [
-    *(("servers", name) for name in STRATEGIES),
+    ("servers", "downpour"),
+    ("servers", "easgd k=2"),
+    ("servers", "rows"),
+    ("servers", "allreduce"),
+    ("servers", "fr-easgd"),
+    ("servers", "cache"),
     ("readers", "rows"),
     ("no servers", "allreduce rows"),
     ("no servers", "small cache"),
@@ -36,17 +41,17 @@ CASES = [
 
 @pytest.mark.parametrize(("roles", "strategy"), CASES)
 def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) -> None:
-    plan = make_plan(ROLES[roles], STRATEGIES[strategy], transport="tcp")
+    plan = make_plan(ROLES[roles], STRATEGIES[strategy], transport="gloo")
     real = execute(plan, staging=tmp_path)
     predicted = simulate(plan, load_cluster(PROFILE, None))
     assert sequences(predicted) == sequences(real)
     assert payload(predicted) == payload(real)
-    assert any("gloo's messages" in sentence for sentence in predicted.facts.warnings)
+    assert predicted.facts.header_bytes == real.facts.header_bytes
 
 
 @pytest.mark.parametrize("strategy", ["s-easgd", "s-easgd, thresholded"])
 def test_background_rounds_agree(strategy: str, tmp_path: Path) -> None:
-    plan = make_plan(ROLES["servers"], SHADOWS[strategy], transport="tcp")
+    plan = make_plan(ROLES["servers"], SHADOWS[strategy], transport="gloo")
     real = rounds_of(plan, execute(plan, staging=tmp_path))
     predicted = rounds_of(plan, simulate(plan, load_cluster(PROFILE, None)))
     assert real.keys() == predicted.keys()

@@ -177,6 +177,7 @@ def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) 
     predicted = simulate(plan, load_cluster(PROFILE, None))
     assert sequences(predicted) == sequences(real)
     assert payload(predicted) == payload(real)
+    assert predicted.facts.header_bytes == real.facts.header_bytes
     assert predicted.facts.cache == real.facts.cache
     if strategy == "small cache":
         assert turnover(real) == (True, True)

@@ -37,7 +37,7 @@ from recsim_train.strategy.operations import SNAPSHOT
 
 
 def make_plan(
-    *, steps: int = 10**6, timeout: str = "30 s", transport: str = "gloo", **data: object
+    *, steps: int = 10**6, timeout: str = "30 s", transport: str = "tcp", **data: object
 ) -> Plan:
     choice = StrategyChoice(kind="flat_ps")
     spec = Experiment(
@@ -72,7 +72,7 @@ ROLES = ["trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]", "
 
 @pytest.mark.parametrize(
     ("role", "transport"),
-    [*((role, "gloo") for role in ROLES), ("trainer[1]", "tcp"), ("embedding_server[0]", "tcp")],
+    [*((role, "tcp") for role in ROLES), ("trainer[1]", "gloo"), ("embedding_server[0]", "gloo")],
 )
 def test_a_killed_process_is_named_and_everything_ends(
     role: str, transport: str, tmp_path: Path

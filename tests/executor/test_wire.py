@@ -27,6 +27,7 @@ from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, cut_sparse, whole_places
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.transport import header_bytes
 
 TABLES = (Table(rows=7), Table(rows=10, ids=3), Table(rows=6, ids=4, variable=True))
 MODEL = Model(embedding_dim=4, bottom_mlp=(300, 4), top_mlp=(2, 1), tables=TABLES, dtype="float64")
@@ -84,13 +85,14 @@ def test_a_header_says_what_was_asked(
 
 
 def test_every_header_has_room() -> None:
-    """Six numbers with the payload's size, and one for each slice of the largest shard."""
+    """Five numbers, and one for each slice of the largest shard: no more and no less."""
     plan = plan_of()
     assert plan.embedding is not None
     slots = max(len(shard.slices) for shard in plan.embedding.shards)
-    assert wire.header_bytes(plan) == 8 * (5 + slots)
-    largest = wire.LookupRequest(1, 2, (3,) * slots), wire.ExchangeRequest(1, 0.5, 2, new=True)
-    assert all(len(wire.encode(request)) <= wire.header_bytes(plan) for request in largest)
+    assert header_bytes(plan) == 8 * (5 + slots)
+    largest = wire.UpdateRequest(1, 2, 3, (4,) * slots), wire.ExchangeRequest(1, 0.5, 2, new=True)
+    assert max(len(wire.encode(request)) for request in largest) == header_bytes(plan)
+    assert max(len(dataclasses.fields(kind)) for kind in wire.KINDS) == 4
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ PRICES = {
     "effect": "10 us",
     "request": "20 us",
     "message": "10 us",
+    "gloo_message": "10 us",
     "wire_byte": "100 ps",
     "collective_step": "20 us",
 }

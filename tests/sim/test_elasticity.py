@@ -85,13 +85,21 @@ def test_prices_share_the_time(plans: Plans, clusters: Clusters) -> None:
         assert slope == pytest.approx(-part / whole, abs=0.01)
 
 
-def test_the_network_binds(plans: Plans, clusters: Clusters) -> None:
-    """Nothing but bytes takes time: the throughput follows the network's rate."""
-    plan = plans(roles={"trainers": 2, "embedding_servers": 1, "dense_servers": 1})
+@pytest.mark.parametrize("transport", ["tcp", "gloo"])
+def test_the_network_binds(plans: Plans, clusters: Clusters, transport: str) -> None:
+    """Nothing but bytes takes time: the throughput follows the network's rate.
+
+    Over gloo an update has arrived before the push leaves, so that one more dense server can only
+    help. Over TCP they share the trainer's NIC: beside two pushes the update, for which the next
+    lookup waits, has a third of it instead of half, and the embedding server's NIC idles meanwhile.
+    """
+    roles = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+    plan = plans(roles=roles, execution={"transport": transport})
     found = answers(plan, priced(clusters()))
     assert found.changes["nic"] == pytest.approx(STEP, abs=0.01)
     assert found.changes["cores"] == pytest.approx(0.0, abs=3 * found.errors["cores"] + 1e-9)
-    assert found.changes["dense_servers"] >= -1e-6  # one more can only help here
+    if transport == "gloo":
+        assert found.changes["dense_servers"] >= -1e-6
     assert not found.uncertain
 
 
@@ -152,7 +160,7 @@ def test_asked_for_in_the_experiment_and_the_same_every_time(
 
 
 def test_uplinks_and_hosts_that_differ_are_asked_too(plans: Plans, clusters: Clusters) -> None:
-    topology = {"racks": 2, "oversubscription": 40.0, "arrange": "spread"}
+    topology = {"racks": 2, "oversubscription": 80.0, "arrange": "spread"}
     mixed = {"trainer": ({"count": 1, "nic": "5 Gbit/s"}, {})}
     cluster = clusters(topology=topology, mixed=mixed, jitter=0.0)
     plan = plans(roles={"trainers": 4, "embedding_servers": 2, "dense_servers": 2})
@@ -163,7 +171,7 @@ def test_uplinks_and_hosts_that_differ_are_asked_too(plans: Plans, clusters: Clu
     assert wider.mixed["trainer"][0].nic == 2 * 5e9 / 8
     assert wider.mixed["trainer"][1].nic is None
     assert wider.topology is not None
-    assert wider.topology.oversubscription == 80.0  # the uplink itself stays
+    assert wider.topology.oversubscription == 160.0  # the uplink itself stays
 
 
 FULL = {"racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0}

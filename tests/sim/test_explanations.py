@@ -12,10 +12,12 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
 from recsim_train.sim.fluid.solver import Fluid
+from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
 from recsim_train.sim.usage import by_class, class_of, over_time
 from recsim_train.trace.facts import Busiest, CriticalPath
 from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.workload.shape import dense_parameters
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -52,12 +54,27 @@ def test_parts_add_up_to_the_effects(plans: Plans, clusters: Clusters) -> None:
     assert path.hidden["exchange"] > 0.0
 
 
-def test_one_trainer_alone_never_queues(plans: Plans, clusters: Clusters) -> None:
-    plan = plans(roles={"trainers": 1, "embedding_servers": 1, "dense_servers": 1})
+@pytest.mark.parametrize("transport", ["tcp", "gloo"])
+def test_one_trainer_alone_queues_behind_itself_at_most(
+    plans: Plans, clusters: Clusters, transport: str
+) -> None:
+    """Over TCP nobody waits until a push has arrived, so that the next pull stands in line behind
+    it: until its bytes have moved, and the server has received and applied it, less what the
+    trainer does meanwhile."""
+    roles = {"trainers": 1, "embedding_servers": 1, "dense_servers": 1}
+    plan = plans(roles=roles, execution={"transport": transport})
     # reading goes on beside training: it must not take its interpreter lock
     prices = {"synthesize_row": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
-    effects = path_of(simulate(plan, clusters(jitter=0.0, prices=prices))).effects
+    cluster = clusters(jitter=0.0, prices=prices)
+    effects = path_of(simulate(plan, cluster)).effects
     assert {"compute", "lookup", "update", "pull", "push"} <= set(effects)
+    if transport == "tcp":
+        elements = dense_parameters(plan.experiment.model)
+        apply = Pricing(plan.experiment, cluster, 64).operation("dense_apply", elements=elements)
+        behind = 4 * elements / (10e9 / 8) + 10e-6 + 20e-6 + apply[0]  # message, request
+        meanwhile = 10e-6 + 10e-6 + 10e-6  # NextBatch, Pull, message
+        assert effects["pull"]["queueing"] == pytest.approx(behind - meanwhile, rel=1e-3)
+        effects["pull"]["queueing"] = 0.0
     for effect in ("compute", "lookup", "pull"):
         parts = effects[effect]
         assert share(parts, "queueing") < 0.02, effect

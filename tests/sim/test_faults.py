@@ -278,8 +278,8 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
     for name, event in {
         "its work": machines.compute(zero, (2.0, 0.0, ()), "a"),
         "other work": machines.compute(one, (2.0, 0.0, ()), "a"),
-        "from it": machines.transfer(zero, one, size, header=False),
-        "beside it": machines.transfer(two, one, size, header=False),
+        "from it": machines.transfer(zero, one, size),
+        "beside it": machines.transfer(two, one, size),
     }.items():
         engine.process(watch(name, event))
     engine.run()

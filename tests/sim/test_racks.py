@@ -15,7 +15,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.hosts import racks_of
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import HEADER_BYTES, Machines, Process
+from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 
@@ -75,7 +75,7 @@ def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
 
 
 def move(world: World, source: Process, target: Process, size: float) -> Event:
-    return world.machines.transfer(source, target, size, header=False)
+    return world.machines.transfer(source, target, size)
 
 
 # ------------------------------------------------------------------ where hosts stand
@@ -256,7 +256,8 @@ def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of:
     assert outcome.facts.racks == {"trainer[0]": 0, "embedding_server[0]": 1}
     batch, ids, vectors = 64, 64 * 6 * 40, 64 * 6
     # a lookup's ids, an update's gradients
-    bytes_out = HEADER_BYTES * 2 + 8 * ids + vectors * 8 * 4
+    head = 8 + 8 + 8 * (5 + 6)  # size, shard, header: five numbers and one for each table
+    bytes_out = head * 2 + 8 * ids + vectors * 8 * 4
     bounds = outcome.facts.bounds
     # of bytes on their way when the window opens and closes the bound knows a part only
     assert bounds["rack[0].up"] == pytest.approx(batch / (bytes_out / (10e6 / 8)), rel=0.1)

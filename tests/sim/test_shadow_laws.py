@@ -22,7 +22,7 @@ from recsim_train.workload.shape import dense_parameters
 
 B = 32
 FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "parse_row")
-CHEAP = ("effect", "message", "request")
+CHEAP = ("effect", "message", "gloo_message", "request")
 PRICES = {
     **dict.fromkeys(FREE, "0 ps"),
     **dict.fromkeys(CHEAP, "1 us"),
@@ -161,7 +161,7 @@ def test_the_sync_gap_is_flat_and_then_grows_like_n_over_s(job: Job, net: Net, r
         for n, s in ((1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (16, 2))
     }
     for (n, s), gap in gaps.items():
-        way = 20e-6 + (w + 64) / min(own, s * 4 * own / n)
+        way = 20e-6 + w / min(own, s * 4 * own / n)
         seconds = 2 * way + 20e-6  # effects and messages
         assert gap == pytest.approx(m * seconds / t, rel=0.15), (n, s)
     assert gaps[2, 1] == pytest.approx(gaps[1, 1], rel=0.05)

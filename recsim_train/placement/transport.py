@@ -1,0 +1,40 @@
+"""How requests travel, as far as both worlds must agree on it: bytes beside the payload, buffers.
+
+Over TCP a request is one message, its head and its payload, and an answer another one. Over gloo a
+head is a message of its own, and an answer is its payload alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from recsim_train.placement.plan import Plan
+
+BUFFER_BYTES = 4 << 20
+"""Wanted of the system for each direction of a TCP connection, at each end."""
+ACKNOWLEDGEMENT_BYTES = 8
+"""Of an answer that says only that the request is done; not payload."""
+_NUMBERS = 5
+"""Of the longest header, 8 bytes each, beside one count for each slice of the shard."""
+_SIZE_BYTES = 8
+_SHARD_BYTES = 8
+
+
+class Heads(NamedTuple):
+    """Bytes of a message beside its payload."""
+
+    request: int
+    answer: int
+
+
+def header_bytes(plan: Plan) -> int:
+    """Room for the header of any request: its kind and fields."""
+    shards = plan.embedding.shards if plan.embedding else ()
+    return 8 * (_NUMBERS + max([len(shard.slices) for shard in shards], default=0))
+
+
+def heads_of(plan: Plan) -> Heads:
+    """Bytes before a request's payload and before an answer's."""
+    if plan.experiment.execution.transport == "gloo":
+        return Heads(_SIZE_BYTES + header_bytes(plan), 0)
+    return Heads(_SIZE_BYTES + _SHARD_BYTES + header_bytes(plan), _SIZE_BYTES)
