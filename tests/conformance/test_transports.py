@@ -27,12 +27,7 @@ from tests.conformance.test_worlds_agree import (
 )
 
 CASES = [
-    ("servers", "downpour"),
-    ("servers", "easgd k=2"),
-    ("servers", "rows"),
-    ("servers", "allreduce"),
-    ("servers", "fr-easgd"),
-    ("servers", "cache"),
+    *(("servers", name) for name in STRATEGIES),
     ("readers", "rows"),
     ("no servers", "allreduce rows"),
     ("no servers", "small cache"),

@@ -82,7 +82,8 @@ INPUTS: list[tuple[str, list[str], str, int]] = [
     ("free", [], "cluster.costs.gemm_flop.value=30 ps", -1),
     ("free", [], "cluster.costs.message.value=400 us", -1),
     ("free", [], "cluster.costs.gather_row.value=1 us", -1),
-    ("free", [], "cluster.costs.scatter_row.value=1 us", -1),
+    # nobody waits for an update unless the next lookup reaches the server before its end
+    ("free", [], "cluster.costs.scatter_row.value=10 us", -1),
     ("free", [], "cluster.costs.effect.value=1 ms", -1),
     ("free", [], "cluster.costs.request.value=1 ms", -1),
     ("free", [], "cluster.costs.stream_byte.value=200 ps", -1),
