@@ -115,7 +115,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
             yield draw
         return
-    tenths = 0
+    tenths = -1
 
     def line(done: int, total: int) -> None:
         nonlocal tenths

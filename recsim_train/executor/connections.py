@@ -40,6 +40,8 @@ _PATIENCE = 5.0
 
 def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
     """What remains of the parts after ``count`` bytes."""
+    if len(parts) == 1 and count == len(parts[0]):
+        return []  # as most messages are
     left = []
     for part in parts:
         if count < len(part):
@@ -163,18 +165,18 @@ class Answerer(_Socket):
 
     def __init__(self, sock: socket.socket, header_bytes: int) -> None:
         super().__init__(sock, None)  # as long as the client lives
-        self._head = bytearray(_SIZE.size + header_bytes)
+        self._head = memoryview(bytearray(_SIZE.size + header_bytes))
 
     def next(self) -> tuple[bytes, int]:
         """The next request's header, and its payload's bytes, which `receive` has to fetch."""
-        self.receive(memoryview(self._head))
+        self.receive(self._head)
         (size,) = _SIZE.unpack_from(self._head)
         if size > LARGEST:
             raise ValueError(f"a request that claims to have {size} bytes")
-        return bytes(self._head[_SIZE.size :]), size
+        return self._head[_SIZE.size :].tobytes(), size
 
     def answer(self, content: Buffer) -> None:
-        self.send(memoryview(_SIZE.pack(len(content))), *filter(len, [content]))
+        self.send(memoryview(_SIZE.pack(len(content))), content)
 
 
 def connect(address: str, token: bytes, client: int, timeout: float) -> Asker:

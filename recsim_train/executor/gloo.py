@@ -119,7 +119,6 @@ class GlooPort:
     key: Key
     head_bytes: int = 0
 
-    @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
         head = self.links.empty_header()
@@ -127,7 +126,6 @@ class GlooPort:
         self.head_bytes += size_of(head)
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
-    @booked(TRANSPORT)
     def payload(self, size: int) -> Tensor:
         """As `recsim_train.executor.transport.Port.payload`."""
         buffer = torch.empty(size, dtype=torch.uint8)

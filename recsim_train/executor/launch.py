@@ -54,7 +54,8 @@ class Child:
     error: str | None = None
     kind: str = ""
     waits: list[str] = field(default_factory=list)
-    progress: int = 0
+    progress: int = -1
+    """Iterations of its slowest loop; -1: it has not started."""
     scheduled: bool | None = None
     ended_at: float | None = None
     stopped_by_us: bool = False
@@ -135,8 +136,9 @@ def _watch(
     failed_at: float | None = None
     while True:
         if _drain(messages) and progress is not None:
-            trainers = [c for c in children if c.instance.role == "trainer"]
-            progress(min(c.progress for c in trainers), total)
+            done = min(c.progress for c in children if c.instance.role == "trainer")
+            if done >= 0:
+                progress(done, total)
         now = time.monotonic()
         for child in children:
             if child.ended_at is None and child.process.poll() is not None:
@@ -157,6 +159,9 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
             child, message = messages.get_nowait()
         except queue.Empty:
             return moved
+        if "started" in message:
+            child.progress = max(child.progress, 0)
+            moved = True
         if "progress" in message:
             child.progress = int(str(message["progress"]))
             moved = True

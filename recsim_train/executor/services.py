@@ -23,7 +23,7 @@ from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.transport import Key, Port, size_of
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
-from recsim_train.trace.ledger import REQUESTS
+from recsim_train.trace.ledger import REQUESTS, TRANSPORT
 from recsim_train.trace.record import Recorder, Span
 
 
@@ -253,25 +253,29 @@ class Serving:
         while True:
             self.waiting = f"for the next request of {self.client.name}"
             key, header, size = self.port.next_request()
-            request = wire.decode(header)
-            if isinstance(request, wire.StopRequest):
-                # whatever came before it has been done: who evaluates finds it
-                self.port.answer(wire.ACKNOWLEDGED)
-                return
-            self.waiting = f"in {request.effect} of {self.client.name}"
             begin = self.clock()
-            talk = self.talks[key]
-            answer = talk.answer(request, self.port.payload(size))
-            if answer is not None:
-                self.port.answer(answer)
-            sent = 0 if answer is None else size_of(answer)
-            if answer is wire.ACKNOWLEDGED:
-                self.acknowledged, sent = self.acknowledged + sent, 0
-            self.header_bytes = self.port.head_bytes + self.acknowledged
-            if request.iteration >= 0:
-                effect, times = f"serve_{request.effect}", (begin, self.clock())
-                where = (self.instance, self.client.name, request.iteration)
-                self.recorder.add(Span(*where, effect, talk.service, *times, sent))
+            payload = self.port.payload(size)
+            with booked(REQUESTS):
+                request = wire.decode(header)
+                if isinstance(request, wire.StopRequest):
+                    # whatever came before it has been done: who evaluates finds it
+                    self.port.answer(wire.ACKNOWLEDGED)
+                    return
+                self._serve(self.talks[key], request, payload, begin)
+
+    def _serve(self, talk: Talk, request: wire.Request, payload: Tensor, begin: float) -> None:
+        self.waiting = f"in {request.effect} of {self.client.name}"
+        answer = talk.answer(request, payload)
+        if answer is not None:
+            self.port.answer(answer)
+        sent = 0 if answer is None else size_of(answer)
+        if answer is wire.ACKNOWLEDGED:
+            self.acknowledged, sent = self.acknowledged + sent, 0
+        self.header_bytes = self.port.head_bytes + self.acknowledged
+        if request.iteration >= 0:
+            effect, times = f"serve_{request.effect}", (begin, self.clock())
+            where = (self.instance, self.client.name, request.iteration)
+            self.recorder.add(Span(*where, effect, talk.service, *times, sent))
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:
@@ -280,7 +284,7 @@ def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -
     def body() -> None:
         torch.set_num_threads(1)
         try:
-            with book("server", REQUESTS):
+            with book("server", TRANSPORT):  # until something else is booked
                 serving.run()
         except BaseException as error:
             failed(error)

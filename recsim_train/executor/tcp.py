@@ -30,6 +30,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
+_SERVICES = tuple(Service)
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
 
@@ -129,7 +130,6 @@ class TcpPort:
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self.head_bytes = 0
 
-    @booked(TRANSPORT)
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.transport.Port.next_request`."""
         if self._answerer is None:
@@ -137,16 +137,16 @@ class TcpPort:
         head, size = self._answerer.next()
         service, shard = _KEY.unpack_from(head)
         self.head_bytes += HEAD_BYTES + len(head)
-        return (Service(service), shard), head[_KEY.size :], size
+        return (_SERVICES[service], shard), head[_KEY.size :], size
 
-    @booked(TRANSPORT)
     def payload(self, size: int) -> Tensor:
         """As `recsim_train.executor.transport.Port.payload`."""
         assert self._answerer is not None
         if size > self._buffer.numel():
             self._buffer = torch.empty(size, dtype=torch.uint8)
         content = self._buffer[:size]
-        self._answerer.receive(memory_of(content))
+        if size:
+            self._answerer.receive(memory_of(content))
         return content
 
     @booked(TRANSPORT)

@@ -37,9 +37,9 @@ def size_of(tensor: Tensor) -> int:
 
 def memory_of(tensor: Tensor) -> memoryview:
     """A contiguous tensor's own memory as bytes."""
-    # Of one element or none, a contiguous tensor may have any stride; a view as bytes wants one.
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    if not tensor.numel():
+        return memoryview(bytearray())
+    return memoryview(tensor.detach().numpy()).cast("B")
 
 
 class Pending:
