@@ -39,7 +39,9 @@ def memory_of(tensor: Tensor) -> memoryview:
     """A contiguous tensor's own memory as bytes."""
     if not tensor.numel():
         return memoryview(bytearray())
-    return memoryview(tensor.detach().numpy()).cast("B")
+    if tensor.dtype == torch.bfloat16:  # numpy has none
+        tensor = tensor.view(torch.int16)
+    return memoryview(tensor.detach().numpy()).cast("B")  # type: ignore[arg-type]
 
 
 class Pending:
