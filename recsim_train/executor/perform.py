@@ -138,6 +138,10 @@ def _barrier(context: LoopContext, effect: effects.Barrier) -> Done:
     return context.barriers[effect.barrier].wait(), 0
 
 
+def _progress(context: LoopContext, effect: effects.Progress) -> Done:
+    return context.progress.wait(effect.iterations), 0
+
+
 def _now(context: LoopContext, _: effects.Now) -> Done:
     return context.clock(), 0
 
@@ -157,6 +161,7 @@ PERFORM: dict[type, Callable[..., Done]] = {
     effects.Take: _take,
     effects.Close: _close,
     effects.Barrier: _barrier,
+    effects.Progress: _progress,
     effects.Now: _now,
 }
 """Of every effect but `Synced`, which the driver answers."""

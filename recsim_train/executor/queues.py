@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from recsim_train.strategy.values import Batch
@@ -82,6 +82,44 @@ class ThreadBarrier:
         if self._here and self._here == self._members:
             self._here, self._present = 0, self._members
             self._passed += 1
+            self._changed.notify_all()
+
+
+class ThreadProgress:
+    """Counts the iterations that the training ``loops`` of this trainer end, for who waits."""
+
+    def __init__(self, loops: Iterable[str] = (), stopped: Stopped = lambda: False) -> None:
+        self._going = set(loops)
+        self._stopped = stopped
+        self._changed = threading.Condition()
+        self._ended = 0
+        self._wanted: list[int] = []
+
+    def wait(self, iterations: int) -> int:
+        """Until so many have ended, or no more will; how many. Raises TimeoutError where a loop
+        has failed."""
+        with self._changed:
+            self._wanted.append(iterations)
+            try:
+                while self._ended < iterations and self._going:
+                    if self._stopped():
+                        raise TimeoutError("another loop of this process failed")
+                    self._changed.wait(_LOOK)
+                return self._ended
+            finally:
+                self._wanted.remove(iterations)
+
+    def ended(self) -> None:
+        """One more iteration."""
+        with self._changed:
+            self._ended += 1
+            if self._ended in self._wanted:  # nobody wakes up for others' sake
+                self._changed.notify_all()
+
+    def over(self, loop: str) -> None:
+        """This one ends no more."""
+        with self._changed:
+            self._going.discard(loop)
             self._changed.notify_all()
 
 

@@ -22,7 +22,7 @@ from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
-from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadQueue
+from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.scheduling import ordinary_scheduling
@@ -87,6 +87,8 @@ class Role:
             )
             for local in plan.topology.barriers
         }
+        trains = (x.name for x in plan.loops(instance.index) if plan.loop(x.loop).training)
+        self.progress = ThreadProgress(trains, self._stopped.is_set)
         self.cache: MixCache | None = None
         if plan.topology.cache is not None and instance.role == "trainer":
             self.cache = MixCache(plan, instance.index)
@@ -208,6 +210,7 @@ class Role:
             recorder=self._recorder(background=definition.background) if record else None,
             queues=self.queues,
             barriers=self.barriers,
+            progress=self.progress,
         )
 
     # -- the run ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recsim_train.executor.collectives import Collective
-from recsim_train.executor.queues import ThreadBarrier, ThreadQueue
+from recsim_train.executor.queues import ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.base import Loop, Program, Topology
@@ -27,7 +27,8 @@ class Feed(Protocol):
 @dataclass(slots=True)
 class LoopContext:
     """All that one loop's thread uses; nothing of it is shared with other threads but the replica
-    inside ``worker``, local shards, queues and barriers. It is told what its driver does."""
+    inside ``worker``, local shards, queues, barriers and the count of iterations. It is told what
+    its driver does."""
 
     instance: str
     label: str
@@ -42,6 +43,7 @@ class LoopContext:
     recorder: Recorder | None
     queues: Mapping[str, ThreadQueue] = field(default_factory=dict)
     barriers: Mapping[str, ThreadBarrier] = field(default_factory=dict)
+    progress: ThreadProgress = field(default_factory=ThreadProgress)
     done: int = 0
     """Finished iterations, for progress."""
     driver: Driver | None = None
@@ -73,6 +75,8 @@ class LoopContext:
         """Nothing is recorded before it is over."""
 
     def ends(self, iteration: int, began: float, now: float) -> None:
+        if self.definition.training:
+            self.progress.ended()
         if self.recorder is None or not (self.definition.trains or self.definition.background):
             return
         self.done = iteration + 1
@@ -92,6 +96,9 @@ class LoopContext:
         if self.recorder is not None:
             loop, kind, about = lane(self.label, number), effect.kind, effect.about
             self.recorder.add(Span(self.instance, loop, iteration, kind, about, began, now, sent))
+
+    def over(self) -> None:
+        self.progress.over(self.name)
 
     def synced(self, iteration: int, now: float) -> None:
         if self.recorder is not None:

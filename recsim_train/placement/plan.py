@@ -210,7 +210,7 @@ class Plan:
     @cached_property
     def training(self) -> tuple[LoopId, ...]:
         """The loops whose iterations are the job's iterations."""
-        return self._loops_where(lambda loop: loop.trains and not loop.background)
+        return self._loops_where(lambda loop: loop.training)
 
     @cached_property
     def background(self) -> tuple[LoopId, ...]:

@@ -64,6 +64,7 @@ EFFECTS = {
     "put": "Waiting for room in a queue to another loop of the same trainer.",
     "close": "Telling another loop of the same trainer that nothing more comes.",
     "barrier": "Waiting for other loops of the same trainer.",
+    "progress": "Waiting until the trainer's workers have ended so many more iterations.",
     "next_round": "Beginning a round of a loop in the background: whether it is the last one.",
     "all_gather": "Handing a value to all trainers of a group, such as a batch's ids.",
     "all_to_all": "Sending each trainer of a group its own part of a value, such as embeddings.",

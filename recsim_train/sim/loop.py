@@ -31,6 +31,9 @@ class Course(Protocol):
     def completed(self, loop: LoopState) -> None:
         """One more iteration is over."""
 
+    def over(self, loop: LoopState) -> None:
+        """It ends no more."""
+
 
 class LoopState:
     """A trainer's loop: its driver, its queue, its threads at shards, its records."""
@@ -45,7 +48,7 @@ class LoopState:
     ) -> None:
         definition = plan.loop(loop.loop)
         self.loop = loop
-        self.trains = definition.trains and not definition.background
+        self.trains = definition.training
         self.background = definition.background
         self.name = loop.name
         self.label = loop.label
@@ -114,6 +117,10 @@ class LoopState:
             series = self._ledger.series(self.process.name, label, effect.kind, effect.about)
             self._records[key] = series
         series.add(iteration, began, now, sent)
+
+    def over(self) -> None:
+        if self.trains:
+            self._course.over(self)
 
     def synced(self, iteration: int, now: float) -> None:
         self._ledger.syncs.append(Sync(self.name, iteration, now))

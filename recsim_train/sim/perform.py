@@ -138,6 +138,13 @@ def _barrier(at: Trainer, loop: LoopState, effect: effects.Barrier) -> Steps:
     return (yield from at.world.wait_for_others(loop, at.barriers[effect.barrier].arrive())), 0
 
 
+def _progress(at: Trainer, loop: LoopState, effect: effects.Progress) -> Steps:
+    yield _own(at, loop, effect)
+    loop.waiting = f"{effect.iterations} iterations of its trainer"
+    reached = at.progress.reach(effect.iterations)
+    return (yield from at.world.wait_for_others(loop, reached)), 0
+
+
 def _now(at: Trainer, loop: LoopState, effect: effects.Now) -> Steps:
     yield _own(at, loop, effect)
     return at.world.engine.now, 0
@@ -164,6 +171,7 @@ PERFORM: dict[type, Callable[..., Steps]] = {
     effects.Take: _take,
     effects.Close: _close,
     effects.Barrier: _barrier,
+    effects.Progress: _progress,
     effects.Now: _now,
 }
 """Of every effect but `Synced`, which the driver answers."""

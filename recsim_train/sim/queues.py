@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from recsim_train.sim.engine import Engine, Event, Steps
@@ -140,6 +140,41 @@ class LoopBarrier:
             here, self._here = self._here, []
             for event in here:
                 event.succeed(self._members)
+
+
+class LoopProgress:
+    """Counts the iterations that the training ``loops`` of one trainer end, for who waits."""
+
+    def __init__(self, engine: Engine, loops: Iterable[str]) -> None:
+        self._engine = engine
+        self._going = set(loops)
+        self._ended = 0
+        self._waiting: list[tuple[int, Event]] = []
+
+    def reach(self, iterations: int) -> Event:
+        """Fires with how many have ended, once they are so many or will be no more."""
+        event = self._engine.event()
+        self._waiting.append((iterations, event))
+        self._pass()
+        return event
+
+    def ended(self) -> None:
+        """One more iteration."""
+        self._ended += 1
+        self._pass()
+
+    def over(self, loop: str) -> None:
+        """This one ends no more."""
+        self._going.discard(loop)
+        self._pass()
+
+    def _pass(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for wanted, event in waiting:
+            if self._ended >= wanted or not self._going:
+                event.succeed(self._ended)
+            else:
+                self._waiting.append((wanted, event))
 
 
 class Countdown:

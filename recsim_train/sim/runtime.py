@@ -28,7 +28,7 @@ from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.queues import LoopBarrier, LoopQueue
+from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import Connection, Rendezvous, ServingThread
@@ -107,8 +107,17 @@ class Runtime:
         made: list[Trainer] = []
         for index in range(folding.simulated):
             net = NetRuntime(plan, index) if plan.net is not None else None
+            trains = (loop.name for loop in plan.loops(index) if plan.loop(loop.loop).training)
             trainer = Trainer(
-                index, self.world, plan, self.iterations, self.embedding, self.dense, cache, net
+                index,
+                self.world,
+                plan,
+                self.iterations,
+                self.embedding,
+                self.dense,
+                cache,
+                net,
+                LoopProgress(self.engine, trains),
             )
             trainer.queues = {q.name: LoopQueue(self.engine, q.capacity) for q in topology.queues}
             for barrier in topology.barriers:
@@ -215,6 +224,7 @@ class Runtime:
 
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
+        self.trainers[loop.loop.trainer].progress.ended()
         if self._on_iteration is not None:
             self._on_iteration()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
@@ -223,6 +233,10 @@ class Runtime:
             self.machines.books.note(self.engine.now)
             if self._on_step is not None:
                 self._on_step(loop.completed)
+
+    def over(self, loop: LoopState) -> None:
+        """A training loop ends no more iterations."""
+        self.trainers[loop.loop.trainer].progress.over(loop.name)
 
     def snapshots(self) -> list[Snapshot]:
         """What had been consumed at the start and whenever all loops had completed a step."""

@@ -12,7 +12,7 @@ from recsim_train.sim.dense import DenseRuntime
 from recsim_train.sim.embedding import EmbeddingRuntime
 from recsim_train.sim.ghosts import GhostDense
 from recsim_train.sim.net import NetRuntime
-from recsim_train.sim.queues import LoopBarrier, LoopQueue
+from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 
@@ -31,6 +31,7 @@ class Trainer:
     """Services by name."""
     cache: CacheRuntime | None
     net: NetRuntime | None
+    progress: LoopProgress
     groups: dict[str, GroupRuntime] = field(default_factory=dict)
     queues: dict[str, LoopQueue] = field(default_factory=dict)
     barriers: dict[str, LoopBarrier] = field(default_factory=dict)

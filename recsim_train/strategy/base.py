@@ -137,6 +137,11 @@ class Loop:
         """Whether it neither trains nor feeds a loop that does."""
         return not self.consumes_batches and self.paced_by is None
 
+    @property
+    def training(self) -> bool:
+        """Whether its iterations are the job's iterations."""
+        return self.trains and not self.background
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:

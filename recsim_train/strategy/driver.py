@@ -58,6 +58,9 @@ class Listener(Protocol):
         ``number``: the lane of a started request, which went on beside the loop; 0: the loop.
         """
 
+    def over(self) -> None:
+        """The loop ends no more iterations; may be told twice."""
+
     def synced(self, iteration: int, now: float) -> None:
         """The trainer's dense parameters have met those of others."""
 
@@ -75,6 +78,7 @@ class Driver:
         "_began",
         "_clock",
         "_effect",
+        "_exhausted",
         "_failed_at",
         "_failure",
         "_handles",
@@ -110,7 +114,7 @@ class Driver:
         self._failure: Exception | None = None
         self._failed_at = ""
         self._since = self._began = 0.0
-        self._open = self._acted = False
+        self._open = self._acted = self._exhausted = False
 
     def next(self) -> Effect[Any] | None:
         """Advance the program to its next effect; None: it has ended.
@@ -121,11 +125,15 @@ class Driver:
         """
         while True:
             effect = self._advance()
+            if self._exhausted:  # only now: others may go by what the program noted meanwhile
+                self._exhausted = False
+                self._listener.over()
             if type(effect) not in _KINDS:
                 if effect is END:
                     # a round that only learned of the end is none
                     self._close(self._clock(), counts=self._acted or not self.loop.background)
                     self.finished = True
+                    self._listener.over()
                     if (left := self._handles.left) is not None:
                         raise StrategyError(f"{self.who} never waits for the {named(left)}")
                     return None
@@ -169,6 +177,7 @@ class Driver:
         self._answer = answer
         if (answer is None and isinstance(effect, effects.NextBatch)) or answer is END:
             self._open = False  # what follows the last iteration is not part of one
+            self._exhausted = True
             return
         self._listener.did(effect, self.iteration, self._since, self._clock(), sent)
 
@@ -236,6 +245,10 @@ class Allowed:
             effects.NextItem: ("pacing queue", {loop.paced_by} if loop.paced_by else set()),
             effects.NextRound: ("group for its rounds", mine | {""} if loop.background else set()),
             effects.Barrier: ("barrier", barriers),
+            effects.Progress: (
+                "other loops' progress in",
+                set() if loop.training else {"training"},
+            ),
             **dict.fromkeys(_EMBEDDING, ("embedding service", embedding)),
             **dict.fromkeys(_DENSE, ("dense service", dense)),
             **dict.fromkeys(effects.COLLECTIVE, ("group", mine)),

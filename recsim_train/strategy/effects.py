@@ -303,6 +303,22 @@ class Barrier(Effect[int]):
 
 
 @dataclass(slots=True, eq=False)
+class Progress(Effect[int]):
+    """Wait until this trainer's training loops have ended ``iterations`` iterations together, of
+    the whole run, or none of them will end any more. The answer is how many they have ended.
+
+    For loops that do not train themselves. A training loop will end no more once it has had the
+    end of its data and done what it does before its next effect.
+    """
+
+    iterations: int
+
+    @property
+    def about(self) -> str:
+        return "training"
+
+
+@dataclass(slots=True, eq=False)
 class Now(Effect[float]):
     """Seconds since the run started, on the clock of this world."""
 
@@ -336,6 +352,7 @@ EFFECTS: tuple[type[Effect[Any]], ...] = (
     Take,
     Close,
     Barrier,
+    Progress,
     Now,
     Synced,
 )
@@ -353,6 +370,7 @@ LOCAL: tuple[type[Effect[Any]], ...] = (
     Take,
     Close,
     Barrier,
+    Progress,
     Now,
 )
 """What a trainer does by itself."""

@@ -17,7 +17,7 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import AllReduce, Barrier, Compute, Pull, batches
-from recsim_train.strategy.meetings import Meetings
+from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn_cut
@@ -60,12 +60,13 @@ class Hierarchical(Tagging):
         "assumed of a shadow",
         minimum=1,
     )
+    gap: int = option(4, help=f"shadow: {GAP}", minimum=0)
     compression: Compression = part(
         NoCompression, help="what is left out of activations at cuts and of pooled embeddings"
     )
 
     def __post_init__(self) -> None:
-        self.meetings = Meetings(self.outer, OWNERS, HeldPart())
+        self.meetings = Meetings(self.outer, OWNERS, HeldPart(), gap=self.gap)
         self.beside = self.outer.meets and self.sync == "shadow"
         self.central = self.outer.on_servers
 

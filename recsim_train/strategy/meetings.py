@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Barrier, rounds
+from recsim_train.strategy.effects import Barrier, Progress, rounds
 from recsim_train.strategy.synchronisers import Held, Round, Synchroniser
+
+GAP = (
+    "iterations of one worker, in the trainer's mean, from the beginning of one round to that of "
+    "the next, at least; 0: no pause"
+)
+"""Of `Meetings.gap`, as options say it."""
 
 
 @dataclass
@@ -14,13 +20,15 @@ class Meetings:
     """Of one trainer with others: in the background, by a `shadow` loop beside its workers, or in
     the foreground, where workers `stop` or `meet`.
 
-    ``group``: the members, where they meet all together. ``compression``: of differences.
+    ``group``: the members, where they meet all together. ``compression``: of differences. ``gap``:
+    see `GAP`.
     """
 
     synchroniser: Synchroniser
     group: str
     held: Held = field(default_factory=Held)
     compression: Compression = field(default_factory=NoCompression)
+    gap: int = 0
     ended: list[None] = field(default_factory=list)
     """One entry for each worker that has ended; threads may append at once."""
 
@@ -34,10 +42,13 @@ class Meetings:
 
     async def shadow(self, workers: int) -> None:
         """Round after round, until all ``workers`` (of all members) have ended and once more."""
-        group, number = None if self.synchroniser.on_servers else self.group, 0
+        group = None if self.synchroniser.on_servers else self.group
+        number = begun = 0
         async for last in rounds(lambda: len(self.ended) == workers, group):
             await self.meet(number, last=last)
             number += 1
+            if self.gap:
+                begun = await Progress(begun + self.gap * workers)
 
     async def stop(self, number: int, barrier: str) -> None:
         """A worker's part of a meeting in the foreground: by itself where that is on servers, else

@@ -18,7 +18,7 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import Compute, Pull, batches
-from recsim_train.strategy.meetings import Meetings
+from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
 from recsim_train.strategy.steps import learn
@@ -55,13 +55,16 @@ class ShadowSync(Strategy):
     every: int = option(
         5, help="foreground: iterations of one worker between two syncs (k)", minimum=1
     )
+    gap: int = option(4, help=f"shadow: {GAP}", minimum=0)
     pooling: Literal["server", "worker"] = option(
         "server", help="where embedding bags are summed: pooled vectors or unique rows travel"
     )
     compression: Compression = part(NoCompression, help=Compression.summary)
 
     def __post_init__(self) -> None:
-        self.meetings = Meetings(self.algorithm, TRAINERS, compression=self.compression)
+        self.meetings = Meetings(
+            self.algorithm, TRAINERS, compression=self.compression, gap=self.gap
+        )
 
     def topology(self, threads: int) -> Topology:
         embedding = self.compression.embedding(self.pooling)

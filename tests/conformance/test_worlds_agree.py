@@ -74,6 +74,7 @@ SHADOWS = {
     f"s-{name}": StrategyChoice(kind="shadowsync", options={"algorithm": name})
     for name in ("easgd", "ma", "bmuf")
 }
+SHADOWS["s-easgd, no pause"] = StrategyChoice(kind="shadowsync", options={"gap": 0})
 SHADOWS["s-easgd, thresholded"] = StrategyChoice(
     kind="shadowsync",
     options={"compression": {"kind": "dct", "density": 1.0, "refresh": 1}},
@@ -95,6 +96,7 @@ CASES = [("servers", name) for name in STRATEGIES] + [
 ]
 SHADOW_CASES = [
     ("servers", "s-easgd"),
+    ("servers", "s-easgd, no pause"),
     ("servers", "s-ma"),
     ("servers", "s-easgd, thresholded"),
     ("readers", "s-bmuf"),

@@ -73,6 +73,8 @@ class World:
     threads: int
     steps: int
     seed: int
+    lead: int = 0
+    """How many times more often a trainer is chosen than the one before it."""
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class World:
         while live:
             ready = [loop for loop in live if self.can(loop)]
             assert ready, [type(loop.effect).__name__ for loop in live]
-            loop = chance.choice(ready)
+            loop = chance.choices(ready, [1 + self.lead * x.trainer for x in ready])[0]
             if isinstance(loop.effect, effects.AllReduce | effects.NextRound) and loop.effect.group:
                 members = [x for x in live if x.label == loop.label]
                 self.meet(members)
@@ -128,7 +130,15 @@ class World:
         if isinstance(effect, effects.AllReduce | effects.NextRound) and effect.group:
             others = [x.effect for x in self.loops if x.label == loop.label]
             return all(type(other) is type(effect) for other in others)
+        if isinstance(effect, effects.Progress):
+            done, over = self.progress(loop.trainer)
+            return done >= effect.iterations or over
         return True
+
+    def progress(self, trainer: int) -> tuple[int, bool]:
+        """Iterations that a trainer's workers have ended, and whether they will end no more."""
+        workers = [x for x in self.loops if x.trainer == trainer and x.label == "worker"]
+        return sum(max(0, x.iteration) for x in workers), all(x.effect is None for x in workers)
 
     def sharing(self, loop: Running, live: list[Running]) -> list[Running]:
         """Who shares the barrier that a loop waits at, itself included."""
@@ -159,6 +169,8 @@ class World:
                 return RealDense(elastic(self.central, effect.parameters.tensor, effect.alpha))
             case effects.Pull():
                 return RealDense(self.central.values.clone())
+            case effects.Progress():
+                return self.progress(loop.trainer)[0]
             case effects.NextRound():
                 return effect.last
             case _:
@@ -224,12 +236,12 @@ KINDS = {"easgd": Easgd, "ma": ModelAveraging, "bmuf": Bmuf}
 def strategy_of(options: dict[str, Any]) -> ShadowSync:
     kind = KINDS[options["algorithm"]]
     own = {f.name: options[f.name] for f in fields(kind)}
-    return ShadowSync(kind(**own), options["sync"], options["every"])
+    return ShadowSync(kind(**own), options["sync"], options["every"], options["gap"])
 
 
-def options_of(algorithm: str, sync: str, central: str = "old") -> dict[str, Any]:
+def options_of(algorithm: str, sync: str, central: str = "old", gap: int = 0) -> dict[str, Any]:
     options = {"algorithm": algorithm, "sync": sync, "every": 3, "alpha": 0.375, "central": central}
-    return options | {"block_lr": 0.75, "block_momentum": 0.5}
+    return options | {"gap": gap, "block_lr": 0.75, "block_momentum": 0.5}
 
 
 CASES = [
@@ -258,6 +270,26 @@ def test_the_rules_of_the_papers(options: dict[str, Any], trainers: int, seed: i
     np.testing.assert_allclose(world.central.values.numpy(), central, rtol=0, atol=1e-12)
     if options["algorithm"] != "easgd":  # all end at the common weights
         np.testing.assert_array_equal(world.replicas[0].parameters, world.replicas[-1].parameters)
+
+
+@pytest.mark.parametrize("lead", [0, 20])
+@pytest.mark.parametrize("gap", [1, 3, 100])
+@pytest.mark.parametrize("algorithm", ["easgd", "ma", "bmuf"])
+def test_rounds_with_a_gap(algorithm: str, gap: int, lead: int) -> None:
+    """None hangs, whoever is fast; no more rounds than the gap leaves room for; the rules hold."""
+    options, steps = options_of(algorithm, "shadow", gap=gap), 11
+    strategies = [strategy_of(options) for _ in range(3)]
+    world = World(strategies, threads=2, steps=steps, seed=5, lead=lead)
+    world.run()
+    done = [(what, trainer) for what, trainer, *_ in world.events]
+    for trainer in range(3):
+        assert done.count(("apply", trainer)) == 2 * steps
+        # at the start, after every gap, and when all has ended
+        assert 2 <= done.count(("snapshot", trainer)) <= 1 + steps // gap + 1
+    replicas, central = by_the_rules(world, options)
+    for mine, ruled in zip(world.replicas, replicas, strict=True):
+        np.testing.assert_allclose(mine.parameters.numpy(), ruled, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(world.central.values.numpy(), central, rtol=0, atol=1e-12)
 
 
 def test_the_comparison_can_fail() -> None:

@@ -73,3 +73,7 @@ def test_it_ends_and_learns(trainers: int, algorithm: str, sync: str, tmp_path: 
     beside = {done.loop for done in outcome.rounds}
     names = {"shadow": "shadow[0]", "foreground": "meeting[0]"}
     assert beside == {f"trainer[{t}].{names[sync]}" for t in range(trainers)}
+    if sync == "shadow":  # at the start, after every gap of 4 iterations, when all has ended
+        for loop in beside:
+            rounds = sum(done.loop == loop for done in outcome.rounds)
+            assert 2 <= rounds <= 1 + 60 // 4 + 1

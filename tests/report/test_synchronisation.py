@@ -53,7 +53,7 @@ def write_both(factory: Any, out: Path, plan: Plan) -> None:
 
 
 def test_a_background_loops_bytes_are_compared_round_by_round(tmp_path: Path, factory: Any) -> None:
-    plan = plan_of(factory)
+    plan = plan_of(factory, gap=0)
     write_both(factory, tmp_path, plan)
     (c,) = compare(load_runs([tmp_path])).comparisons
     exchange = next(b for b in c.payload if b.effect == "exchange")

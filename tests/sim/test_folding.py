@@ -34,7 +34,7 @@ VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "allreduce": ("allreduce", {}),
     "s-easgd": ("shadowsync", {}),
     "des": ("des", {"partition": "hash"}),
-    "hierarchical": ("hierarchical", {"hosts": 4, "tags": "top.0=1", "outer": "ma"}),
+    "hierarchical": ("hierarchical", {"hosts": 4, "tags": "top.0=1", "outer": "ma", "gap": 0}),
     "cache": ("scalefreectr", {"cache_share": 1.0}),
 }
 TABLES = tuple(Table(rows=rows) for rows in (900, 300, 70, 20))

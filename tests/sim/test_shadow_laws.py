@@ -2,7 +2,8 @@
 
 n trainers of m workers with batch b, S dense servers of C bytes/s each way, W bytes of dense
 parameters, t seconds of an iteration without synchronisation, k iterations between two exchanges.
-Nothing but computation and the dense servers' NIC costs anything worth mentioning here.
+Nothing but computation and the dense servers' NIC costs anything worth mentioning here. Shadows go
+round without pause, as the paper's do; what a gap changes is in test_shadow_gap.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def job(plans: Callable[..., Plan]) -> Job:
     def make(n: int, *, m: int, s: int = 1, steps: int = 40, **options: Any) -> Plan:
         return plans(
             "shadowsync",
-            options,
+            {"gap": 0, **options},
             model={"tables": (Table(rows=1000),), "bottom_mlp": (64, 8), "top_mlp": (64, 1)},
             roles={"trainers": n, "embedding_servers": 1, "dense_servers": s},
             data={"path": "file.tsv"},

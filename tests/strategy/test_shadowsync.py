@@ -16,8 +16,10 @@ from recsim_train.strategy.effects import (
     Exchange,
     NextBatch,
     NextRound,
+    Progress,
 )
 from recsim_train.strategy.flat_ps import FlatPS
+from recsim_train.strategy.hierarchical import Hierarchical
 from recsim_train.strategy.shadowsync import ShadowSync
 from recsim_train.strategy.synchronisers import Bmuf, Easgd, ModelAveraging
 from recsim_train.strategy.values import Batch, Dense, Features, Gradients, Ids, Rows
@@ -40,10 +42,11 @@ def ask(
     batches: int = 0,
     last: Sequence[bool] = (),
     present: Sequence[int] = (),
+    reached: Sequence[int] = (),
 ) -> list[Effect[Any]]:
     """Answer every effect; return all of them but NextBatch, in order."""
     asked: list[Effect[Any]] = []
-    votes, members = iter(last), iter(present)
+    votes, members, ended = iter(last), iter(present), iter(reached)
     answer: Any = None
     while True:
         try:
@@ -59,6 +62,8 @@ def ask(
             answer = next(votes)
         elif isinstance(effect, Barrier):
             answer = next(members)
+        elif isinstance(effect, Progress):
+            answer = next(ended, 0)
         elif isinstance(effect, Compute) and effect.operation.name == "forward_backward":
             answer = Gradients(Dense(), Rows())
         else:
@@ -85,7 +90,7 @@ ROUNDS = {
 @pytest.mark.parametrize("algorithm", ROUNDS)
 def test_a_shadow_goes_round_until_all_agree_and_once_more(algorithm: Any) -> None:
     block = {"block_lr": 0.5, "block_momentum": 0.75} if algorithm == "bmuf" else {}
-    strategy = ShadowSync(algorithm=KINDS[algorithm](alpha=0.25, **block))
+    strategy = ShadowSync(algorithm=KINDS[algorithm](alpha=0.25, **block), gap=0)
     asked = ask(loop(strategy, "shadow"), last=[False, False, True])
     assert names(asked) == ROUNDS[algorithm] * 3
     assert {e.group for e in asked if isinstance(e, AllReduce | NextRound)} == (
@@ -95,6 +100,21 @@ def test_a_shadow_goes_round_until_all_agree_and_once_more(algorithm: Any) -> No
     assert shares == ([] if algorithm == "easgd" else [0.25, 0.25, 1.0])
     steps = [e.arguments[1:] for e in asked if isinstance(e, Compute) and len(e.arguments) == 3]
     assert steps == ([(0.5, 0.75)] * 3 if algorithm == "bmuf" else [])
+
+
+@pytest.mark.parametrize("algorithm", ROUNDS)
+def test_a_shadow_awaits_the_gap_after_each_round(algorithm: Any) -> None:
+    """Of two threads together, from what they had done when the last wait was over."""
+    strategy = ShadowSync(algorithm=KINDS[algorithm](), gap=3)
+    asked = ask(
+        loop(strategy, "shadow", threads=2), last=[False, False, False, True], reached=[6, 20, 26]
+    )
+    assert names(asked) == [*ROUNDS[algorithm], "Progress"] * 4
+    assert [e.iterations for e in asked if isinstance(e, Progress)] == [6, 12, 26, 32]
+
+
+def test_the_gap_by_default_is_below_the_foregrounds() -> None:
+    assert ShadowSync().gap == Hierarchical().gap == 4 < ShadowSync().every
 
 
 def test_a_shadow_says_yes_when_all_its_workers_have_ended() -> None:
