@@ -24,11 +24,25 @@ class Books:
         """By time: what was booked until then, in the order of ``seconds``, which only grows."""
 
     def add(
-        self, role: str, thread: str, parts: Iterable[tuple[str, float]], times: float = 1.0
+        self,
+        role: str,
+        thread: str,
+        parts: Iterable[tuple[str, float, float, float]],
+        times: float = 1.0,
+        *,
+        threaded: bool = False,
     ) -> None:
-        """A thread spends seconds on what they are for, ``times`` as many as given."""
+        """A thread spends seconds on what they are for, ``times`` as many as given.
+
+        ``threaded``: further threads, its pool, take the share of operations that they can take
+        (`recsim_train.sim.pricing.Part`).
+        """
         booked = self.seconds
-        for what, seconds in parts:
+        for what, seconds, saved, added in parts:
+            if threaded and saved:
+                pool = role, what, "pool"
+                booked[pool] = booked.get(pool, 0.0) + (saved + added) * times
+                seconds -= saved
             key = role, what, thread
             booked[key] = booked.get(key, 0.0) + seconds * times
 
