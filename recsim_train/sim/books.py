@@ -39,12 +39,11 @@ class Books:
         """
         booked = self.seconds
         for what, seconds, saved, added in parts:
+            key, own = (role, what, thread), seconds
             if threaded and saved:
-                pool = role, what, "pool"
+                pool, own = (role, what, "pool"), seconds - saved
                 booked[pool] = booked.get(pool, 0.0) + (saved + added) * times
-                seconds -= saved
-            key = role, what, thread
-            booked[key] = booked.get(key, 0.0) + seconds * times
+            booked[key] = booked.get(key, 0.0) + own * times
 
     def note(self, now: float) -> None:
         """Remember what has been booked until the first event at this time."""

@@ -65,10 +65,11 @@ class Machines:
 
     Trainers that others stand for (`recsim_train.sim.folding`) are left out.
 
-    Computations run on one core of the process's machine, or on as many as its operations' threads
-    keep busy on average, and hold its interpreter lock for a share of their time. Transfers use both ends' NIC and some of both ends' cores, and between racks both
-    racks' uplinks; each has the fair share of one thread, and cannot use more than one core at an
-    end. On a host of speed s everything that its cores do takes 1 / s times as long.
+    Computations run on one core of the process's machine, or on as many as the threads of their
+    operations keep busy on average, and hold its interpreter lock for a share of their time.
+    Transfers use both ends' NIC and some of both ends' cores, and between racks both racks'
+    uplinks; each has the fair share of one thread, and cannot use more than one core at an end. On
+    a host of speed s everything that its cores do takes 1 / s times as long.
     """
 
     def __init__(
@@ -209,8 +210,8 @@ class Machines:
         ``thread``: which kind of thread, for the books; ``alone``: it is the one that the process
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
-        ``lateness``: of those that a loop stands for, to be told. ``threaded``: the operations in it
-        run on several threads.
+        ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
+        on several threads.
         """
         total, held, parts = seconds
         cores = 1.0
