@@ -71,8 +71,9 @@ class Book:
         if not closed and now is not None:
             open_since = self._began + sum(seconds.values())
             seconds[what] = seconds.get(what, 0.0) + max(0.0, now - open_since)
-            pool -= self._pool_began + sum(pooled.values())
-            pooled[what] = pooled.get(what, 0.0) + max(0.0, pool)
+            if self._pool:
+                pool -= self._pool_began + sum(pooled.values())
+                pooled[what] = pooled.get(what, 0.0) + max(0.0, pool)
         for thread, found in ((self.thread, seconds), ("pool", pooled)):
             for name, spent in found.items():
                 key = role, name, thread
