@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Scaling, Threads
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
@@ -161,18 +162,23 @@ def test_a_host_with_fewer_cores_than_threads_gives_what_it_has(
 
 
 def test_the_lock_is_held_as_long_as_on_one_thread(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+    plans: Plans, clusters: Clusters, fake_counts: Callable[[Plan], Any]
 ) -> None:
     """Calls stay on the calling thread: with threads the same lock-held seconds, in less time."""
     prices = {**NOTHING, "gemm_flop": "1 ns", "interpreter": "2 us"}
-    used = []
+    held, ends = [], []
     for threads in (1, 4):
         plan = plans("allreduce", training={"threads": threads})
-        outcome = outcome_of(plan, clusters(prices=prices, threads=law(0.1)))
-        busy = {u.resource: u.busy for u in outcome.utilisation}["trainer[0].interpreter"]
-        used.append(busy * seconds(outcome, plan))
-    assert used[0] == pytest.approx(used[1])
-    assert used[0] > 0.0
+        cluster = clusters(prices=prices, threads=law(0.1))
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=10)
+        runtime.run()
+        fluid = runtime.engine.fluid
+        used = zip(fluid.resources, runtime.engine.used(), strict=True)
+        held.append({r.name: seconds for r, seconds in used}["trainer[0].interpreter"])
+        ends.append(runtime.engine.now)
+    assert held[0] == pytest.approx(held[1])
+    assert held[0] > 0.0
+    assert ends[1] < ends[0]
 
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
