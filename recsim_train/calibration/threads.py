@@ -60,7 +60,7 @@ def fit_threads(
     chance = np.random.default_rng(1)
     picks = (chance.integers(0, len(seen), len(seen)) for _ in range(_RESAMPLES))
     spread = np.std([_serial(weights[pick], walls[pick], gain) for pick in picks], axis=0)
-    laws: dict[str, Scaling] = {}
+    laws: dict[str, Any] = {}
     for place, group in enumerate(THREAD_CLASSES):
         if weights[:, place].max() < _SHOWN:
             laws[group] = Threads().of(group)

@@ -169,7 +169,7 @@ class Threads(Section):
     """Element-wise work (`stream_byte`): threads share the memory's rate."""
     rows: Scaling = guess(0.1, 0.05)
     """Rows read at random (`gather_row`, `gather_byte`, `index_element`)."""
-    sorting: Scaling = guess(0.7, 0.0)
+    sorting: Scaling = guess(0.75, 0.0)
     """De-duplication by sorting (`unique_id`)."""
 
     def of(self, group: str) -> Scaling:
