@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Cluster, Costs, Host, Network
+from recsim_train.config.cluster import Cluster, Costs, Host, Network, Scaling, Threads
 from recsim_train.config.hazards import (
     Episodes,
     Failures,
@@ -49,6 +49,8 @@ PROFILE: dict[str, type[BaseModel]] = {
     "failures": Failures,
     "failures.schedule[]": ScheduledFailure,
     "costs": Costs,
+    "threads": Threads,
+    "threads.CLASS": Scaling,
 }
 """Sections of a cluster profile by key."""
 
@@ -107,7 +109,8 @@ def build() -> str:
     parts.append("\n## Strategies\n")
     options = schemas()
     for kind, strategy in strategies().items():
-        step = "lock-step, one worker thread per trainer" if strategy.lock_step else "free-running"
+        within = "lock-step, one worker thread per trainer with operations on training.threads"
+        step = within if strategy.lock_step else "free-running, training.threads worker threads"
         parts.append(f"### {kind}\n\n{strategy.summary}; {step}. Source: {strategy.source}.\n")
         parts.append("| option | default | meaning |\n|---|---|---|")
         for name, option, means in rows(options[kind]):

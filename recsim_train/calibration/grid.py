@@ -72,6 +72,14 @@ QUICK: tuple[Setting, ...] = (
 )
 """A few settings for tests of the machinery; too few for good prices."""
 
+THREADED: tuple[Setting, ...] = (
+    Setting(48, 20, (256, 128), (512, 128), (256, 1024), 32 * MEBI),
+    Setting(16, 12, (1024, 256), (1024, 512), (512,), 8 * MEBI),
+    Setting(96, 30, (96,), (64,), (2048,), 64 * MEBI),
+)
+"""Where operations are timed on several threads, too: batches of strategies in lock-step."""
+THREADED_QUICK = (Setting(32, 12, (512, 64), (512, 256), (256, 1024), 8 * MEBI),)
+
 
 READER_MODEL = Model(
     name="reader calibration",

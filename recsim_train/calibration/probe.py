@@ -29,6 +29,10 @@ def measure(part: str, request: Request) -> object:
 
         settings = grid.QUICK if quick else grid.GRID
         return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
+    if part == "threads":
+        from recsim_train.calibration import thread_probe
+
+        return thread_probe.measure(request["threads"], quick=quick, tick=_tick)
     if part == "wire":
         from recsim_train.calibration import wire_probe
 

@@ -39,7 +39,16 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Price
+from recsim_train.calibration.threads import fit_threads
+from recsim_train.config.cluster import (
+    Calibration,
+    Cluster,
+    Costs,
+    Host,
+    Network,
+    Price,
+    Threads,
+)
 from recsim_train.results import environment
 
 Progress = Callable[[int, int], None]
@@ -59,7 +68,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 73
+        self._total = sum(len(s.batches) for s in settings) + 82
         self._done = 0
         self._progress = progress
 
@@ -79,6 +88,13 @@ class _Measuring:
             report = child.result(None if units else self.tick)
         self.tick(units)
         return report
+
+    def threads(self) -> list[dict[str, Any]]:
+        """Operations on one thread and on one for each core; nothing where there is one core."""
+        if self.cores == 1:
+            return []
+        found: list[dict[str, Any]] = self.part("threads", threads=self.cores)
+        return found
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.
@@ -156,6 +172,7 @@ def calibrate_machine(
         folder = Path(path)
         shared, jitter = measuring.busy()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
+        threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
         overheads = measuring.part("runtime", 3)
@@ -163,6 +180,7 @@ def calibrate_machine(
         crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
         remote = crowd.measure_remote(folder, lambda: measuring.tick(4), quick=quick)
     prices = _work_prices(timed, overheads, rows)
+    law = _thread_law(threaded, measuring.cores, shared, prices)
     wire = _wire_prices(ends, loaded, remote, prices)
     _lock_price(crowded, measuring.cores, shared, prices)
     measuring.finish()
@@ -176,7 +194,8 @@ def calibrate_machine(
         residuals=prices.residuals,
         valid_range=grid.ranges(measuring.settings),
     )
-    return _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+    cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+    return cluster.model_copy(update={"threads": law})
 
 
 def _work_prices(
@@ -193,6 +212,19 @@ def _work_prices(
     for name, measured in rows.items():
         prices.add({name: row_price(measured, name, grid.READER_MODEL, prices)})
     return prices
+
+
+def _thread_law(
+    threaded: Sequence[dict[str, Any]], cores: int, shared: float, prices: Prices
+) -> Threads:
+    """How operations scale over threads; adds how well that is known."""
+    if not threaded:
+        return Threads()
+    per_unit = {name: estimate.value for name, estimate in prices.estimates.items()}
+    law, prices.residuals["threads within operations"] = fit_threads(
+        threaded, per_unit, cores, shared
+    )
+    return law
 
 
 def _wire_prices(

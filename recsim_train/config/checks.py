@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsim_train.config.claim import Claim, claim_problems
-from recsim_train.config.cluster import UNKNOWN, Cluster, Costs
+from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -109,6 +109,14 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
         if price.basis in UNKNOWN and price.uncertainty < 1.0:
             message = f"expected 100 %, because the price's basis is {price.basis!r}"
             findings.add(("costs", name, "uncertainty"), message)
+    for name in THREAD_CLASSES:
+        law = cluster.threads.of(name)
+        if law.overhead > law.serial:
+            message = f"expected at most {name}.serial ({law.serial:.3%}), got {law.overhead:.3%}"
+            findings.add(("threads", name, "overhead"), message)
+        if law.basis in UNKNOWN and law.uncertainty < 1.0:
+            message = f"expected 100 %, because its basis is {law.basis!r}"
+            findings.add(("threads", name, "uncertainty"), message)
     _check_surroundings(cluster, findings)
 
 

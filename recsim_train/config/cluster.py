@@ -135,6 +135,56 @@ RETIRED = frozenset({"batched_matrix", "batched_flop"})
 """Prices of work that nothing does any more; a new profile does not have them."""
 
 
+class Scaling(Section):
+    """How work of one class shortens on k threads: to ``serial`` + (1 - ``serial``) / k of its
+    seconds on one thread."""
+
+    serial: Share
+    """Share that further threads do not shorten (Amdahl's law)."""
+    overhead: Share = 0.0
+    """CPU seconds that each further thread adds, as a share of one thread's; at most ``serial``."""
+    uncertainty: Share = 0.0
+    """Relative standard error of ``serial``; 100 %: only its magnitude is known."""
+    basis: Basis | None = None
+    """What that rests on, as of a price."""
+
+
+def guess(serial: float, overhead: float) -> Scaling:
+    """What profiles have that were made before this was measured."""
+    return Scaling.model_construct(
+        serial=serial, overhead=overhead, uncertainty=1.0, basis="magnitude"
+    )
+
+
+class Threads(Section):
+    """Operations on several threads, by the class of their work; calls, the interpreter's work and
+    compiled loops stay on one."""
+
+    measured: Positive = 1
+    """Most threads that calibration has seen; for more of them the law is extrapolated, and its
+    uncertainty grows in proportion. 1: nothing was measured, the shares are a guess."""
+    products: Scaling = guess(0.05, 0.01)
+    """Matrix products (`gemm_flop`)."""
+    streams: Scaling = guess(0.1, 0.05)
+    """Element-wise work (`stream_byte`): threads share the memory's rate."""
+    rows: Scaling = guess(0.1, 0.05)
+    """Rows read at random (`gather_row`, `gather_byte`, `index_element`)."""
+    sorting: Scaling = guess(0.75, 0.0)
+    """De-duplication by sorting (`unique_id`)."""
+
+    def of(self, group: str) -> Scaling:
+        """The law of a class."""
+        scaling: Scaling = getattr(self, group)
+        return scaling
+
+    def uncertainty(self, group: str, threads: int) -> float:
+        """Relative standard error of a class's serial share for so many threads."""
+        return min(1.0, self.of(group).uncertainty * max(1.0, threads / self.measured))
+
+
+THREAD_CLASSES = tuple(name for name in Threads.model_fields if name != "measured")
+
+
 class Calibration(Section):
     """Where the numbers come from."""
 
@@ -184,6 +234,8 @@ class Cluster(Section):
     failures: Failures | None = None
     """Hosts that go down and come back."""
     costs: Costs
+    threads: Threads = Threads()
+    """How operations scale over threads."""
     calibration: Calibration | None = None
 
     def host(self, role: RoleName) -> Host:

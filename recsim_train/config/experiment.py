@@ -122,8 +122,9 @@ class Training(Section):
     batch_size: Positive = 256
     """Examples per worker thread and iteration."""
     threads: Positive = 1
-    """Hogwild worker threads per trainer; lock-step strategies use 1. Of all trainers together at
-    most 250,000."""
+    """Threads that compute per trainer: Hogwild worker threads, or in lock-step strategies those
+    that each operation of the one worker thread runs on. Of all trainers together at most
+    250,000."""
     steps: Positive = 100
     """Counted iterations per worker thread, after the warm-up."""
     warmup_steps: Count = 10

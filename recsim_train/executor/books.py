@@ -2,8 +2,9 @@
 
 A thread of ours has a book, in which every second of its CPU clock is under what it does at the
 time: it turns the page where something else begins. Operations and the transport do so by
-`booked`. gloo's threads are told by when they were made. The process's main thread takes samples,
-so that the counted window, which is known when all is over, can be cut out of them.
+`booked`. The threads of a loop's pool work for the page that is open. gloo's threads are told by
+when they were made. The process's main thread takes samples, so that the counted window, which is
+known when all is over, can be cut out of them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from math import fsum
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from recsim_train.trace.ledger import SUPERVISION, Booked, Sample
+from recsim_train.executor.pools import tasks
+from recsim_train.trace.ledger import RUNTIME, SUPERVISION, Booked, Sample
 
 _GAP = 0.1
 """Seconds between two samples at first."""
@@ -29,18 +32,27 @@ R = TypeVar("R")
 
 
 class Book:
-    """One thread's CPU seconds."""
+    """One thread's CPU seconds, and those of its pool."""
 
-    __slots__ = ("_began", "_mark", "_what", "closed", "left", "seconds", "thread", "tid")
+    __slots__ = (
+        "_began", "_mark", "_pool", "_pool_began", "_pool_mark", "_what", "closed", "left",
+        "pooled", "seconds", "thread", "tid",
+    )  # fmt: skip
 
-    def __init__(self, thread: str, what: str) -> None:
-        """Of the calling thread, which does ``what`` until it turns the page."""
+    def __init__(self, thread: str, what: str, pool: Sequence[int] = ()) -> None:
+        """Of the calling thread, which does ``what`` until it turns the page.
+
+        ``pool``: the threads on which its operations run, besides itself.
+        """
         self.thread, self._what = thread, what
         self.tid = threading.get_native_id()
         self.seconds: dict[str, float] = {}
         self.left: list[str] = []
         """Pages to go back to."""
         self.closed = False
+        self.pooled: dict[str, float] = {}
+        self._pool = pool
+        self._pool_began = self._pool_mark = _clocks_of(pool)
         self._began = self._mark = time.thread_time()
 
     def turn(self, what: str) -> str:
@@ -48,19 +60,28 @@ class Book:
         now, was = time.thread_time(), self._what
         self.seconds[was] = self.seconds.get(was, 0.0) + now - self._mark
         self._mark, self._what = now, what
+        if self._pool and was != RUNTIME:  # between operations they sleep
+            spent = _clocks_of(self._pool)
+            self.pooled[was] = self.pooled.get(was, 0.0) + spent - self._pool_mark
+            self._pool_mark = spent
         return was
 
     def add_to(self, booked: Booked, role: str) -> None:
         """Add what any thread finds in it, the present page included."""
         # In this order: however far the owner gets meanwhile, no second is counted twice.
         closed, what, now = self.closed, self._what, _clock_of(self.tid)
-        seconds = dict(self.seconds)
+        pool = 0.0 if closed else _clocks_of(self._pool)
+        seconds, pooled = dict(self.seconds), dict(self.pooled)
         if not closed and now is not None:
             open_since = self._began + sum(seconds.values())
             seconds[what] = seconds.get(what, 0.0) + max(0.0, now - open_since)
-        for name, spent in seconds.items():
-            key = role, name, self.thread
-            booked[key] = booked.get(key, 0.0) + spent
+            if self._pool:
+                pool -= self._pool_began + sum(pooled.values())
+                pooled[what] = pooled.get(what, 0.0) + max(0.0, pool)
+        for thread, found in ((self.thread, seconds), ("pool", pooled)):
+            for name, spent in found.items():
+                key = role, name, thread
+                booked[key] = booked.get(key, 0.0) + spent
 
 
 _books: list[Book] = []
@@ -68,9 +89,9 @@ _books: list[Book] = []
 
 
 @contextmanager
-def book(thread: str, what: str) -> Iterator[None]:
-    """The calling thread keeps a book inside: its own work is ``what``."""
-    mine = _own.book = Book(thread, what)
+def book(thread: str, what: str, pool: Sequence[int] = ()) -> Iterator[None]:
+    """The calling thread keeps a book inside: its own work is ``what``, that of its pool too."""
+    mine = _own.book = Book(thread, what, pool)
     _books.append(mine)
     try:
         yield
@@ -125,7 +146,7 @@ class Books:
         self.samples: list[Sample] = []
         self._clock: Callable[[], float] = time.monotonic
         self._gap = _GAP
-        self._known = set(_threads())
+        self._known = tasks()
         self._gloo: dict[int, tuple[str, float]] = {}
         """By thread: what it does, and its clock when last read."""
         _own.book = Book("main", SUPERVISION)
@@ -133,7 +154,7 @@ class Books:
 
     def claim(self, what: str) -> None:
         """The threads that gloo has made since this was last called do ``what``."""
-        for tid in set(_threads()) - self._known:
+        for tid in tasks() - self._known:
             self._known.add(tid)
             self._gloo[tid] = what, 0.0
 
@@ -164,12 +185,6 @@ class Books:
         return Sample(self._clock(), time.process_time(), booked, *machine_seconds())
 
 
-def _threads() -> list[int]:
-    with suppress(OSError):
-        return [int(name) for name in os.listdir("/proc/self/task")]
-    return []
-
-
 def _clock_of(tid: int) -> float | None:
     """CPU seconds of a thread of this process, or None if it has ended.
 
@@ -179,6 +194,11 @@ def _clock_of(tid: int) -> float | None:
     with suppress(OSError):
         return time.clock_gettime((~tid << 3) | 6)
     return None
+
+
+def _clocks_of(tids: Sequence[int]) -> float:
+    """CPU seconds of several threads together; of those that have ended, none."""
+    return fsum(_clock_of(tid) or 0.0 for tid in tids)
 
 
 def machine_seconds() -> tuple[float, float]:

@@ -29,6 +29,8 @@ from recsim_train.config.errors import RunFailed
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # a pool's threads sleep between operations: others need the cores that they would spin on
+    "OMP_WAIT_POLICY": "PASSIVE",
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
 from recsim_train.executor.perform import run_loop
+from recsim_train.executor.pools import make_pool
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.runtime import LoopContext
@@ -95,6 +97,8 @@ class Role:
         self.recorders: list[Recorder] = []
         self.servings: list[Serving] = []
         self.contexts: list[LoopContext] = []
+        self._given: dict[LoopId, SimpleQueue[LoopContext]] = {}
+        """Where each loop's thread gets what it works on."""
         self.reader: ReaderProcess | None = None
         self.readings: list[Reading] = []
         self.final: Replica | None = None
@@ -218,6 +222,8 @@ class Role:
     def start(self) -> None:
         """All threads up to the common start, then go."""
         spec = self.plan.experiment
+        if self.instance.role == "trainer":
+            self._begin_loops()
         dist.barrier()
         self.clock = elapsed_clock(_common_start())
         self._busy_at_start = time.process_time()
@@ -246,10 +252,9 @@ class Role:
                 self.replica = Replica(spec.model, spec.training, spec.seed)
             place = self.plan.place(self.instance.index)
             self.strategy = create(self.plan.used, place)
-            numbers = {loop: n for n, loop in enumerate(self.plan.all_loops)}
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
-                    numbers[loop],
+                    self.plan.all_loops.index(loop),
                     loop.label,
                     self.replica,
                     self._feed(loop),
@@ -257,9 +262,8 @@ class Role:
                     record=True,
                 )
                 self.contexts.append(context)
-                self.loop_threads.append(self._loop_thread(context, loop.loop, numbers[loop]))
-            for thread in self.loop_threads:
-                thread.start()
+            for loop, context in zip(self._given, self.contexts, strict=True):
+                self._given[loop].put(context)
 
     def _host(self) -> int:
         return 0 if self.plan.net is None else self.plan.host(self.instance.index)
@@ -275,17 +279,39 @@ class Role:
             self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1]))
         return feed
 
-    def _loop_thread(self, context: LoopContext, loop: str, number: int) -> threading.Thread:
-        def body() -> None:
-            torch.set_num_threads(1)
-            try:
-                with book("loop", RUNTIME):
-                    run_loop(context, self.strategy.program(loop))
-                    self.transport.stop(number)
-            except BaseException as error:
-                self.fail(error)
+    def _begin_loops(self) -> None:
+        """Start the loops' threads, which make their pools and wait for what they work on."""
+        for number, loop in enumerate(self.plan.all_loops):
+            if loop.trainer == self.instance.index:
+                given = self._given[loop] = SimpleQueue()
+                ready = threading.Event()
+                words = (loop, number, given, ready)
+                thread = threading.Thread(
+                    target=self._loop, args=words, name=loop.label, daemon=True
+                )
+                self.loop_threads.append(thread)
+                thread.start()
+                ready.wait()
+        torch.set_num_threads(1)
 
-        return threading.Thread(target=body, name=context.label, daemon=True)
+    def _loop(
+        self,
+        loop: LoopId,
+        number: int,
+        given: SimpleQueue[LoopContext],
+        ready: threading.Event,
+    ) -> None:
+        """A loop's thread."""
+        try:
+            pool = make_pool(self.plan.threads_of(self.plan.loop(loop.loop)))
+            with book("loop", RUNTIME, pool):
+                ready.set()
+                run_loop(given.get(), self.strategy.program(loop.loop))
+                self.transport.stop(number)
+        except BaseException as error:
+            self.fail(error)
+        finally:
+            ready.set()
 
     def fail(self, error: BaseException) -> None:
         """Remember the first failure of any thread."""

@@ -55,6 +55,8 @@ def execute_rank(plan: Plan) -> Outcome | None:
         )
     scheduled = batch_scheduling()
     sys.setswitchinterval(0.0005)
+    # as recsim_train.executor.forkserver has it; read when torch is loaded
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore

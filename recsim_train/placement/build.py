@@ -40,12 +40,8 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
         raise UserError("\n".join(f"{choice.kind}: {problem}" for problem in problems))
     notes: list[str] = []
     threads = experiment.training.threads
-    if strategy.lock_step and threads > 1:
-        notes.append(
-            f"{choice.kind} advances in lock-step: training.threads={threads} is used as 1"
-        )
-        threads = 1
-    topology = strategy.topology(threads)
+    workers, within = (1, threads) if strategy.lock_step else (threads, 1)
+    topology = strategy.topology(workers)
     services = {service.name: service for service in topology.services}
     instances = _instances(experiment, services)
     for role, count in _unused(experiment, services):
@@ -60,7 +56,8 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
         strategy=choice,
         topology=topology,
         instances=instances,
-        threads=threads,
+        worker_threads=workers,
+        operation_threads=within,
         embedding=embedding,
         dense=_dense(experiment, topology, instances),
         groups=groups,

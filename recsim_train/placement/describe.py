@@ -45,7 +45,11 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "followed": sorted(plan.followed),
         "processes": [i.name for i in plan.instances],
         "loops": [
-            {"loop": loop.name, "reader": reader.name if reader else None}
+            {
+                "loop": loop.name,
+                "reader": reader.name if reader else None,
+                "operation_threads": plan.threads_of(plan.loop(loop.loop)),
+            }
             for loop in plan.all_loops
             for reader in [plan.reader_of(loop) if loop in plan.positions else None]
         ],
@@ -73,6 +77,14 @@ def _masks(plan: Plan) -> dict[int, Mask]:
     }
 
 
+def _threads(plan: Plan) -> str:
+    """What each trainer's threads are."""
+    if plan.operation_threads > 1:
+        return f"one worker thread per trainer, its operations on {plan.operation_threads} threads"
+    many = plan.worker_threads > 1
+    return f"{plan.worker_threads} worker thread{'s' * many} per trainer"
+
+
 def describe(plan: Plan) -> str:
     """The plan in lines for a person."""
     spec = plan.experiment
@@ -90,6 +102,7 @@ def describe(plan: Plan) -> str:
         f"  {len(plan.instances)} processes, {len(plan.training)} training loops of "
         f"{spec.training.batch_size} examples an iteration, "
         f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
+        f"  training.threads={spec.training.threads}: {_threads(plan)}",
     ]
     masks = _masks(plan)
     for instance in plan.instances:

@@ -149,8 +149,10 @@ class Plan:
     topology: Topology
     instances: tuple[Instance, ...]
     """In rank order: trainers, embedding servers, dense servers, readers."""
-    threads: int
-    """Worker threads per trainer after the strategy's own limit (1 where it is lock-step)."""
+    worker_threads: int
+    """Of each trainer; 1 where the strategy advances in lock-step."""
+    operation_threads: int
+    """Threads that each operation of a foreground loop runs on; above 1 in lock-step only."""
     embedding: EmbeddingPlan | None
     dense: DensePlan | None
     groups: tuple[GroupPlan, ...]
@@ -230,6 +232,10 @@ class Plan:
         """The definition of a loop by its name."""
         return next(loop for loop in self.topology.loops if loop.name == name)
 
+    def threads_of(self, loop: Loop) -> int:
+        """On how many threads the operations of a loop run."""
+        return 1 if loop.background else self.operation_threads
+
     @cached_property
     def shares_batches(self) -> bool:
         """Whether every feeding loop gets all trainers' batches of an iteration in one."""
@@ -249,7 +255,7 @@ class Plan:
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""
         net = Net() if self.net is None else self.net.net
-        return Place(trainer, self.experiment.roles.trainers, self.threads, net)
+        return Place(trainer, self.experiment.roles.trainers, self.worker_threads, net)
 
     @cached_property
     def together(self) -> tuple[range, ...]:

@@ -87,7 +87,7 @@ def idle_cores(check: Check, runs: Runs) -> str:
         if profile is None:
             continue
         hosts = profile["hosts"]
-        computing = runs[name].summary.threads
+        computing = runs[name].summary.computing_threads
         if profile["colocate"]:
             host, where = hosts["default"], "the host's"
             computing *= runs[name].summary.trainers

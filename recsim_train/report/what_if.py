@@ -29,6 +29,15 @@ _WORDS = {
     "nic": "network rate",
     "uplink": "rate of the racks' uplinks",
     "latency": "latency",
+    **{
+        f"threads.{group}": f"serial share of {work}"
+        for group, work in (
+            ("products", "matrix products"),
+            ("streams", "element-wise work"),
+            ("rows", "row reads"),
+            ("sorting", "sorting"),
+        )
+    },
 }
 
 

@@ -38,7 +38,7 @@ class Entry(Generic[T]):
     interval: Interval
     """Of them, 95 %."""
     cost: tuple[int, float, int]
-    """Processes, cores of their hosts, worker threads: what is compared in this order."""
+    """Processes, cores of their hosts, computing threads: what is compared in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
     summary = record.summary
     colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
-    threads = summary.trainers * summary.threads
+    threads = summary.trainers * summary.computing_threads
     return Entry(
         record,
         summary.examples_per_second or 0.0,
@@ -158,7 +158,9 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
     cost = (
         sum(int(row[role] or 0) for role in _ROLES),
         float(row.get("cores") or 0.0),
-        int(row["trainers"] or 0) * int(row["threads"] or 0),
+        int(row["trainers"] or 0)
+        * int(row["threads"] or 0)
+        * int(row.get("operation_threads") or 1),
     )
     interval = row["eps_low"], row["eps_high"]
     prices = row["calibration_low"], row["calibration_high"]

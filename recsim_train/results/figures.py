@@ -93,6 +93,13 @@ class Summary:
     utilisation: dict[str, float]
     """By resource: busy share of the counted window, 0..1."""
     facts: Facts
+    operation_threads: int = 1
+    """Threads that each operation of these loops runs on."""
+
+    @property
+    def computing_threads(self) -> int:
+        """Of each trainer's training loops together."""
+        return self.threads * self.operation_threads
 
 
 _SUMMARY = TypeAdapter(Summary)

@@ -66,7 +66,8 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
         train_loss_last=last,
         batch_size=training.batch_size,
         trainers=plan.experiment.roles.trainers,
-        threads=plan.threads,
+        threads=plan.worker_threads,
+        operation_threads=plan.operation_threads,
         seconds_per_iteration=iteration,
         time_by_effect=time_by(outcome.totals, feeding, done),
         time_by_operation=time_by(outcome.totals, feeding, done, operations=True),
@@ -135,7 +136,8 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
     workers in their counted iterations, of background loops while these run."""
     spec = plan.experiment
     threads = len(plan.training) / spec.roles.trainers
-    elp = example_level_parallelism(spec.training.batch_size, plan.threads, spec.roles.trainers)
+    batch, trainers = spec.training.batch_size, spec.roles.trainers
+    elp = example_level_parallelism(batch, plan.worker_threads, trainers)
     if not done:
         return Synchronisation(elp, None, None, None, None)
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1

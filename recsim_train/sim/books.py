@@ -24,13 +24,26 @@ class Books:
         """By time: what was booked until then, in the order of ``seconds``, which only grows."""
 
     def add(
-        self, role: str, thread: str, parts: Iterable[tuple[str, float]], times: float = 1.0
+        self,
+        role: str,
+        thread: str,
+        parts: Iterable[tuple[str, float, float, float]],
+        times: float = 1.0,
+        *,
+        threaded: bool = False,
     ) -> None:
-        """A thread spends seconds on what they are for, ``times`` as many as given."""
+        """A thread spends seconds on what they are for, ``times`` as many as given.
+
+        ``threaded``: further threads, its pool, take the share of operations that they can take
+        (`recsim_train.sim.pricing.Part`).
+        """
         booked = self.seconds
-        for what, seconds in parts:
-            key = role, what, thread
-            booked[key] = booked.get(key, 0.0) + seconds * times
+        for what, seconds, saved, added in parts:
+            key, own = (role, what, thread), seconds
+            if threaded and saved:
+                pool, own = (role, what, "pool"), seconds - saved
+                booked[pool] = booked.get(pool, 0.0) + (saved + added) * times
+            booked[key] = booked.get(key, 0.0) + own * times
 
     def note(self, now: float) -> None:
         """Remember what has been booked until the first event at this time."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.cluster import Cluster, Costs, Host, Price
+from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.data.counts import IdCounts, counts_for
@@ -35,6 +35,7 @@ from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
+from recsim_train.workload.threads import CLASSES
 
 STEP = 0.1
 """Inputs are multiplied by 1 + STEP, or divided by it."""
@@ -56,13 +57,14 @@ class Elasticities:
     changes: dict[str, float]
     """Relative change of examples per second if this were `STEP` more: "cores", "nic", "uplink"
     (where there are racks), "latency",
-    "costs.NAME" for the prices in use; "embedding_servers", "dense_servers": one server more."""
+    "costs.NAME" for the prices in use, "threads.CLASS" for serial shares of operations on several
+    threads; "embedding_servers", "dense_servers": one server more."""
     errors: dict[str, float]
     """Standard error of each."""
     uncertainty: float
     """Relative standard error of the throughput that the prices' own errors make."""
     uncertain: bool
-    """Whether any price in use says how unsure it is."""
+    """Whether any price or serial share in use says how unsure it is."""
     runs: int
     events: int
     """Of all short runs: what they cost."""
@@ -156,7 +158,8 @@ def elasticities(
         asked = runtime.pricing.prices = _Asked(runtime.pricing.prices)
 
     base = short.speed(cluster, watch)
-    names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}))
+    threads = plan.operation_threads
+    names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
     slopes = design.T @ answers / len(answers)
@@ -179,12 +182,13 @@ def elasticities(
             continue
         errors[f"{role}s"] = sigma * sqrt(2.0)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
-    unsure = any(price.uncertainty > 0.0 for price in _prices(cluster.costs, found).values())
-    uncertainty = _uncertainty(cluster.costs, found, error)
-    return Elasticities(changes, errors, uncertainty, unsure, short.runs, short.events, skipped)
+    unsure = _unsure(cluster, found, threads)
+    uncertainty = _uncertainty(unsure, found, error)
+    known = any(unsure.values())
+    return Elasticities(changes, errors, uncertainty, known, short.runs, short.events, skipped)
 
 
-def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
+def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
     prices = [
         f"costs.{name}"
         for name in Costs.model_fields
@@ -192,22 +196,34 @@ def _inputs(cluster: Cluster, used: set[str]) -> list[str]:
     ]
     latency = ["latency"] if cluster.network.latency > 0.0 else []
     uplink = ["uplink"] if cluster.topology is not None else []
-    return ["cores", "nic", *uplink, *latency, *prices]
+    work = {CLASSES[name] for name in used if name in CLASSES}
+    serial = [
+        f"threads.{name}"
+        for name in THREAD_CLASSES
+        if threads > 1 and name in work and 0.0 < cluster.threads.of(name).serial < 1.0
+    ]
+    return ["cores", "nic", *uplink, *latency, *prices, *serial]
 
 
-def _uncertainty(costs: Costs, slopes: Mapping[str, float], error: float) -> float:
+def _uncertainty(unsure: Mapping[str, float], slopes: Mapping[str, float], error: float) -> float:
     """In quadrature; what the slopes' own error adds on the mean is taken off each."""
     variance = 0.0
-    for name, price in _prices(costs, slopes).items():
-        unsure = price.uncertainty / log(1.0 + STEP)
-        variance += max(0.0, slopes[name] * slopes[name] - error * error) * unsure * unsure
+    for name, share in unsure.items():
+        steps = share / log(1.0 + STEP)
+        variance += max(0.0, slopes[name] * slopes[name] - error * error) * steps * steps
     return sqrt(variance)
 
 
-def _prices(costs: Costs, names: Iterable[str]) -> dict[str, Price]:
-    """The prices among the inputs."""
-    split = {name: name.partition(".") for name in names}
-    return {n: getattr(costs, price) for n, (group, _, price) in split.items() if group == "costs"}
+def _unsure(cluster: Cluster, names: Iterable[str], threads: int) -> dict[str, float]:
+    """The relative standard errors of those inputs that have one: prices and serial shares."""
+    found = {}
+    for name in names:
+        group, _, member = name.partition(".")
+        if group == "costs":
+            found[name] = getattr(cluster.costs, member).uncertainty
+        elif group == "threads":
+            found[name] = cluster.threads.uncertainty(member, threads)
+    return found
 
 
 def _one_more(role: ServerRole, short: _Short) -> _Short:
@@ -280,11 +296,17 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         price = getattr(cluster.costs, name)
         value = price.value * factors.get(f"costs.{name}", 1.0)
         costs[name] = price.model_copy(update={"value": value})
+    laws = {}
+    for name in THREAD_CLASSES:
+        law = cluster.threads.of(name)
+        serial = min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))
+        laws[name] = law.model_copy(update={"serial": serial})
     return cluster.model_copy(
         update={
             "hosts": _each(cluster.hosts, host),
             "network": cluster.network.model_copy(update=network),
             "costs": cluster.costs.model_copy(update=costs),
+            "threads": cluster.threads.model_copy(update=laws),
             "mixed": mixed,
             "topology": topology,
         }

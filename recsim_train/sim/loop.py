@@ -53,6 +53,8 @@ class LoopState:
         self.name = loop.name
         self.label = loop.label
         self.process = process
+        self.threaded = plan.threads_of(definition) > 1
+        """Whether its operations run on several threads."""
         clock, self._ledger, self._course = course.engine.clock, course.ledger, course
         self.driver = Driver(loop.name, definition, plan.topology, program, clock, self)
         self.position = plan.positions.get(loop, -1)

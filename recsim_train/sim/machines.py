@@ -56,8 +56,8 @@ class Process:
     """How many equal processes this one stands for."""
     thread: Resource | None = None
     """The thread that parses, in a reader."""
-    kinds: dict[tuple[float, float, bool], Kind] = field(default_factory=dict)
-    """Computations by lock-held share, copies, and whether in the thread of its own."""
+    kinds: dict[tuple[float, float, bool, float], Kind] = field(default_factory=dict)
+    """Computations by lock-held share, copies, whether in the thread of its own, and cores."""
 
 
 class Machines:
@@ -65,10 +65,11 @@ class Machines:
 
     Trainers that others stand for (`recsim_train.sim.folding`) are left out.
 
-    Computations run on one core of the process's machine and hold its interpreter lock for a share
-    of their time. Transfers use both ends' NIC and some of both ends' cores, and between racks both
-    racks' uplinks; each has the fair share of one thread, and cannot use more than one core at an
-    end. On a host of speed s everything that its cores do takes 1 / s times as long.
+    Computations run on one core of the process's machine, or on as many as the threads of their
+    operations keep busy on average, and hold its interpreter lock for a share of their time.
+    Transfers use both ends' NIC and some of both ends' cores, and between racks both racks'
+    uplinks; each has the fair share of one thread, and cannot use more than one core at an end. On
+    a host of speed s everything that its cores do takes 1 / s times as long.
     """
 
     def __init__(
@@ -202,23 +203,30 @@ class Machines:
         alone: bool = False,
         client: Process | None = None,
         lateness: Lateness | None = None,
+        threaded: bool = False,
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
         ``thread``: which kind of thread, for the books; ``alone``: it is the one that the process
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
-        ``lateness``: of those that a loop stands for, to be told.
+        ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
+        on several threads.
         """
         total, held, parts = seconds
+        cores = 1.0
+        if threaded:
+            spent = total + fsum(added for *_, added in parts)
+            total -= fsum(saved for _, _, saved, _ in parts)
+            held, cores = min(held, total), spent / total if total > 0.0 else 1.0
         if total <= 0.0:
             self.alone = 0.0
             return self.engine.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
-        key = (held / total, copies, alone)
+        key = (held / total, copies, alone, cores)
         kind = process.kinds.get(key)
         if kind is None:
-            uses = [(process.cores, copies), (process.interpreter, copies * key[0])]
+            uses = [(process.cores, copies * cores), (process.interpreter, copies * key[0])]
             if alone and process.thread is not None:
                 uses.append((process.thread, copies))
             if len(process.kinds) >= _REMEMBERED:
@@ -226,10 +234,12 @@ class Machines:
             kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
-        self.books.add(process.role, thread, parts, times)
+        self.books.add(process.role, thread, parts, times, threaded=threaded)
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
+        if cores > 1.0:  # of which there may be fewer than threads
+            self.alone = max(self.alone, taken * cores / process.cores.capacity)
         return self.engine.activity(kind, taken)
 
     def cpu_seconds(self, used: Sequence[float]) -> float:
@@ -278,7 +288,7 @@ class Machines:
     def _book_wire(self, process: Process, what: str, moved: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
         seconds = self._wire * moved / process.cores.pace
-        self.books.add(process.role, "wire", ((what, seconds),))
+        self.books.add(process.role, "wire", ((what, seconds, 0.0, 0.0),))
 
     def exchange(
         self,

@@ -12,20 +12,27 @@ from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.measured import MEASURED
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.threads import shared
 
 _REMEMBERED = 1 << 16
 
-Seconds = tuple[float, float, tuple[tuple[str, float], ...]]
-"""(all seconds, those that hold the interpreter lock, all seconds by what they are for as
-`recsim_train.trace.ledger` names it) on one idle core."""
+Part = tuple[str, float, float, float]
+"""(what it is for as `recsim_train.trace.ledger` names it, seconds on one thread, seconds that an
+operation's further threads take off these, CPU seconds that they add)."""
+Seconds = tuple[float, float, tuple[Part, ...]]
+"""(all seconds, those that hold the interpreter lock, all seconds by part) on one idle core."""
 NOTHING: Seconds = (0.0, 0.0, ())
 
 
 class Pricing:
     """The profile's prices applied to the experiment's model."""
 
-    def __init__(self, experiment: Experiment, cluster: Cluster, examples: int) -> None:
+    def __init__(
+        self, experiment: Experiment, cluster: Cluster, examples: int, threads: int = 1
+    ) -> None:
+        """``threads``: on which an operation of a foreground loop runs."""
         self.experiment = experiment
+        self._threads, self._law = threads, cluster.threads
         self.examples = examples
         """Examples of one iteration of a loop."""
         self.prices: dict[str, float] = {
@@ -40,7 +47,7 @@ class Pricing:
     def units(self, what: str, **work: float) -> Seconds:
         """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
         total, held = operations.seconds(work, self.prices)
-        return total, held, ((what, total),)
+        return total, held, ((what, total, 0.0, 0.0),)
 
     def requests(self, payloads: Iterable[int]) -> Seconds:
         """Handling requests at one end: one message each; over gloo a header and its payload."""
@@ -97,10 +104,12 @@ class Pricing:
                 numbers=numbers,
                 kept=kept,
             )
-            total, held = operations.seconds(operations.cost(name, scope), self.prices)
+            work = operations.cost(name, scope)
+            total, held = operations.seconds(work, self.prices)
+            gains = shared(work, self.prices, self._law, self._threads)
             if name not in MEASURED:
                 self.unmeasured.add(name)
-            known = total, held, ((name, total),)
+            known = total, held, ((name, total, *gains),)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
@@ -110,7 +119,7 @@ class Pricing:
 def plus(*parts: Seconds) -> Seconds:
     """The sum of several pieces of work done one after the other by one thread."""
     total = held = 0.0
-    booked: tuple[tuple[str, float], ...] = ()
+    booked: tuple[Part, ...] = ()
     for seconds, locked, whats in parts:
         total += seconds
         held += locked

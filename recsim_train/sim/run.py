@@ -23,6 +23,15 @@ _OLD_MESSAGES = (
     "The profile was measured before requests went over TCP: its price of a message is gloo's, "
     "several times as high; measure it anew with `recsim-train calibrate`."
 )
+_GUESSED_THREADS = (
+    "Operations run on {threads} threads, and the profile was made before calibration measured how "
+    "they scale: a guess is used, with 100 % uncertainty; measure it anew with "
+    "`recsim-train calibrate`."
+)
+_MORE_THREADS = (
+    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law is "
+    "extrapolated, and the serial shares' uncertainty grows in proportion."
+)
 _FIRST_STEPS = (
     "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
     "interval from calibration, are those of the first {steps} counted steps."
@@ -62,6 +71,10 @@ def simulate(
     over_tcp = plan.experiment.execution.transport == "tcp"
     if over_tcp and cluster.costs.gloo_message.basis == "magnitude":
         outcome.warn([_OLD_MESSAGES])
+    threads, measured = plan.operation_threads, cluster.threads.measured
+    if threads > measured:
+        said = _GUESSED_THREADS if measured == 1 else _MORE_THREADS
+        outcome.warn([said.format(threads=threads, measured=measured)])
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:

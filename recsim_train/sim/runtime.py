@@ -76,7 +76,7 @@ class Runtime:
         jitter = Jitter(experiment.seed, *chance)
         self.machines = Machines(plan, cluster, self.engine, jitter, folding)
         self.ledger = Ledger(experiment.execution.max_spans)
-        self.pricing = Pricing(experiment, cluster, plan.examples)
+        self.pricing = Pricing(experiment, cluster, plan.examples, plan.operation_threads)
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts
         self.embedding: dict[str, EmbeddingRuntime] = {}

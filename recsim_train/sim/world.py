@@ -53,7 +53,9 @@ class World:
         return self._on(loop, seconds, purpose)
 
     def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
-        done = self.machines.compute(loop.process, seconds, purpose, lateness=loop.lateness)
+        done = self.machines.compute(
+            loop.process, seconds, purpose, lateness=loop.lateness, threaded=loop.threaded
+        )
         loop.account.take(COMPUTE, self.machines.alone)
         return done
 

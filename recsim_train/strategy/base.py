@@ -183,7 +183,7 @@ class Place:
     trainer: int = 0
     trainers: int = 1
     threads: int = 1
-    """Of each of its trainers."""
+    """Worker threads of each of its trainers."""
     net: Net = field(default_factory=Net)
     """The cuts of the group's net, where the topology asks for one."""
 
@@ -199,7 +199,8 @@ class Strategy:
     source: ClassVar[str]
     lock_step: ClassVar[bool] = False
     """Whether all trainers advance together, iteration by iteration. From that follows that each
-    has one worker thread, whatever ``training.threads`` says, and that nothing is stale."""
+    has one worker thread, whose operations run on ``training.threads`` threads each, and that
+    nothing is stale. Else there are so many Hogwild worker threads, with operations on one."""
 
     def follow(self, job: JobSize) -> dict[str, object]:
         """Options that were left to the job's size, and what they come to for this one."""

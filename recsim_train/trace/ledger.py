@@ -24,8 +24,8 @@ RUNTIME, REQUESTS, TRANSPORT = "runtime", "requests", "transport"
 COLLECTIVES, READING, SUPERVISION = "collectives", "reading", "supervision"
 
 Key = tuple[str, str, str]
-"""(role, what, thread): "loop", "server", "reader", "sender", "receiver",
-"main", "gloo"; of a prediction
+"""(role, what, thread): "loop", "pool" (the further threads on which a loop's operations run),
+"server", "reader", "sender", "receiver", "main", "gloo"; of a prediction
 "wire", which is the transport's threads and the kernel's work on bytes."""
 Booked = dict[Key, float]
 """CPU seconds."""

@@ -12,7 +12,7 @@ import pytest
 
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
-from recsim_train.config.cluster import Costs
+from recsim_train.config.cluster import THREAD_CLASSES, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.load import load_cluster
@@ -36,6 +36,11 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert loaded.hosts["default"].memory > 1e8
     assert 1e7 < loaded.hosts["default"].nic < 1e12
     assert 0.05 <= loaded.contention <= 1.0
+    assert loaded.threads.measured == loaded.hosts["default"].cores
+    for name in THREAD_CLASSES:
+        law = loaded.threads.of(name)
+        assert 0.0 <= law.overhead <= law.serial <= 1.0, name
+        assert 0.0 < law.uncertainty <= 1.0, name
     for name in Costs.model_fields:
         price = getattr(loaded.costs, name)
         assert 0.0 <= price.value < 1e-2, name

@@ -43,11 +43,16 @@ def experiment(
     optimizer: str = "rowwise_adagrad",
     dense: str = "sgd",
     threads: int = 1,
+    width: int = 8,
 ) -> Experiment:
     return Experiment(
         name="equivalence",
         model=Model(
-            embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(8, 1), tables=TABLES, dtype="float64"
+            embedding_dim=4,
+            bottom_mlp=(width, 4),
+            top_mlp=(width, 1),
+            tables=TABLES,
+            dtype="float64",
         ),
         data=Data(eval_rows=16, synthetic=Synthetic(rows=2000)),
         roles=roles,
@@ -76,11 +81,19 @@ def train(
     optimizer: str = "rowwise_adagrad",
     dense: str = "sgd",
     threads: int = 1,
+    width: int = 8,
 ) -> tuple[dict[int, Tensor], Tensor, list[float]]:
     """(rows of every table, dense parameters, mean loss of every iteration)."""
     chosen = choice or StrategyChoice(kind="allreduce")
     spec = experiment(
-        roles, chosen, batch=batch, split=split, optimizer=optimizer, dense=dense, threads=threads
+        roles,
+        chosen,
+        batch=batch,
+        split=split,
+        optimizer=optimizer,
+        dense=dense,
+        threads=threads,
+        width=width,
     )
     folder.mkdir()
     outcome = execute(build_plan(spec, chosen), staging=folder, keep_state=folder)
@@ -143,6 +156,56 @@ def test_all_reduce_equals_one_process_with_the_global_batch(
     batch = 24 // roles.trainers
     found = train(tmp_path / "run", roles, batch=batch, choice=choice, split=split)
     assert_same(found, one_process, 1e-12)
+
+
+LARGE = {"width": 512, "optimizer": "sgd"}
+"""So wide that operators really share their work among threads."""
+WITHIN: dict[str, tuple[StrategyChoice, Roles]] = {
+    "allreduce": (StrategyChoice(kind="allreduce"), Roles(trainers=2, embedding_servers=1)),
+    "rows": (StrategyChoice(kind="allreduce", options={"pooling": "worker"}), Roles(trainers=2)),
+    "localsgd": (StrategyChoice(kind="localsgd", options={"switch": STEPS}), Roles(trainers=2)),
+    "scalefreectr": (
+        StrategyChoice(kind="scalefreectr", options={"cache_share": 1.0}),
+        Roles(trainers=2, embedding_servers=1),
+    ),
+    "des": (StrategyChoice(kind="des"), Roles(trainers=2)),
+    "hierarchical": (
+        StrategyChoice(kind="hierarchical", options={"tags": "bottom.0=0,top.0=1"}),
+        Roles(trainers=2, embedding_servers=1),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return train(tmp_path_factory.mktemp("large") / "run", Roles(), batch=480, **LARGE)
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_threads_within_operations_change_nothing(name: str, large: Result, tmp_path: Path) -> None:
+    choice, roles = WITHIN[name]
+    found = train(tmp_path / "run", roles, batch=240, choice=choice, threads=2, **LARGE)
+    assert_same(found, large, 1e-12)
+
+
+def test_the_reference_on_one_thread_is_autograds(large: Result) -> None:
+    choice = StrategyChoice(kind="allreduce")
+    spec = experiment(Roles(), choice, batch=480, **LARGE)
+    plan = build_plan(spec, choice)
+    rows = Rows(
+        [initial_rows(spec.model, spec.seed, t, 0, table.rows) for t, table in enumerate(TABLES)],
+        rate=0.1,
+        adagrad=False,
+    )
+    replica = initial_dense(spec.model, spec.seed)
+    for batch in Fed(plan, 0).batches:
+        fed = given(plan, batch)
+        dense, sparse = gradients(replica, rows.tables, fed, (512, 4), (512, 1))
+        rows.step(sparse)
+        replica -= 0.1 * dense
+    assert distance(large[1], replica) < 1e-12
+    for t, table in enumerate(rows.tables):
+        assert distance(large[0][t], table) < 1e-12
 
 
 def test_the_comparison_can_fail(one_process: Result, tmp_path: Path) -> None:

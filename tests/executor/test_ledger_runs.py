@@ -41,25 +41,32 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "transport"), CASES)
-def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> None:
+def experiment(name: str, transport: str, width: int = 64, **training: int) -> Experiment:
     kind, options, roles = STRATEGIES[name]
     choice = StrategyChoice(kind=kind, options=options)
-    spec = Experiment(
+    return Experiment(
         name="ledger",
         model=Model(
             embedding_dim=8,
-            bottom_mlp=(64, 8),
-            top_mlp=(64, 1),
+            bottom_mlp=(width, 8),
+            top_mlp=(width, 1),
             tables=tuple(Table(rows=500) for _ in range(6)),
         ),
         data=Data(eval_rows=64, synthetic=Synthetic(rows=20_000)),
         roles=roles,
-        training=Training(batch_size=128, steps=150, warmup_steps=10, sparse_optimizer="sgd"),
+        training=Training(
+            sparse_optimizer="sgd",
+            **{"batch_size": 128, "steps": 150, "warmup_steps": 10, **training},
+        ),
         execution=Execution(transport=transport),
         strategies=(choice,),
     )
-    plan = build_plan(spec, choice)
+
+
+@pytest.mark.parametrize(("name", "transport"), CASES)
+def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> None:
+    spec = experiment(name, transport)
+    plan = build_plan(spec, spec.strategies[0])
     before = time.monotonic()
     outcome = execute(plan, staging=tmp_path)
     wall = time.monotonic() - before
@@ -78,3 +85,17 @@ def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> No
     assert use.own == pytest.approx(ledger.cores_busy)
     assert use.own <= use.cores * 1.05
     assert use.own + use.others + use.steal < use.cores * 1.2
+
+
+@pytest.mark.parametrize("name", ["allreduce", "hierarchical"])
+def test_what_operations_further_threads_do_is_the_operations(name: str, tmp_path: Path) -> None:
+    spec = experiment(name, "tcp", 512, batch_size=1024, threads=2, steps=40)
+    outcome = execute(build_plan(spec, spec.strategies[0]), staging=tmp_path)
+    ledger = outcome.facts.ledger
+    assert ledger is not None
+    assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
+    pool = {line.what: line.seconds for line in ledger.lines if line.thread == "pool"}
+    own = {line.what: line.seconds for line in ledger.lines if line.thread == "loop"}
+    main = "forward_backward" if name == "allreduce" else "net_backward"
+    assert 0.1 * own[main] < pool[main] < 1.2 * own[main]
+    assert {line.role for line in ledger.lines if line.thread == "pool"} == {"trainer"}

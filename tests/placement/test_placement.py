@@ -90,15 +90,15 @@ def test_without_servers_the_shards_live_in_the_trainers() -> None:
     assert [s.host.name for s in plan.dense.shards] == [i.name for i in plan.instances]
 
 
-def test_lock_step_and_unused_roles_are_said() -> None:
+def test_unused_roles_are_said_and_threads_are_within_operations_in_lock_step() -> None:
     plan = build_plan(
         e := experiment([9], "allreduce", trainers=2, dense_servers=1, embedding_servers=1),
         e.strategies[0],
     )
-    assert plan.threads == 1
+    assert (plan.worker_threads, plan.operation_threads) == (1, 2)
+    assert "its operations on 2 threads" in describe(plan)
     assert not plan.of_role("dense_server")
     assert [note.split(":")[0] for note in plan.notes] == [
-        "allreduce advances in lock-step",
         "allreduce needs no dense_server",
     ]
 

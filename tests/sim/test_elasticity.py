@@ -134,11 +134,17 @@ def test_what_is_resolved_is_not_drowned_by_what_is_not(clusters: Clusters) -> N
     cluster = priced(clusters(), gemm_flop=1e-9)
     unsure = {"gemm_flop": priced_at(1e-9, "5 %"), "message": priced_at(1e-6, "50 %")}
     costs = cluster.costs.model_copy(update=unsure)
+    cluster = cluster.model_copy(update={"costs": costs})
     slopes = {"costs.gemm_flop": -0.05, "costs.message": 0.001, "nic": 0.02}
     alone = {"costs.gemm_flop": -0.05}
     error = 0.01
-    found = elasticity._uncertainty(costs, slopes, error)
-    assert found == elasticity._uncertainty(costs, alone, error)
+
+    def of(slopes: dict[str, float]) -> float:
+        errors = elasticity._unsure(cluster, slopes, threads=1)
+        return elasticity._uncertainty(errors, slopes, error)
+
+    found = of(slopes)
+    assert found == of(alone)
     assert found == pytest.approx(sqrt(0.05**2 - error**2) * 0.05 / log(1 + STEP))
 
 

@@ -1,0 +1,49 @@
+"""The law of operations on several threads: what they take, and what the cores spend on it.
+
+An operation's seconds on one thread are those of its priced work. Of the classes in `CLASSES`, what
+took P seconds takes P (s + (1 - s) / k) on k threads, s being the class's serial share (Amdahl
+1967): tensor operators share such work among threads. All else stays on the calling thread: calls,
+the interpreter, our own compiled loops. Threads that wait sleep, so that the CPU seconds are P
+still, besides an overhead of P o (k - 1): threads that stall because memory is shared, or work that
+is done twice. They cannot be busy for longer than k times the wall time, P (1 + s (k - 1)): so o is
+at most s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recsim_train.config.cluster import Threads
+from recsim_train.workload.arithmetic import Work
+
+CLASSES: Mapping[str, str] = {
+    "gemm_flop": "products",
+    "stream_byte": "streams",
+    "gather_row": "rows",
+    "gather_byte": "rows",
+    "index_element": "rows",
+    "unique_id": "sorting",
+}
+"""The class of every price whose work operators share among threads: a field of `Threads`."""
+
+
+def by_class(work: Work, prices: Mapping[str, float]) -> dict[str, float]:
+    """Seconds on one thread by class; what only one thread can do is left out."""
+    found: dict[str, float] = {}
+    for name, units in work.items():
+        if name in CLASSES:
+            group = CLASSES[name]
+            found[group] = found.get(group, 0.0) + units * prices[name]
+    return found
+
+
+def shared(
+    work: Work, prices: Mapping[str, float], law: Threads, threads: int
+) -> tuple[float, float]:
+    """(seconds that ``threads`` threads take off the time of one, CPU seconds that they add)."""
+    saved = added = 0.0
+    for group, seconds in by_class(work, prices).items():
+        scaling = law.of(group)
+        saved += seconds * (1.0 - scaling.serial) * (1.0 - 1.0 / threads)
+        added += seconds * min(scaling.overhead, scaling.serial) * (threads - 1)
+    return saved, added

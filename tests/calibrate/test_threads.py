@@ -1,0 +1,110 @@
+"""How operations scale over threads, from synthetic timings whose law is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recsim_train.calibration.prices import KERNEL_PRIORS
+from recsim_train.calibration.threads import fit_threads
+from recsim_train.config.cluster import THREAD_CLASSES, Scaling, Threads
+from recsim_train.workload.threads import by_class
+
+KNOWN = {
+    "products": (0.03, 0.01),
+    "streams": (0.3, 0.2),
+    "rows": (0.15, 0.05),
+    "sorting": (0.9, 0.1),
+}
+
+
+def timings(
+    known: dict[str, tuple[float, float]], threads: int, speed: float, noise: float, seed: int = 3
+) -> list[dict[str, Any]]:
+    """Operations that are mostly of one class each, as a machine with this law would show them."""
+    chance = np.random.default_rng(seed)
+    found = []
+    mostly = ("gemm_flop", "stream_byte", "gather_byte", "gather_row", "unique_id")
+    for number in range(40):
+        work = {
+            name: chance.uniform(0.0, 0.2) * 1e-2 / prior for name, prior in KERNEL_PRIORS.items()
+        }
+        main = mostly[number % len(mostly)]
+        work[main] = 2e-2 / KERNEL_PRIORS[main]
+        one = sum(units * KERNEL_PRIORS[name] for name, units in work.items())
+        wall = spent = one
+        for group, part in by_class(work, KERNEL_PRIORS).items():
+            serial, overhead = known[group]
+            wall -= part * (1.0 - serial) * (1.0 - 1.0 / (threads * speed))
+            spent += part * ((1.0 - serial) * (1.0 / speed - 1.0) + overhead * (threads - 1))
+        a, b = np.exp(noise * chance.standard_normal(2))
+        found.append({"work": work, "one": [one, one], "many": [wall * a, spent * b]})
+    return found
+
+
+@pytest.mark.parametrize(("threads", "speed"), [(2, 1.0), (2, 0.8), (20, 0.9)])
+def test_a_known_law_comes_back(threads: int, speed: float) -> None:
+    found, said = fit_threads(timings(KNOWN, threads, speed, 0.0), KERNEL_PRIORS, threads, speed)
+    assert found.measured == threads
+    assert f"on {threads} threads" in said
+    for group, (serial, overhead) in KNOWN.items():
+        law = found.of(group)
+        assert law.serial == pytest.approx(serial, abs=0.01), group
+        assert 0.0 <= law.overhead == pytest.approx(overhead, abs=0.01), group
+        assert law.basis == "fit"
+        assert law.uncertainty <= 0.5
+
+
+def test_noise_shows_in_the_uncertainty() -> None:
+    quiet, _ = fit_threads(timings(KNOWN, 8, 1.0, 0.002), KERNEL_PRIORS, 8, 1.0)
+    loud, said = fit_threads(timings(KNOWN, 8, 1.0, 0.2), KERNEL_PRIORS, 8, 1.0)
+    for group in ("products", "rows", "streams"):
+        assert quiet.of(group).uncertainty < loud.of(group).uncertainty
+    assert "median error 0%" not in said
+
+
+def test_shares_stay_within_what_is_possible() -> None:
+    """Timings that are faster than linear, or slower than one thread."""
+    for change in (0.1, 3.0):
+        timed = timings(KNOWN, 4, 1.0, 0.0)
+        for entry in timed:
+            entry["many"] = [change * entry["one"][0], change * entry["one"][1]]
+        found, _ = fit_threads(timed, KERNEL_PRIORS, 4, 1.0)
+        for group in THREAD_CLASSES:
+            law = found.of(group)
+            assert 0.0 < law.serial <= 1.0
+            assert 0.0 <= law.overhead <= law.serial
+            assert 0.0 < law.uncertainty <= 1.0
+        bases = {found.of(group).basis for group in THREAD_CLASSES}
+        assert bases == ({"limit"} if change < 1.0 else {"fit"})
+
+
+def test_what_no_operation_shows_stays_a_guess() -> None:
+    timed = [e for n, e in enumerate(timings(KNOWN, 4, 1.0, 0.0)) if n % 5 != 4]
+    for entry in timed:
+        del entry["work"]["unique_id"]
+    found, _ = fit_threads(timed, KERNEL_PRIORS, 4, 1.0)
+    assert found.sorting == Threads().sorting
+    assert found.sorting.basis == "magnitude"
+
+
+def test_the_shortest_operations_do_not_count() -> None:
+    timed = timings(KNOWN, 4, 1.0, 0.0)
+    short = [{"work": {"gemm_flop": 1e5}, "one": [1e-6, 1e-6], "many": [9e-6, 9e-6]}] * 50
+    assert fit_threads(timed + short, KERNEL_PRIORS, 4, 1.0) == fit_threads(
+        timed, KERNEL_PRIORS, 4, 1.0
+    )
+    with pytest.raises(ValueError, match="long enough"):
+        fit_threads(short, KERNEL_PRIORS, 4, 1.0)
+
+
+def test_profiles_without_it_have_a_guess_that_says_so() -> None:
+    law = Threads()
+    assert law.measured == 1
+    for group in THREAD_CLASSES:
+        scaling = law.of(group)
+        assert isinstance(scaling, Scaling)
+        assert (scaling.basis, scaling.uncertainty) == ("magnitude", 1.0)
+        assert 0.0 <= scaling.overhead <= scaling.serial < 1.0

@@ -1,0 +1,271 @@
+"""Operations on several threads: the law, and by hand what the simulator makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Scaling, Threads
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import cost
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.threads import CLASSES, by_class, shared
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+
+NOTHING = dict.fromkeys(Costs.model_fields, "0 s")
+"""A cluster on which only what a test prices takes time."""
+
+
+def law(serial: float, overhead: float = 0.0, measured: int = 64) -> Threads:
+    scaling = Scaling.model_construct(
+        serial=serial, overhead=overhead, uncertainty=0.1, basis="fit"
+    )
+    return Threads.model_construct(measured=measured, **dict.fromkeys(THREAD_CLASSES, scaling))
+
+
+# ------------------------------------------------------------------ the law
+
+shares = st.floats(0.0, 1.0)
+works = st.dictionaries(
+    st.sampled_from([*CLASSES, "call", "interpreter", "dot_flop"]), st.floats(0.0, 100.0)
+)
+
+
+@given(work=works, serial=shares, overhead=shares, threads=st.integers(1, 200))
+def test_the_law_is_monotone_and_never_faster_than_linear(
+    work: dict[str, float], serial: float, overhead: float, threads: int
+) -> None:
+    prices = dict.fromkeys(Costs.model_fields, 1.0)
+    total = sum(work.values())
+    found = law(serial, overhead * serial)
+    assert shared(work, prices, found, 1) == (0.0, 0.0)
+    saved, added = shared(work, prices, found, threads)
+    more, added_more = shared(work, prices, found, threads + 1)
+    rounding = 1e-9 * total
+    assert 0.0 <= saved <= more + rounding
+    assert 0.0 <= added <= added_more
+    wall, spent = total - saved, total + added
+    assert total / threads - rounding <= wall <= total
+    assert wall <= spent + rounding <= threads * wall + 2 * threads * rounding
+    kept = sum(units for name, units in work.items() if name not in CLASSES)
+    assert kept <= wall + rounding
+
+
+def test_only_what_operators_share_gets_shorter() -> None:
+    work = {
+        "call": 5.0,
+        "interpreter": 3.0,
+        "gemm_flop": 4.0,
+        "gather_row": 1.0,
+        "gather_byte": 2.0,
+    }
+    prices = dict.fromkeys(Costs.model_fields, 1.0) | {"gemm_flop": 2.0}
+    assert by_class(work, prices) == {"products": 8.0, "rows": 3.0}
+    saved, added = shared(work, prices, law(0.25, 0.125), 3)
+    assert saved == pytest.approx(11.0 * 0.75 * (1 - 1 / 3))
+    assert added == pytest.approx(11.0 * 0.125 * 2)
+
+
+def test_every_class_has_work() -> None:
+    assert set(CLASSES.values()) == set(THREAD_CLASSES)
+    assert set(CLASSES) <= set(Costs.model_fields)
+
+
+def test_more_threads_than_were_measured_are_less_certain() -> None:
+    found = law(0.1, measured=4)
+    assert found.uncertainty("products", 2) == found.uncertainty("products", 4) == 0.1
+    assert found.uncertainty("products", 20) == pytest.approx(0.5)
+    assert found.uncertainty("products", 4000) == 1.0
+    assert Threads().uncertainty("products", 2) == 1.0
+
+
+# ------------------------------------------------------------------ the simulator, by hand
+
+
+def products(plan: Plan, price: float) -> float:
+    """Seconds of the matrix products of one iteration of one trainer on one thread."""
+    spec = plan.experiment
+    batch = spec.training.batch_size
+    scope = Scope(spec.model, spec.training, batch=batch, ids=6 * batch, tables=6)
+    return cost("forward_backward", scope)["gemm_flop"] * price
+
+
+def seconds(outcome: Outcome, plan: Plan) -> float:
+    """Of a counted iteration."""
+    counted = [
+        i.end - i.start
+        for i in outcome.iterations
+        if i.iteration >= plan.experiment.training.warmup_steps
+    ]
+    return sum(counted) / len(counted)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, 8])
+def test_a_step_takes_what_the_law_says(
+    threads: int, plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    plan = plans("allreduce", training={"threads": threads})
+    cluster = clusters(prices={**NOTHING, "gemm_flop": "1 ns"}, threads=law(0.1, 0.02))
+    one = products(plan, 1e-9)
+    outcome = outcome_of(plan, cluster)
+    assert seconds(outcome, plan) == pytest.approx(one * (0.1 + 0.9 / threads))
+    ledger = outcome.facts.ledger
+    assert ledger is not None
+    steps = plan.experiment.training.steps
+    assert ledger.total == pytest.approx(steps * one * (1 + 0.02 * (threads - 1)))
+    assert abs(ledger.remainder) < 1e-9 * ledger.total
+    own = sum(line.seconds for line in ledger.lines if line.thread == "loop")
+    assert own == pytest.approx(ledger.seconds)
+    pool = {line.what for line in ledger.lines if line.thread == "pool"}
+    assert pool == ({"forward_backward"} if threads > 1 else set())
+
+
+def test_two_processes_with_threads_share_the_cores_of_a_host(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """Four threads each, on four cores: together they need twice what there is, less what is
+    serial."""
+    prices = {**NOTHING, "gemm_flop": "1 ns"}
+    shared_host = {"colocate": True, "cores": 4, "network": {"latency": "0 s"}, "nic": "100 Gbit/s"}
+    plan = plans("allreduce", roles={"trainers": 2}, training={"threads": 4})
+    one = products(plan, 1e-9)
+    wall = one * (0.1 + 0.9 / 4)
+    for cores, expected in ((8, wall), (4, 2 * one / 4), (1, 2 * one)):
+        cluster = clusters(prices=prices, threads=law(0.1), **{**shared_host, "cores": cores})
+        outcome = outcome_of(plan, cluster)
+        assert seconds(outcome, plan) == pytest.approx(expected, rel=0.01), cores
+        assert outcome.bound_eps is not None
+        assert outcome.speed is not None
+        assert outcome.speed.examples_per_second <= outcome.bound_eps * (1 + 1e-9)
+
+
+def test_a_host_with_fewer_cores_than_threads_gives_what_it_has(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    plan = plans("allreduce", training={"threads": 16})
+    prices = {**NOTHING, "gemm_flop": "1 ns"}
+    cluster = clusters(prices=prices, threads=law(0.0), cores=2, contention=0.75)
+    outcome = outcome_of(plan, cluster)
+    assert seconds(outcome, plan) == pytest.approx(products(plan, 1e-9) / 1.5)
+    loops = outcome.facts.bounds["loops"]
+    assert loops == pytest.approx(64 / seconds(outcome, plan))
+
+
+def test_the_lock_is_held_as_long_as_on_one_thread(
+    plans: Plans, clusters: Clusters, fake_counts: Callable[[Plan], Any]
+) -> None:
+    """Calls stay on the calling thread: with threads the same lock-held seconds, in less time."""
+    prices = {**NOTHING, "gemm_flop": "1 ns", "interpreter": "2 us"}
+    held, ends = [], []
+    for threads in (1, 4):
+        plan = plans("allreduce", training={"threads": threads})
+        cluster = clusters(prices=prices, threads=law(0.1))
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=10)
+        runtime.run()
+        fluid = runtime.engine.fluid
+        used = zip(fluid.resources, runtime.engine.used(), strict=True)
+        held.append({r.name: seconds for r, seconds in used}["trainer[0].interpreter"])
+        ends.append(runtime.engine.now)
+    assert held[0] == pytest.approx(held[1])
+    assert held[0] > 0.0
+    assert ends[1] < ends[0]
+
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "allreduce": ("allreduce", {}),
+    "rows": ("allreduce", {"pooling": "worker"}),
+    "localsgd": ("localsgd", {"every": 2}),
+    "des": ("des", {}),
+    "hierarchical": ("hierarchical", {"hosts": 2, "tags": "top.0=1"}),
+    "scalefreectr": ("scalefreectr", {"cache_share": 1.0}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_more_threads_are_never_slower_and_the_ledger_closes(
+    name: str, plans: Plans, clusters: Clusters
+) -> None:
+    kind, options = KINDS[name]
+    roles = {"trainers": 2} if kind == "des" else {"trainers": 2, "embedding_servers": 2}
+    rates = []
+    for threads in (1, 2, 6):
+        plan = plans(
+            kind, options, roles=roles, training={"threads": threads, "batch_size": 256},
+            simulation={"what_if_steps": 0},
+        )  # fmt: skip
+        outcome = simulate(plan, clusters(threads=law(0.1, 0.05)))
+        assert outcome.speed is not None
+        ledger = outcome.facts.ledger
+        assert ledger is not None
+        assert abs(ledger.remainder) < 0.03 * ledger.total
+        assert any(line.thread == "pool" for line in ledger.lines) == (threads > 1)
+        rates.append(outcome.speed.examples_per_second)
+    assert rates[0] < rates[1] < rates[2] < 6 * rates[0]
+
+
+@pytest.mark.parametrize("name", ["allreduce", "localsgd", "hierarchical"])
+def test_folding_is_exact_with_threads(name: str, plans: Plans, clusters: Clusters) -> None:
+    kind, options = KINDS[name]
+    found = []
+    for above in (0, 4):
+        plan = plans(
+            kind, options,
+            roles={"trainers": 8, "embedding_servers": 2, "dense_servers": 1},
+            training={"threads": 3, "sparse_optimizer": "sgd"},
+            data={"eval_rows": 0},
+            simulation={"fold_above": above, "what_if_steps": 0},
+        )  # fmt: skip
+        outcome = simulate(plan, clusters(threads=law(0.1, 0.05)))
+        assert outcome.speed is not None
+        found.append(outcome.speed.examples_per_second)
+    assert found[1] == pytest.approx(found[0], rel=0.03)
+
+
+def test_loops_in_the_background_and_free_workers_have_one_thread(plans: Plans) -> None:
+    lock_step = plans("hierarchical", {"hosts": 1, "outer": "easgd"}, training={"threads": 4},
+                      roles={"trainers": 2, "dense_servers": 1})  # fmt: skip
+    loops = {loop.name: lock_step.threads_of(loop) for loop in lock_step.topology.loops}
+    assert loops == {"worker": 4, "shadow": 1}
+    free = plans(training={"threads": 4})
+    assert (free.worker_threads, free.operation_threads) == (4, 1)
+    assert len(list(free.loops(0))) == 4
+
+
+def test_a_guess_and_an_extrapolation_are_said(plans: Plans, clusters: Clusters) -> None:
+    def said(number: int, **profile: Any) -> str:
+        plan = plans("allreduce", training={"threads": number}, simulation={"what_if_steps": 0})
+        return " ".join(simulate(plan, clusters(**profile)).facts.warnings)
+
+    assert "a guess is used" in said(2)
+    assert "threads" not in said(1)
+    assert "calibration has seen 4" in said(8, threads=law(0.1, measured=4))
+    assert "threads" not in said(4, threads=law(0.1, measured=4))
+
+
+def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Clusters) -> None:
+    prices = {**NOTHING, "gemm_flop": "1 ns"}
+    plan = plans("allreduce", training={"threads": 8}, simulation={"what_if_steps": 3})
+    facts = simulate(plan, clusters(prices=prices, threads=law(0.25))).facts
+    one = 0.25 + 0.75 / 8
+    more = 0.25 * 1.1 + (1 - 0.25 * 1.1) / 8
+    less = 0.25 / 1.1 + (1 - 0.25 / 1.1) / 8
+    slope = facts.elasticities["threads.products"]
+    assert slope == pytest.approx((less / more) ** 0.5 - 1, rel=0.02)
+    assert set(facts.elasticities) & {"threads.rows", "threads.streams", "threads.sorting"} == {
+        "threads.rows",
+        "threads.streams",
+    }
+    assert facts.calibration_ci95 is not None
+    assert one > 0.0
+    alone = simulate(plans("allreduce", simulation={"what_if_steps": 3}), clusters(prices=prices))
+    assert not any(name.startswith("threads") for name in alone.facts.elasticities)
