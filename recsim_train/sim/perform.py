@@ -64,7 +64,7 @@ def _pull(at: Trainer, loop: LoopState, effect: effects.Pull) -> Steps:
 
 
 def _push(at: Trainer, loop: LoopState, effect: effects.Push) -> Steps:
-    return at.dense[effect.service].push(loop, effect.gradient)
+    return at.dense[effect.service].push(loop, effect.gradient, add=effect.add)
 
 
 def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
