@@ -194,7 +194,8 @@ class Strategy:
     source: ClassVar[str]
     lock_step: ClassVar[bool] = False
     """Whether all trainers advance together, iteration by iteration. From that follows that each
-    has one worker thread, whatever ``training.threads`` says, and that nothing is stale."""
+    has one worker thread, whatever ``training.threads`` says, and that nothing is stale but what
+    is looked up ahead."""
 
     def follow(self, job: JobSize) -> dict[str, object]:
         """Options that were left to the job's size, and what they come to for this one."""
@@ -206,6 +207,10 @@ class Strategy:
 
     def problems(self) -> list[str]:
         """What is wrong with the options together, one sentence each."""
+        return []
+
+    def notes(self) -> list[str]:
+        """What whoever reads results must know of the options, without a full stop each."""
         return []
 
     def program(self, loop: str) -> Program:
