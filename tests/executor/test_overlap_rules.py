@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 
 from recsim_train.config.experiment import (
     Data,
@@ -20,8 +22,14 @@ from recsim_train.config.experiment import (
     Synthetic,
     Training,
 )
+from recsim_train.executor import wire
 from recsim_train.executor.launch import execute
 from recsim_train.executor.model import initial_dense, initial_rows
+from recsim_train.executor.rules import DenseRules, EmbeddingRules
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
+from recsim_train.executor.tcp import TcpTransport
+from recsim_train.executor.transport import Service
+from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from tests.executor.by_hand import Given, Rows, gradients
@@ -126,7 +134,7 @@ def start(plan: Plan) -> tuple[Rows, Tensor]:
 
 
 CASES = [
-    # prefetch, wire, pooling, transport
+    # prefetch, type on the wire, pooling, transport
     (0, "bfloat16", "server", "tcp"),
     (0, "float16", "worker", "tcp"),
     (1, "full", "server", "tcp"),
@@ -137,12 +145,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("prefetch", "wire", "pooling", "transport"), CASES)
+@pytest.mark.parametrize(("prefetch", "kind", "pooling", "transport"), CASES)
 def test_one_downpour_worker_by_the_rule(
-    prefetch: int, wire: str, pooling: str, transport: str, tmp_path: Path
+    prefetch: int, kind: str, pooling: str, transport: str, tmp_path: Path
 ) -> None:
-    plan = downpour(prefetch, pooling, wire=wire, transport=transport)
-    wanted_tables, central = by_rule(plan, prefetch, wire, pooling)
+    plan = downpour(prefetch, pooling, wire=kind, transport=transport)
+    wanted_tables, central = by_rule(plan, prefetch, kind, pooling)
     tables, shards, evaluated = trained(plan, tmp_path / "run")
     assert distance(torch.cat([shards[name] for name in sorted(shards)]), central) < 1e-12
     assert distance(evaluated, central) < 1e-12  # outside of training nothing is rounded
@@ -156,9 +164,9 @@ def downpour(prefetch: int, pooling: str, **execution: object) -> Plan:
     return plan_of(Roles(embedding_servers=2, dense_servers=2), choice, 12, **execution)
 
 
-def by_rule(plan: Plan, prefetch: int, wire: str, pooling: str) -> tuple[list[Tensor], Tensor]:
+def by_rule(plan: Plan, prefetch: int, kind: str, pooling: str) -> tuple[list[Tensor], Tensor]:
     """In step t the lookup of batch t + d is sent, then w is pulled, then batch t computed."""
-    rounded = ROUND[wire]
+    rounded = ROUND[kind]
     rows, central = start(plan)
     batches = [given(plan, batch) for batch in Fed(plan, 0).batches]
     looked: list[Lookup] = []
@@ -172,7 +180,7 @@ def by_rule(plan: Plan, prefetch: int, wire: str, pooling: str) -> tuple[list[Te
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "wire", "servers", "transport"),
+    ("prefetch", "kind", "servers", "transport"),
     [
         (1, "full", 2, "tcp"),
         (2, "bfloat16", 2, "tcp"),
@@ -181,14 +189,14 @@ def by_rule(plan: Plan, prefetch: int, wire: str, pooling: str) -> tuple[list[Te
     ],
 )
 def test_local_steps_of_several_trainers_by_the_rule(
-    prefetch: int, wire: str, servers: int, transport: str, tmp_path: Path
+    prefetch: int, kind: str, servers: int, transport: str, tmp_path: Path
 ) -> None:
     """All trainers advance together: a lookup ahead misses d of their common updates, no more and
     no fewer, whoever is first."""
     choice = StrategyChoice(kind="localsgd", options={"every": 2, "prefetch": prefetch})
     roles = Roles(trainers=2, embedding_servers=servers)
-    plan = plan_of(roles, choice, 8, wire=wire, transport=transport)
-    rounded = ROUND[wire]
+    plan = plan_of(roles, choice, 8, wire=kind, transport=transport)
+    rounded = ROUND[kind]
     rows, first = start(plan)
     replicas = [first, first.clone()]
     fed = [[given(plan, batch) for batch in Fed(plan, t).batches] for t in range(2)]
@@ -215,8 +223,46 @@ def test_each_rounding_and_each_staleness_learns_something_else() -> None:
     plan = downpour(0, "server")
     learned = [
         torch.cat([*tables, central.view(-1, 1).expand(-1, 4)])
-        for d, wire in [(0, "full"), (1, "full"), (2, "full"), (0, "float16"), (0, "bfloat16")]
-        for tables, central in [by_rule(plan, d, wire, "server")]
+        for d, kind in [(0, "full"), (1, "full"), (2, "full"), (0, "float16"), (0, "bfloat16")]
+        for tables, central in [by_rule(plan, d, kind, "server")]
     ]
     for number, one in enumerate(learned):
         assert all(distance(one, other) > 1e-6 for other in learned[:number])
+
+
+def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() -> None:
+    """Over TCP a loop computes on beside them as soon as the system has taken them."""
+    plan = downpour(1, "server")
+    assert plan.dense is not None
+    assert plan.embedding is not None
+    store, patience = HashStore(), timedelta(seconds=20)
+    shards = plan.embedding.shards[0], plan.dense.shards[0]
+    keys = [(Service.EMBEDDING, 0), (Service.DENSE, 0)]
+    client = TcpTransport(plan, 0, store, patience, {})
+    server = TcpTransport(plan, 1, store, patience, {0: keys})
+    channels = [client.channel(0, key, 1) for key in keys]
+    dense = DenseStub(
+        [Remote(DenseRules(plan.experiment, shards[1]), channels[1])], torch.zeros(1).double()
+    )
+    embedding = EmbeddingStub([Remote(EmbeddingRules(plan, shards[0]), channels[0])], 0)
+    batches = Fed(plan, 0).batches[:3]
+    for batch in batches:  # nobody reads what is sent, let alone answers
+        assert isinstance(batch.ids, RealIds)
+        embedding.lookup(batch.ids, 0)
+        gradient = torch.ones(len(TABLES), batch.size, 4).double()
+        assert embedding.update(RealRows(gradient, batch.ids), 0)()[0] is None
+        pushed = torch.ones(plan.dense.shards[-1].stop).double()
+        assert dense.push(RealDense(pushed), 0)()[0] is None
+    (port,) = server.ports(0, 0, keys)
+    for _ in batches:
+        for key, kind in zip(
+            [keys[0], keys[0], keys[1]],
+            [wire.LookupRequest, wire.UpdateRequest, wire.PushRequest],
+            strict=True,
+        ):
+            asked, header, size = port.next_request()
+            assert (asked, type(wire.decode(header))) == (key, kind)
+            port.payload(size)
+    assert port._answerer is not None
+    port._answerer.close()
+    channels[0].asker.close()
