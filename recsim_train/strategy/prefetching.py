@@ -50,7 +50,8 @@ async def ids_of(batch: Batch, pooling: Pooling) -> Ids:
 async def rows_of(batch: Batch, pooling: Pooling) -> Rows:
     """A batch's embeddings: those that were asked for ahead, or as they are now."""
     if isinstance(batch, Looked):
-        return await Wait(batch.asked)
+        rows: Rows = await Wait(batch.asked)
+        return rows
     return await Lookup(EMBEDDING, await ids_of(batch, pooling))
 
 

@@ -218,6 +218,27 @@ def test_local_steps_of_several_trainers_by_the_rule(
         assert distance(found, wanted) < 1e-12
 
 
+@pytest.mark.parametrize(("prefetch", "kind"), [(1, "full"), (2, "bfloat16")])
+def test_a_group_of_hosts_by_the_rule(prefetch: int, kind: str, tmp_path: Path) -> None:
+    """Hosts that share a net act as one trainer: their rows are equally old."""
+    options = {"hosts": 2, "outer": "none", "prefetch": prefetch}
+    choice = StrategyChoice(kind="hierarchical", options=options)
+    plan = plan_of(Roles(trainers=2, embedding_servers=2), choice, 8, wire=kind)
+    rows, w = start(plan)
+    fed = [[given(plan, batch) for batch in Fed(plan, t).batches] for t in range(2)]
+    looked: list[list[Lookup]] = []
+    for step in range(STEPS):
+        for batches in list(zip(*fed, strict=True))[len(looked) : step + prefetch + 1]:
+            looked.append([Lookup(b, rows.tables, ROUND[kind], "server") for b in batches])
+        learned = [x.learn(w) for x in looked[step]]
+        rows.step([sum(parts) / 2 for parts in zip(*(g for _, g in learned), strict=True)])
+        w -= RATE * (learned[0][0] + learned[1][0]) / 2
+    tables, _, replica = trained(plan, tmp_path / "run")
+    assert distance(replica, w) < 1e-12
+    for found, wanted in zip(tables, rows.tables, strict=True):
+        assert distance(found, wanted) < 1e-12
+
+
 def test_each_rounding_and_each_staleness_learns_something_else() -> None:
     """So that what is compared above could fail."""
     plan = downpour(0, "server")

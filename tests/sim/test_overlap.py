@@ -15,7 +15,7 @@ from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
-from tests.sim.conftest import make_cluster, make_plan, predict, speed
+from tests.sim.conftest import FakeCounts, make_cluster, make_plan, predict, speed
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -94,6 +94,28 @@ def test_what_is_hidden_is_said_and_no_bound_is_beaten(
     assert outcome.bound_eps is not None
     assert outcome.speed.examples_per_second is not None
     assert outcome.speed.examples_per_second <= outcome.bound_eps * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_prediction_that_ends_early_has_all_lookups_of_its_steps(
+    plans: Plans, clusters: Clusters, fake_counts: Callable[[Plan], FakeCounts], prefetch: int
+) -> None:
+    """Of the last steps, too, although theirs were sent before; and none of steps after them."""
+    plan = plans(
+        "flat_ps",
+        {"prefetch": prefetch},
+        roles={"trainers": 3, "embedding_servers": 2, "dense_servers": 1},
+        training={"steps": 5000, "warmup_steps": 5, "threads": 2},
+        simulation={"precision": "2 %", "minimum_steps": 40},
+    )
+    outcome = simulate(plan, clusters(jitter=0.1), counts=fake_counts(plan))
+    assert outcome.facts.stopped == "estimate settled"
+    done: dict[str, list[int]] = {}
+    for key, total in outcome.totals.items():
+        if key.effect.endswith("lookup"):
+            done.setdefault(key.effect, []).append(total.count)
+    assert sum(done["lookup"]) == 6 * outcome.steps
+    assert done["serve_lookup"] == [outcome.steps] * 12
 
 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
