@@ -20,6 +20,7 @@ from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels, kernels_sync, sparse
 from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.kernels import Routed
+from recsim_train.executor.narrowing import narrow, widen
 from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
@@ -218,6 +219,7 @@ class Bench:
         other = Worker(Replica(model, self.adagrad, _SEED), "server")
         gradient = RealDense(torch.randn(elements) * 1e-6)
         central = DenseState(model, self.sgd, _SEED, 0, elements)
+        narrowed = narrow(gradient.tensor, torch.bfloat16)
         pairs: list[tuple[str, Callable[[], object], Training]] = [
             ("apply", lambda: kernels.apply(worker, gradient), self.sgd),
             ("apply", lambda: kernels.apply(other, gradient), self.adagrad),
@@ -235,6 +237,8 @@ class Bench:
                 lambda: kernels_sync.dense_elastic(central, gradient.tensor, 0.5),
                 self.sgd,
             ),
+            ("narrow", lambda: narrow(gradient.tensor, torch.bfloat16), self.sgd),
+            ("widen", lambda: widen(narrowed, torch.float32), self.sgd),
         ]
         label = f"{elements} dense parameters"
         for operation, call, rules in pairs:

@@ -194,6 +194,11 @@ class Execution(Section):
     """Of requests between loops and shards: connections of our own, one for each loop and process;
     gloo: torch.distributed's messages, which cost several times as much CPU. Collectives and what
     reader processes send always go over gloo."""
+    wire: Literal["full", "float16", "bfloat16"] = "full"
+    """Type in which looked-up embeddings, pulled parameters and their gradients travel between
+    loops and shards in training; full: the model's own. They are rounded where they are sent and
+    computed with in the model's type. bfloat16 keeps the range; float16 rounds less, but what is
+    above 65,504 in size becomes infinite, and what is below 3e-8 zero."""
     timeout: PositiveDuration = 60.0
     """Longest wait for a peer before the run is given up."""
     max_spans: Count = 200_000

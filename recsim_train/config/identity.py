@@ -28,7 +28,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
 
 
 def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
-    """Twelve hexadecimal digits over model, data, roles, training, strategy, placement, transport.
+    """Twelve hexadecimal digits over model, data, roles, training, strategy, placement, requests.
 
     The same for a prediction and a measurement of one experiment and strategy, on whatever
     profile, seed and run settings. Names do not count, nor does the folder of a data file; the
@@ -50,7 +50,9 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
         "placement": settings["placement"],
         "strategy": {"kind": choice.kind, "options": choice.options},
     }
-    if experiment.execution.transport != "tcp":
-        content["transport"] = experiment.execution.transport
+    # as they came: keys of runs without them stay what they are
+    for name, usual in (("transport", "tcp"), ("wire", "full")):
+        if (chosen := getattr(experiment.execution, name)) != usual:
+            content[name] = chosen
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]

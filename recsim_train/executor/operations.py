@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recsim_train.executor import cache, kernels, kernels_sync, masks, net_kernels, outer, sparse
+from recsim_train.executor import (
+    cache,
+    kernels,
+    kernels_sync,
+    masks,
+    narrowing,
+    net_kernels,
+    outer,
+    sparse,
+)
 
 KERNELS: dict[str, Callable[..., object]] = {
     # what strategies ask for with Compute; the first argument is the loop's `Worker`
@@ -50,6 +59,9 @@ KERNELS: dict[str, Callable[..., object]] = {
     "route_ids": kernels.route_ids,
     "assemble_rows": kernels.assemble_rows,
     "route_gradient": kernels.route_gradient,
+    # on both sides of requests that are rounded
+    "narrow": narrowing.narrow,
+    "widen": narrowing.widen,
     # a shard's side
     "lookup_pooled": kernels.lookup_pooled,
     "lookup_rows": kernels.lookup_rows,

@@ -91,7 +91,11 @@ def _request(context: LoopContext, effect: effects.Effect[object]) -> Done:
 
 def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
     """Answers with what waits for the request's own answer."""
-    return _SEND[type(effect.request)](context, effect.request), 0
+    context.ahead = effect.ahead
+    try:
+        return _SEND[type(effect.request)](context, effect.request), 0
+    finally:
+        context.ahead = 0
 
 
 def _wait(_: LoopContext, effect: effects.Wait[object]) -> Done:

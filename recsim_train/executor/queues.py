@@ -141,8 +141,11 @@ class QueueFeed:
         return False
 
     def next(self) -> Batch | None:
-        """The next batch. Raises what the reader raised."""
+        """The next batch; None after the last, as often as it is asked. Raises what the reader
+        raised."""
         item = self._queue.get()
+        if item is None:
+            self._queue.put(None)
         if isinstance(item, BaseException):
             raise item
         return item

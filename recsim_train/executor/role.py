@@ -185,8 +185,8 @@ class Role:
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
-        model = self.plan.experiment.model
-        ends = self._ends(number, [DenseRules(model, shard) for shard in self.plan.dense.shards])
+        spec = self.plan.experiment
+        ends = self._ends(number, [DenseRules(spec, shard) for shard in self.plan.dense.shards])
         return DenseStub(ends, like, central_order(self.plan))
 
     def _context(

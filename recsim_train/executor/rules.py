@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import torch
 
-from recsim_train.config.experiment import Model
+from recsim_train.config.experiment import Experiment
 from recsim_train.executor.masks import PooledMask
 from recsim_train.executor.model import dtype_of
+from recsim_train.executor.narrowing import HALF
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 
 
@@ -33,6 +34,8 @@ class EmbeddingRules:
         self.mask: PooledMask | None = None
         if service.keep is not None:
             self.mask = PooledMask(self.model, len(shard.slices), service.keep, service.mask)
+        self.wire = self.kind if self.mask is not None else _wire_of(plan.experiment)
+        """As numbers travel that may be rounded; what a mask leaves is not."""
         self.acknowledged = bool(plan.together)
         """Whether updates are."""
 
@@ -45,9 +48,13 @@ class EmbeddingRules:
         return ids, self.width
 
 
-@dataclass(frozen=True, slots=True)
 class DenseRules:
     """The same of one shard of the central dense parameters."""
 
-    model: Model
-    shard: DenseShard
+    def __init__(self, experiment: Experiment, shard: DenseShard) -> None:
+        self.model, self.shard = experiment.model, shard
+        self.kind, self.wire = dtype_of(self.model), _wire_of(experiment)
+
+
+def _wire_of(experiment: Experiment) -> torch.dtype:
+    return HALF.get(experiment.execution.wire, dtype_of(experiment.model))

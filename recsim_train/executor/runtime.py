@@ -48,6 +48,8 @@ class LoopContext:
     """Finished iterations, for progress."""
     driver: Driver | None = None
     """Once it runs."""
+    ahead: int = 0
+    """Iterations until the one that a request is for."""
 
     @property
     def name(self) -> str:
@@ -57,7 +59,9 @@ class LoopContext:
     @property
     def iteration(self) -> int:
         """As requests carry it; -1 where nothing is recorded."""
-        return -1 if self.recorder is None or self.driver is None else self.driver.iteration
+        if self.recorder is None or self.driver is None:
+            return -1
+        return self.driver.iteration + self.ahead
 
     @property
     def waiting(self) -> str:

@@ -17,6 +17,7 @@ from recsim_train.executor.cache import fetch_rows, store_rows
 from recsim_train.executor.kernels import Routed
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked
+from recsim_train.executor.narrowing import narrow
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, all_entries, sparse_add, sparse_apply
 from recsim_train.executor.state import DenseState, EmbeddingState
@@ -117,7 +118,7 @@ class DenseServer:
 
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
-        self.rules = DenseRules(spec.model, shard)
+        self.rules = DenseRules(spec, shard)
         order = central_order(plan)
         cut = (shard.start, shard.stop)
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
@@ -193,7 +194,7 @@ class Talk:
                 answer, local, starts = server.lookup(request.unpack(rules, payload))
                 masked = None if rules.mask is None else rules.mask.mask(answer)
                 self._lookups.add((local, starts, masked))
-                return answer if masked is None else masked.tensor
+                return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
             case wire.UpdateRequest():
                 ids, gradient = request.unpack(rules, payload)
                 local, starts, masked = self._lookups.of(request.lookup)
@@ -216,7 +217,7 @@ class Talk:
         rules = server.rules
         match request:
             case wire.PullRequest():
-                return server.pull()
+                return narrow(server.pull(), request.kind(rules))
             case wire.PushRequest():
                 server.push(request.unpack(rules, payload), add=request.add)
                 return None

@@ -17,6 +17,7 @@ from recsim_train.executor import kernels, wire
 from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
+from recsim_train.executor.narrowing import narrow, widen
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.sparse import RealSparse, cut_sparse
@@ -133,6 +134,7 @@ class EmbeddingStub:
                     masked = rule.read(answer, ids.batch) if remote else rule.mask(answer)
                     looked.masked[place], answers[place] = masked, rule.unmask(masked)
                     count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
+                answers[place] = widen(answers[place], end.rules.kind)
             return self._assemble(ids, looked.routed, answers), pending.bytes
 
         return answer
@@ -159,9 +161,10 @@ class EmbeddingStub:
                 remote = isinstance(end, Remote)
                 piece = picked if remote else rule.unpick(picked, masked.places)
             if isinstance(end, Remote):
-                sent = [piece] if end.rules.pooled else [routed.values, piece]
                 counts = () if end.rules.pooled else routed.counts
                 request = wire.UpdateRequest(iteration, number, routed.batch, counts)
+                piece = narrow(piece, request.kind(end.rules))
+                sent = [piece] if end.rules.pooled else [routed.values, piece]
                 answer = torch.empty_like(wire.ACKNOWLEDGED) if end.rules.acknowledged else None
                 end.ask(pending, request, *sent, answer=answer)
             else:
@@ -223,17 +226,25 @@ class DenseStub:
     def pull(self, iteration: int) -> Answer:
         """The central parameters [parameters]."""
         values = torch.empty_like(self._like)
-        pending = Pending()
+        pending, narrowed = Pending(), []
+        request = wire.PullRequest(iteration)
         for end in self.ends:
             shard = end.rules.shard
             part = values[shard.start : shard.stop]
-            if isinstance(end, Remote):
-                end.ask(pending, wire.PullRequest(iteration), answer=part)
-            else:
+            if not isinstance(end, Remote):
                 part.copy_(end.pull())
+                continue
+            arriving = part
+            if (kind := request.kind(end.rules)) != part.dtype:
+                arriving = torch.empty_like(part, dtype=kind)
+                narrowed.append((part, arriving))
+            end.ask(pending, request, answer=arriving)
 
         def answer() -> Done:
             pending.wait()
+            for part, arrived in narrowed:
+                with booked("widen"):
+                    part.copy_(arrived)
             if self._order is None:
                 return RealDense(values), pending.bytes
             ordered = torch.empty_like(values).index_copy_(0, self._order, values)
@@ -256,7 +267,9 @@ class DenseStub:
                 else:
                     end.push_sparse(part, add=add)
             elif isinstance(end, Remote):
-                end.ask(pending, wire.PushRequest(iteration, add), gradient.tensor[start:stop])
+                request = wire.PushRequest(iteration, add)
+                values = narrow(gradient.tensor[start:stop], request.kind(end.rules))
+                end.ask(pending, request, values)
             else:
                 end.push(gradient.tensor[start:stop], add=add)
         return _without_value(pending)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from recsim_train.executor.masks import mask_rows, spread, unpack_mask
 from recsim_train.executor.model import DenseNet, Sources
+from recsim_train.executor.narrowing import HALF
 from recsim_train.executor.passes import Pass, click_loss
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
 from recsim_train.placement.program import ALL, Message, TaggedNet
 from recsim_train.strategy.values import Batch, NetGradients
 from recsim_train.workload.graph import FEATURES, POOLED, WIDE, Operator
 
-PRECISION = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Key = tuple[str, bool]
 """(value, whether for the examples of all hosts)."""
 
@@ -44,7 +44,7 @@ class TaggedPass(Pass):
         self.places: dict[Message, Tensor] = {}
         """Of masked messages: which entries of each example have crossed."""
         self._size = net.gradient.element_size()
-        self._kind = PRECISION.get(program.precision, net.gradient.dtype)
+        self._kind = HALF.get(program.precision, net.gradient.dtype)
         net.new_gradient()
         sources = Sources.of(net.model, batch.features.dense, rows.tensor)
         for name in program.graph.sources:

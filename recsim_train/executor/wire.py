@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recsim_train.executor.bits import split_bytes
 from recsim_train.executor.kernels import Routed
-from recsim_train.executor.model import dtype_of
+from recsim_train.executor.narrowing import widen
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
 
@@ -37,6 +37,11 @@ class Request:
 
     effect: ClassVar[str]
     iteration: int
+
+    def kind(self, rules: EmbeddingRules | DenseRules) -> torch.dtype:
+        """As those of its numbers travel that may be rounded. Outside of training none is: what is
+        evaluated is what was learned."""
+        return rules.kind if self.iteration < 0 else rules.wire
 
     def __init_subclass__(cls, effect: str) -> None:
         cls.effect = effect
@@ -75,7 +80,7 @@ class LookupRequest(Request, effect="lookup"):
         if rules.mask is not None:
             return torch.empty(rules.mask.bytes(self.examples), dtype=torch.uint8)
         shape = rules.gradient_shape(self.examples, sum(self.counts))
-        return torch.empty(shape, dtype=rules.kind)
+        return torch.empty(shape, dtype=self.kind(rules))
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,9 @@ class UpdateRequest(Request, effect="update"):
         """(ids, gradient as `EmbeddingRules.gradient_shape` says)."""
         ids = sum(self.counts)
         shape = torch.Size(rules.gradient_shape(self.examples, ids))
-        sent, gradient = split_bytes(payload, (ids, torch.int64), (shape.numel(), rules.kind))
-        return sent, gradient.view(shape)
+        parts = (ids, torch.int64), (shape.numel(), self.kind(rules))
+        sent, gradient = split_bytes(payload, *parts)
+        return sent, widen(gradient.view(shape), rules.kind)
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,13 @@ class PushRequest(Request, effect="push"):
 
     add: bool
 
+    def kind(self, rules: EmbeddingRules | DenseRules) -> torch.dtype:
+        """A difference moves both ends, which must move alike."""
+        return rules.kind if self.add else super().kind(rules)
+
     def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
-        return split_bytes(payload, (rules.shard.elements, dtype_of(rules.model)))[0]
+        (values,) = split_bytes(payload, (rules.shard.elements, self.kind(rules)))
+        return widen(values, rules.kind)
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ class SparsePushRequest(Request, effect="push"):
 
     def unpack(self, rules: DenseRules, payload: Tensor) -> RealSparse:
         whole = whole_places(rules.model, rules.shard.start, rules.shard.stop).numel()
-        return unpack_sparse(payload, whole, self.entries, dtype_of(rules.model))
+        return unpack_sparse(payload, whole, self.entries, rules.kind)
 
 
 @dataclass(frozen=True)
@@ -161,8 +172,7 @@ class ExchangeRequest(Request, effect="exchange"):
     """Whether the answer is made with the moved central values."""
 
     def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
-        kind = dtype_of(rules.model)
-        return split_bytes(payload, (payload.numel() // kind.itemsize, kind))[0]
+        return split_bytes(payload, (payload.numel() // rules.kind.itemsize, rules.kind))[0]
 
 
 _CODES = {"int": "q", "float": "d", "bool": "?7x", "tuple[int, ...]": "q"}

@@ -44,6 +44,7 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     topology = strategy.topology(workers)
     services = {service.name: service for service in topology.services}
     instances = _instances(experiment, services)
+    notes += [f"{choice.kind} {note}" for note in strategy.notes()]
     for role, count in _unused(experiment, services):
         notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
     embedding = _embedding(experiment, topology, instances)

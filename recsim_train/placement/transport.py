@@ -1,4 +1,4 @@
-"""How requests travel, as far as both worlds must agree on it: bytes beside the payload, buffers.
+"""How requests travel, as far as both worlds must agree on it: bytes, buffers.
 
 Over TCP a request is one message, its head and its payload, and an answer another one. Over gloo a
 head is a message of its own, and an answer is its payload alone.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from recsim_train.config.experiment import Experiment
 from recsim_train.placement.plan import Plan
+from recsim_train.workload.shape import value_bytes
 
 BUFFER_BYTES = 4 << 20
 """Wanted of the system for each direction of a TCP connection, at each end."""
@@ -25,6 +27,11 @@ class Heads(NamedTuple):
 
     request: int
     answer: int
+
+
+def number_bytes(experiment: Experiment) -> int:
+    """Bytes of a real number in requests that may be rounded (`executor.wire.Request.kind`)."""
+    return value_bytes(experiment.model) if experiment.execution.wire == "full" else 2
 
 
 def header_bytes(plan: Plan) -> int:

@@ -117,9 +117,7 @@ def _move(
     sent, answers = yield from service.ask(
         loop, effect, asked, request, first=first, purpose="route_ids"
     )
-    back = world.pricing.answers(answers)
-    if fetches:
-        back = plus(back, clients("assemble_rows"))
+    back = plus(answers, clients("assemble_rows")) if fetches else answers
     if back != NOTHING:
         yield world.work(loop, back, "assemble_rows")
     return sent

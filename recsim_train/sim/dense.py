@@ -8,10 +8,10 @@ from recsim_train.placement.plan import DensePlan, DenseShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostDense, GhostSparse
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
-from recsim_train.workload import shape
 
 
 class DenseRuntime(Service[DenseShard]):
@@ -20,22 +20,23 @@ class DenseRuntime(Service[DenseShard]):
     def __init__(self, world: World, plan: DensePlan) -> None:
         super().__init__(world, plan.service.name, plan.shards)
         self.elements = sum(shard.elements for shard in plan.shards)
-        self._bytes = shape.value_bytes(world.model)
 
     def pull(self, loop: LoopState) -> Steps:
         """Returns (dense, payload bytes)."""
-        sent = yield from self._talk(loop, "pull", "dense_read", sends=False, answers=True)
-        return GhostDense(self.elements, self.elements * self._bytes), sent
+        size = self.world.number_bytes(loop)
+        sent = yield from self._talk(loop, "pull", "dense_read", up=0, down=size)
+        return GhostDense(self.elements, self.elements * self.world.value_bytes), sent
 
-    def push(self, loop: LoopState, gradient: object) -> Steps:
-        """Returns (None, payload bytes)."""
+    def push(self, loop: LoopState, gradient: object, *, add: bool = False) -> Steps:
+        """Returns (None, payload bytes). ``add``: it is a difference, which travels in full."""
         if isinstance(gradient, GhostSparse):
             return None, (yield from self._talk(loop, "push", "sparse_apply", share=gradient.share))
         if not isinstance(gradient, GhostDense):
             raise TypeError(f"Push needs dense values, not {type(gradient).__name__}")
         if gradient.elements != self.elements:
             raise TypeError(f"Push needs {self.elements} values, not {gradient.elements}")
-        return None, (yield from self._talk(loop, "push", "dense_apply"))
+        size = self.world.value_bytes if add else self.world.number_bytes(loop)
+        return None, (yield from self._talk(loop, "push", "dense_apply", up=size))
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
         """Returns (dense difference, payload bytes)."""
@@ -43,7 +44,8 @@ class DenseRuntime(Service[DenseShard]):
             raise TypeError(f"Exchange needs dense values, not {type(parameters).__name__}")
         part = (parameters.start, parameters.start + parameters.elements)
         operation = "dense_elastic" if central == "old" else "dense_elastic_new"
-        sent = yield from self._talk(loop, "exchange", operation, answers=True, part=part)
+        size = self.world.value_bytes
+        sent = yield from self._talk(loop, "exchange", operation, up=size, down=size, part=part)
         return GhostDense(parameters.elements, parameters.size, parameters.start), sent
 
     def cut(self, start: int, stop: int) -> list[DenseShard]:
@@ -56,24 +58,26 @@ class DenseRuntime(Service[DenseShard]):
         effect: str,
         operation: str,
         *,
-        sends: bool = True,
-        answers: bool = False,
+        up: int = 0,
+        down: int = 0,
         share: float | None = None,
         part: tuple[int, int] | None = None,
     ) -> Steps:
-        """Returns payload bytes. ``share``: of the entries, what travels; ``part``: of the copy."""
+        """Returns payload bytes. ``up``, ``down``: bytes of each element that is sent and of each
+        that is answered; ``share``: of the entries, what is sent; ``part``: of the copy."""
         world = self.world
 
         def request(shard: DenseShard) -> Request:
-            size, kept = self._bytes * shard.elements, 0
-            payload = size
+            elements, kept = shard.elements, 0
+            payload = up * elements
             if share is not None:
                 payload = world.sparse_bytes(share, shard.start, shard.stop)
                 kept = sum(world.layout.within(share, shard.start, shard.stop))
-            work = world.pricing.operation(operation, elements=shard.elements, kept=kept)
-            return Request(payload if sends else 0, work, size if answers else 0)
+            work = world.pricing.operation(operation, elements=elements, kept=kept)
+            rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
+            return Request(payload, work, down * elements, rounded=(rounded[0], rounded[1]))
 
-        sent, answered = yield from self.ask(loop, effect, self.split(loop, part), request)
-        if answered:
-            yield world.work(loop, world.pricing.answers(answered), f"{effect}.answer")
+        sent, answers = yield from self.ask(loop, effect, self.split(loop, part), request)
+        if answers != NOTHING:
+            yield world.work(loop, answers, f"{effect}.answer")
         return sent

@@ -102,9 +102,10 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         for mask in self.masks.values():
             mask.count(loop.tallies, gradient=gradient)
 
-    def _vector_bytes(self, shard: EmbeddingShard, count: ShardCount) -> int:
+    def _numbers(self, shard: EmbeddingShard, count: ShardCount) -> int:
+        """Of the answer to a lookup, and of its gradient."""
         vectors = len(shard.slices) * self.world.pricing.examples if self.pooled else count.unique
-        return vectors * self.world.row_bytes
+        return vectors * self.world.model.row_width
 
     def _client(self, operation: str, counts: Sequence[ShardCount]) -> Seconds:
         if self._sums[0] is not counts:
@@ -182,6 +183,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             wanted = "ids as they come" if self.pooled else "ids after deduplicate"
             raise TypeError(f"{self.name} pools on the {self._pooling}: give {wanted}")
         world, counts = self.world, self.world.counts.shard_counts(ids.position, ids.batch)
+        size = world.number_bytes(loop)
 
         def request(shard: EmbeddingShard) -> Request:
             count = counts[shard.index]
@@ -189,16 +191,18 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             if self.pooled:
                 payload = shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
             work = self._shard("lookup", shard, count.ids, count.unique)
-            mask = self.masks.get(shard.index)
-            answer = self._vector_bytes(shard, count) if mask is None else mask.answer
-            return Request(payload, plus(work, self._masked("mask", shard)), answer)
+            if (mask := self.masks.get(shard.index)) is not None:
+                return Request(payload, plus(work, self._masked("mask", shard)), mask.answer)
+            numbers = self._numbers(shard, count)
+            rounded = 0, numbers * (size < world.value_bytes)
+            return Request(payload, work, numbers * size, rounded=rounded)
 
         first, last = self._client("route_ids", counts), self._client("assemble_rows", counts)
         sent, answers = yield from self.ask(
             loop, "lookup", self.split(loop), request, first=[first], purpose="route_ids"
         )
         self._count_masks(loop, gradient=False)
-        back = plus(world.pricing.answers(answers), *self._all_masked("unmask"), last)
+        back = plus(answers, *self._all_masked("unmask"), last)
         yield world.work(loop, back, "assemble_rows")
         return GhostRows(ids), sent
 
@@ -209,11 +213,13 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         world, ids = self.world, gradient.ids
         counts = world.counts.shard_counts(ids.position, ids.batch)
         together, trainer = bool(self.barriers), loop.loop.trainer
+        size = world.number_bytes(loop)
 
         def request(shard: EmbeddingShard) -> Request:
             count, mask = counts[shard.index], self.masks.get(shard.index)
             payload = 0 if self.pooled else shape.ID_BYTES * count.unique
-            payload += self._vector_bytes(shard, count)
+            numbers = self._numbers(shard, count)
+            payload += numbers * size
             part = (count.ids if self.pooled else count.unique), count.unique
             work = NOTHING if together else self._shard("update", shard, *part)
             return Request(
@@ -221,6 +227,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 plus(self._masked("unpick", shard), work),
                 barrier=self.barriers.get((shard.index, trainer)),
                 contribution=part,
+                rounded=(numbers * (mask is None and size < world.value_bytes), 0),
             )
 
         self._count_masks(loop, gradient=True)
@@ -234,6 +241,6 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             everyone=self.everyone,  # else those that it stands for are in other groups
             whose=self._whose if together else "",
         )
-        if answers:
-            yield world.work(loop, world.pricing.answers(answers), "acknowledged")
+        if answers != NOTHING:
+            yield world.work(loop, answers, "acknowledged")
         return None, sent

@@ -68,6 +68,10 @@ class LoopState:
         """Requests that shards have not finished, by iteration."""
         self.waiting = "its start"
         """What it waits for, as the deadlock report says it."""
+        self.taken = 0
+        """Batches, from its queue."""
+        self.ahead = 0
+        """Iterations until the one that a request is for."""
         self.starting = False
         """Whether its request is one that it does not wait for now; see `World.wait`."""
         self.account = Account(plan.experiment.training.warmup_steps)
@@ -86,8 +90,8 @@ class LoopState:
 
     @property
     def iteration(self) -> int:
-        """The iteration or round that it is in."""
-        return self.driver.iteration
+        """The iteration or round that it is in, or that its present request is for."""
+        return self.driver.iteration + self.ahead
 
     # ------------------------------------------------------------------ what its driver tells
 

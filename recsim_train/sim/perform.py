@@ -25,13 +25,14 @@ from recsim_train.strategy.values import Batch, Block
 def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Steps:
     assert loop.queue is not None
     yield _own(at, loop, effect)
-    if loop.iteration >= at.iterations:
+    if (number := loop.taken) >= at.iterations:
         return None, 0
+    loop.taken += 1
     loop.waiting = "a batch from its reader queue"
     yield from at.world.wait_for_others(loop, loop.queue.get())
-    ids, unique = at.world.counts.batch_counts(loop.position, loop.iteration)
+    ids, unique = at.world.counts.batch_counts(loop.position, number)
     size = at.plan.examples
-    ghost = GhostIds(loop.position, loop.iteration, ids, unique)
+    ghost = GhostIds(loop.position, number, ids, unique)
     return Batch(size, ghost, GhostFeatures(size)), 0
 
 
@@ -64,7 +65,7 @@ def _pull(at: Trainer, loop: LoopState, effect: effects.Pull) -> Steps:
 
 
 def _push(at: Trainer, loop: LoopState, effect: effects.Push) -> Steps:
-    return at.dense[effect.service].push(loop, effect.gradient)
+    return at.dense[effect.service].push(loop, effect.gradient, add=effect.add)
 
 
 def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
@@ -74,10 +75,13 @@ def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
 def _start(at: Trainer, loop: LoopState, effect: effects.Start[object]) -> Steps:
     """Answers with the process that goes on where the loop waits for the request."""
     steps = PERFORM[type(effect.request)](at, loop, effect.request)
-    loop.starting = True
-    event = next(steps)
-    while event is not SENT:
-        event = steps.send((yield event))
+    loop.starting, loop.ahead = True, effect.ahead
+    try:
+        event = next(steps)
+        while event is not SENT:
+            event = steps.send((yield event))
+    finally:
+        loop.ahead = 0
     return steps, 0
 
 

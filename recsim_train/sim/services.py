@@ -78,12 +78,18 @@ class Service(Generic[Shard]):
         ``first``: the client's work before anything leaves, beside that of the messages;
         ``purpose``: its name, if not the effect's. ``everyone``: it goes on with the last of those
         that it stands for. ``whose``: what meets at a barrier, as messages say it. Returns
-        (payload bytes that leave this process, answers that it gets).
+        (payload bytes that leave this process, the client's work for answers).
         """
         world = self.world
         remote = [(shard, request(shard)) for shard in shards.remote]
         messages = world.pricing.requests(r.payload for _, r in remote)
-        yield world.work(loop, plus(world.overhead, *first, messages), purpose or effect)
+        rounded = [r for _, r in remote if any(r.rounded)]
+        narrow = [self._convert("narrow", r.rounded[0]) for r in rounded]
+        yield world.work(loop, plus(world.overhead, *first, *narrow, messages), purpose or effect)
+        for r in rounded:
+            arrives, leaves = r.rounded
+            at_shard = self._convert("widen", arrives), r.work, self._convert("narrow", leaves)
+            r.work = plus(*at_shard)
         if everyone:
             yield from world.meet(loop)
         done = self._send(loop, effect, remote)
@@ -98,7 +104,12 @@ class Service(Generic[Shard]):
         what = whose or ("answers to" if answers else "delivery of")
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"
         yield from world.wait(loop, done)
-        return sum(r.payload for _, r in remote), answers
+        widen = [self._convert("widen", r.rounded[1]) for r in rounded]
+        back = plus(world.pricing.answers(answers), *widen)
+        return sum(r.payload for _, r in remote), back
+
+    def _convert(self, operation: str, numbers: int) -> Seconds:
+        return self.world.pricing.operation(operation, elements=numbers) if numbers else NOTHING
 
     def _send(
         self, loop: LoopState, effect: str, requests: list[tuple[Shard, Request]]

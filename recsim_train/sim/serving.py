@@ -29,6 +29,8 @@ class Request:
     """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
     """Whether an answer without payload says so."""
+    rounded: tuple[int, int] = (0, 0)
+    """Numbers of the payload, and of the answer, that are narrowed to travel and widened then."""
     barrier: Barrier | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recsim_train.data.counts import IdCounts
+from recsim_train.placement.transport import number_bytes
 from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ledger import Ledger
@@ -34,7 +35,9 @@ class World:
         self.training = pricing.experiment.training
         self.data = pricing.experiment.data
         self.layout = compression.layout(self.model)
+        self.value_bytes = shape.value_bytes(self.model)
         self.row_bytes = shape.row_bytes(self.model)
+        self._wire_bytes = number_bytes(pricing.experiment)
         self.overhead = pricing.units(RUNTIME, effect=1)
         """The runtime's own work for one effect."""
 
@@ -43,6 +46,10 @@ class World:
         value = shape.value_bytes(self.model)
         whole, entries = self.layout.within(share, start, stop)
         return whole * value + entries * (value + compression.INDEX_BYTES)
+
+    def number_bytes(self, loop: LoopState) -> int:
+        """Of a number of the loop's requests that may be rounded: outside of training none is."""
+        return self.value_bytes if loop.iteration < 0 else self._wire_bytes
 
     def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
         """A loop's own work on a core."""

@@ -200,7 +200,8 @@ class Strategy:
     lock_step: ClassVar[bool] = False
     """Whether all trainers advance together, iteration by iteration. From that follows that each
     has one worker thread, whose operations run on ``training.threads`` threads each, and that
-    nothing is stale. Else there are so many Hogwild worker threads, with operations on one."""
+    nothing is stale but what is looked up ahead. Else there are so many Hogwild worker threads,
+    with operations on one."""
 
     def follow(self, job: JobSize) -> dict[str, object]:
         """Options that were left to the job's size, and what they come to for this one."""
@@ -212,6 +213,10 @@ class Strategy:
 
     def problems(self) -> list[str]:
         """What is wrong with the options together, one sentence each."""
+        return []
+
+    def notes(self) -> list[str]:
+        """What whoever reads results must know of the options, without a full stop each."""
         return []
 
     def program(self, loop: str) -> Program:

@@ -151,7 +151,7 @@ class Driver:
                 self._listener.synced(self.iteration, now)
                 self._answer = None
                 continue
-            if type(effect) in self._allowed.beginning:
+            if type(effect) in self._allowed.beginning and not _early(effect):
                 self._close(now)
                 self.iteration += 1
                 self._began, self._open, self._acted = now, True, False
@@ -166,7 +166,7 @@ class Driver:
         effect = self._effect
         assert effect is not None
         if isinstance(effect, effects.Start):
-            begin = effect.request, self.line, self.iteration, self._since
+            begin = effect.request, self.line, self.iteration + effect.ahead, self._since
             answer = self._handles.start(*begin, under_way=answer)
         elif isinstance(effect, effects.Wait):
             done = effect.handle
@@ -176,8 +176,9 @@ class Driver:
             sent = 0
         self._answer = answer
         if (answer is None and isinstance(effect, effects.NextBatch)) or answer is END:
-            self._open = False  # what follows the last iteration is not part of one
-            self._exhausted = True
+            # what follows the last iteration is not part of one
+            self._open = self._open and (_early(effect) or getattr(effect, "held", 0) > 0)
+            self._exhausted = not self._open
             return
         self._listener.did(effect, self.iteration, self._since, self._clock(), sent)
 
@@ -227,6 +228,11 @@ class Driver:
         if self._open and counts:
             self._listener.ends(self.iteration, self._began, now)
         self._open = False
+
+
+def _early(effect: Effect[Any]) -> bool:
+    """Whether it takes a batch for a later iteration."""
+    return isinstance(effect, effects.NextBatch) and effect.early
 
 
 class Allowed:

@@ -56,8 +56,13 @@ class Effect(Generic[T]):
 class NextBatch(Effect["Batch | None"]):
     """The next mini-batch of this loop from its bounded reader queue; ``None`` after the last.
 
-    A new iteration begins with it, unless another queue paces the loop.
+    A new iteration begins with it, unless another queue paces the loop or it is taken ``early``,
+    for a later one. ``held``: batches taken early that are still to be computed: where there are
+    some, an iteration begins after the last batch, too.
     """
+
+    early: bool = False
+    held: int = 0
 
     @property
     def about(self) -> str:
@@ -179,10 +184,12 @@ class Start(Effect[Handle[T]], Generic[T]):
     """Send a request to a service and go on; a `Wait` for the handle brings its answer.
 
     The loop itself prepares what travels and does the work of shards in its own process, before it
-    goes on. Every handle is waited for, once, before the loop ends.
+    goes on. Every handle is waited for, once, before the loop ends. ``ahead``: for which iteration
+    it is, counted from the present one; records and bytes go there.
     """
 
     request: _OfService[T]
+    ahead: int = 0
 
     @property
     def about(self) -> str:

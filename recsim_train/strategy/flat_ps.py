@@ -10,21 +10,21 @@ from recsim_train.strategy.base import (
     TRAINERS,
     DenseService,
     Loop,
-    Strategy,
     Topology,
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Compute, Pull, batches
+from recsim_train.strategy.effects import Compute, Pull
 from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.prefetching import Prefetching, prefetched
 from recsim_train.strategy.steps import learn
 from recsim_train.strategy.synchronisers import Easgd, Held, Round
 from recsim_train.strategy.values import Batch
 
 
 @dataclass
-class FlatPS(Strategy):
+class FlatPS(Prefetching):
     """Hogwild trainers against embedding servers and dense servers; no trainer waits for another.
 
     downpour (Dean et al. 2012): pull the central weights, compute, push the gradient; with
@@ -64,7 +64,7 @@ class FlatPS(Strategy):
     async def worker(self) -> None:
         step = self.downpour_step if self.mode == "downpour" else self.easgd_step
         iteration = 0
-        async for batch in batches():
+        async for batch in prefetched(self.pooling, self.prefetch):
             await step(batch, iteration)
             iteration += 1
         if self.mode == "downpour" and iteration % self.every:

@@ -16,10 +16,11 @@ from recsim_train.strategy.base import (
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import AllReduce, Barrier, Compute, Pull, batches
+from recsim_train.strategy.effects import AllReduce, Barrier, Compute, Pull
 from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.prefetching import Prefetching, prefetched
 from recsim_train.strategy.steps import learn_cut
 from recsim_train.strategy.synchronisers import Auto, HeldPart, Synchroniser
 from recsim_train.strategy.tagging import Tagging
@@ -31,7 +32,7 @@ SYNCHRONISED = "synchronised"
 
 
 @dataclass
-class Hierarchical(Tagging):
+class Hierarchical(Tagging, Prefetching):
     """A group of hosts is one replica: data and model parallelism for the net within the group.
 
     Tagging decides which host runs which operator, a transformation cuts the net along the tags
@@ -95,7 +96,7 @@ class Hierarchical(Tagging):
     async def worker(self) -> None:
         foreground = self.outer.meets and not self.beside
         iteration = 0
-        async for batch in batches():
+        async for batch in prefetched("server", self.prefetch):
             await learn_cut(self.place.net, batch, HOSTS)
             iteration += 1
             if foreground and iteration % self.every == 0:

@@ -9,20 +9,20 @@ from recsim_train.strategy.base import (
     TRAINERS,
     Group,
     Loop,
-    Strategy,
     Topology,
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import AllReduce, Compute, Synced, batches
+from recsim_train.strategy.effects import AllReduce, Compute, Synced
 from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.prefetching import Prefetching, prefetched
 from recsim_train.strategy.steps import learn
 from recsim_train.strategy.synchronisers import Held, ModelAveraging, Round
 
 
 @dataclass
-class LocalSGD(Strategy):
+class LocalSGD(Prefetching):
     """Post-local SGD: averaged gradients for the first steps, then averaged weights every H steps.
 
     The paper trains dense nets. That embedding rows, of which there is one copy, take one step with
@@ -61,7 +61,7 @@ class LocalSGD(Strategy):
 
     async def worker(self) -> None:
         step = apart = 0
-        async for batch in batches():
+        async for batch in prefetched(self.pooling, self.prefetch):
             gradient = await learn(batch, self.pooling)
             if step < self.switch:
                 await Compute(APPLY, await AllReduce(gradient, TRAINERS))

@@ -12,15 +12,15 @@ from recsim_train.strategy.base import (
     Group,
     LocalBarrier,
     Loop,
-    Strategy,
     Topology,
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Compute, Pull, batches
+from recsim_train.strategy.effects import Compute, Pull
 from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.prefetching import Prefetching, prefetched
 from recsim_train.strategy.steps import learn
 from recsim_train.strategy.synchronisers import Easgd, Synchroniser
 
@@ -28,7 +28,7 @@ STOP = "stop"
 
 
 @dataclass
-class ShadowSync(Strategy):
+class ShadowSync(Prefetching):
     """Hogwild workers that never synchronise, and one shadow thread that does nothing else.
 
     easgd: elastic averaging with a central copy on dense servers; no trainer waits for another.
@@ -92,7 +92,7 @@ class ShadowSync(Strategy):
 
     async def worker(self) -> None:
         iteration = 0
-        async for batch in batches():
+        async for batch in prefetched(self.pooling, self.prefetch):
             await Compute(APPLY, await learn(batch, self.pooling))
             iteration += 1
             if self.sync == "foreground" and iteration % self.every == 0:

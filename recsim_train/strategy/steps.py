@@ -8,31 +8,25 @@ from recsim_train.strategy.base import EMBEDDING
 from recsim_train.strategy.effects import (
     AllReduce,
     Compute,
-    Lookup,
     Update,
 )
 from recsim_train.strategy.net import Net, through
-from recsim_train.strategy.operations import (
-    DEDUPLICATE,
-    FORWARD_BACKWARD,
-    NET_APPLY,
-)
+from recsim_train.strategy.operations import FORWARD_BACKWARD, NET_APPLY
+from recsim_train.strategy.prefetching import rows_of
 from recsim_train.strategy.values import Batch, Dense
 
 
 async def learn(batch: Batch, pooling: Literal["server", "worker"]) -> Dense:
     """Look up, compute, send the embeddings' gradient; the dense gradient is the answer."""
-    ids = batch.ids
-    if pooling == "worker":
-        ids = await Compute(DEDUPLICATE, ids)
-    gradients = await Compute(FORWARD_BACKWARD, batch, await Lookup(EMBEDDING, ids))
+    rows = await rows_of(batch, pooling)
+    gradients = await Compute(FORWARD_BACKWARD, batch, rows)
     await Update(EMBEDDING, gradients.rows)
     return gradients.dense
 
 
 async def learn_cut(net: Net, batch: Batch, group: str) -> None:
     """One synchronous step of a group's cut net: look up, pass, update rows and parameters."""
-    rows = await Lookup(EMBEDDING, batch.ids)
+    rows = await rows_of(batch, "server")
     gradients = await through(net, batch, rows, group)
     await Update(EMBEDDING, gradients.rows)
     shared = gradients.shared

@@ -243,6 +243,9 @@ COSTS: dict[str, Callable[[Scope], Work]] = {
     "route_ids": route_ids,
     "assemble_rows": assemble_rows,
     "route_gradient": route_gradient,
+    # on both sides of requests that are rounded: as dear as a copy of the wide numbers
+    "narrow": _streams(2, 2, 4),
+    "widen": _streams(2, 2, 4),
     # served by shards
     "lookup_pooled": lookup_pooled,
     "lookup_rows": lookup_rows,

@@ -77,6 +77,9 @@ def test_what_does_not_count(tmp_path: Path, change: str) -> None:
         "strategy.every=5",
         "placement.cost=bytes",
         "execution.transport=gloo",
+        "execution.wire=float16",
+        "execution.wire=bfloat16",
+        "strategy.prefetch=1",
     ],
 )
 def test_what_counts(tmp_path: Path, change: str) -> None:

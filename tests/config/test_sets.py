@@ -166,6 +166,11 @@ class TestData:
         ("model=nope", "--set model=nope: model: unknown model preset 'nope'"),
         ("strategy={kind: flat_ps, evry: 1}", "strategy.evry: strategy 'flat_ps' has no option"),
         (
+            "strategy={kind: allreduce, prefetch: 1}",
+            "strategy 'allreduce' has no option 'prefetch'",
+        ),
+        ("strategy={kind: des, prefetch: 1}", "strategy 'des' has no option 'prefetch'"),
+        (
             "execution.timeout=5",
             "--set execution.timeout=5: execution.timeout: expected a duration",
         ),

@@ -65,7 +65,7 @@ def embedding_rules(plan: Plan) -> EmbeddingRules:
 def dense_rules() -> DenseRules:
     plan = plan_of()
     assert plan.dense is not None
-    return DenseRules(MODEL, plan.dense.shards[1])
+    return DenseRules(plan.experiment, plan.dense.shards[1])
 
 
 @pytest.mark.parametrize("kind", wire.KINDS, ids=lambda kind: kind.__name__)

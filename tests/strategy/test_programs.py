@@ -109,7 +109,7 @@ def test_values_refuse_to_be_looked_into(look: Any) -> None:
 
 def test_options_are_the_dataclass_fields() -> None:
     found = option_schemas(FlatPS)
-    assert list(found) == ["mode", "every", "alpha", "pooling", "compression"]
+    assert list(found) == ["prefetch", "mode", "every", "alpha", "pooling", "compression"]
     assert found["mode"].choices == ("downpour", "easgd")
     assert (found["every"].type, found["every"].minimum) == ("int", 1)
     assert all(option.help for kind in schemas().values() for option in kind.values())
