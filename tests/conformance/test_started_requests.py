@@ -131,7 +131,8 @@ def test_same_effects_and_same_bytes(
         whole = summarise(plan, outcome=outcome, world="x", status="complete")
         assert {"start", "wait"} < set(whole.time_by_effect)
         assert not {"lookup", "update", "push"} & set(whole.time_by_effect)
-        assert min(whole.time_by_effect.values()) >= 0.0  # "other" is what they leave
+        # "other" is what they leave; a sum of floats may miss zero by its last bit
+        assert min(whole.time_by_effect.values()) >= -1e-15
     if len(plan.instances) > 1:
         assert {key[1] for key in payload(real)} > {"worker[0]/1", "worker[0]/2"}
 
