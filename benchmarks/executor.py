@@ -6,9 +6,9 @@
 
 Peers: plain PyTorch, facebookresearch/dlrm (its own script as it is) and TorchRec; what they train
 is in benchmarks/peers/model.yaml. dlrm and TorchRec live in environments of their own; a missing
-one is skipped with a sentence. Every round runs every piece once, for one batch after the other, in an
-order that the seed shuffles. Before the first round each runs shortly, which fills caches and says
-how many steps take --seconds. Ratios are taken within a round (benchmarks/paired.py).
+one is skipped with a sentence. Every round runs every piece once, for one batch after the other, in
+an order that the seed shuffles. Before the first round each runs shortly, which fills caches and
+says how many steps take --seconds. Ratios are taken within a round (benchmarks/paired.py).
 
 With --against it is the quickstart's speed instead, of this tree against another checkout's.
 
@@ -21,6 +21,7 @@ import argparse
 import json
 import random
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ from programs import PieceError
 from recsim_train.results.environment import cores, machine
 
 BATCHES = (2048, 256)
-TRIAL_EXAMPLES = 40_960
+TRIAL_EXAMPLES = 16_384
 """Of each piece's short run before the first round."""
 RESULTS = Path("benchmarks/results")
 OLD, NEW = "old", "new"
@@ -127,8 +128,8 @@ def against_peers(options: argparse.Namespace, about: dict[str, Any], scratch: P
             "",
             "A bar is met when the median of paired ratios reaches it and the lower end of its "
             "95 % interval is at most 0.05 below. A step is of all loops together: each of n has "
-            "an n-th of the batch. Peers have their batches in memory (dlrm makes them while its clock "
-            "stands); ours are read from Criteo text while the clock runs.",
+            "an n-th of the batch. Peers have their batches in memory (dlrm makes them while its "
+            "clock stands); ours are read from Criteo text while the clock runs.",
             "",
             *tables.bar_table(judged),
             "",
@@ -224,6 +225,7 @@ def main() -> None:
         "cores": cores(),
         **{key: str(value) for key, value in vars(options).items() if value is not None},
     }
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # pieces are ended on the way out
     with tempfile.TemporaryDirectory(prefix="recsim-train-peers-") as scratch:
         chosen = against_checkout if options.against else against_peers
         chosen(options, about, Path(scratch))

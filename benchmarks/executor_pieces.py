@@ -146,7 +146,7 @@ def _add_dlrm(pieces: Pieces, given: Environments) -> None:
             program = [python] if alone else _torchrun(python, 2)
             more = [] if alone else ["--dist-backend=gloo"]
             sizes = [f"--mini-batch-size={batch}", f"--num-batches={printed * _PRINT_EVERY}"]
-            said = output([*program, str(script), *model, *sizes, *more], given, threads)
+            said = output([*program, str(script), *model, *sizes, *more], given.scratch, threads)
             return {**_dlrm_figures(said, batch), "threads": threads, "versions": versions}
 
         shape = _count(threads, "thread") if alone else _count(processes, "process")

@@ -24,6 +24,9 @@ def perceptron(inputs: int, widths: Sequence[int], *, logit: bool) -> nn.Sequent
 class DLRM(nn.Module):
     """Bottom MLP, one bag of embeddings for each table, dot products of all pairs, top MLP."""
 
+    pairs: torch.Tensor
+    """Places in the flattened [vectors, vectors] of products of different vectors, once each."""
+
     def __init__(self) -> None:
         super().__init__()
         vectors = common.TABLES + 1
