@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,13 +57,15 @@ OLD, NEW = "old", "new"
 def measure(piece: Piece, batch: int, steps: int, number: int) -> Result:
     busy = psutil.cpu_percent(interval=0.5) / 100 * (psutil.cpu_count() or 1)
     figures, error = None, None
+    begin = time.monotonic()
     try:
         figures = piece.run(batch, steps)
     except PieceError as failure:
         error = str(failure)
+    wall = round(time.monotonic() - begin, 1)
     speed = f"{figures[SPEED]:>9,.0f} examples/s" if figures else error
-    print(f"round {number}  batch {batch:>4}  {piece.name:22s} {speed}", flush=True)
-    return Result(number, batch, piece.name, steps, round(busy, 2), figures, error)
+    print(f"round {number}  batch {batch:>4}  {piece.name:22s} {wall:5.1f} s  {speed}", flush=True)
+    return Result(number, batch, piece.name, steps, round(busy, 2), wall, figures, error)
 
 
 def interleaved(
@@ -202,6 +207,11 @@ def against_checkout(options: argparse.Namespace, about: dict[str, Any], scratch
     print((options.out / "executor-against.md").read_text(encoding="utf-8"))
 
 
+def interpreter(given: str) -> str:
+    """Its full path, as pieces work in a folder of their own; links of environments are kept."""
+    return os.path.abspath(shutil.which(given) or given)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -213,11 +223,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these pieces")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
     parser.add_argument("--dlrm", type=Path, help="checkout of facebookresearch/dlrm")
-    parser.add_argument("--dlrm-python", help="with torch, scikit-learn, tensorboard, tqdm")
-    parser.add_argument("--torchrec-python", help="with torchrec and fbgemm-gpu-cpu")
-    parser.add_argument("--fbgemm-python", help="ours with fbgemm-gpu-cpu: stated apart")
+    parser.add_argument(
+        "--dlrm-python", type=interpreter, help="with torch, scikit-learn, tensorboard, tqdm"
+    )
+    parser.add_argument(
+        "--torchrec-python", type=interpreter, help="with torchrec and fbgemm-gpu-cpu"
+    )
+    parser.add_argument(
+        "--fbgemm-python", type=interpreter, help="ours with fbgemm-gpu-cpu: stated apart"
+    )
     parser.add_argument("--against", type=Path, help="another checkout of recsim-train")
-    parser.add_argument("--old-python", default=sys.executable, help="its environment")
+    parser.add_argument(
+        "--old-python", type=interpreter, default=sys.executable, help="its environment"
+    )
     options = parser.parse_args()
     about = {
         **machine(),

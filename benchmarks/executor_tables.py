@@ -50,6 +50,8 @@ class Result(NamedTuple):
     steps: int
     busy_before: float
     """Cores that were busy in the half second before it: others' work."""
+    wall: float
+    """Seconds that the whole piece took, start and end of its processes included."""
     figures: Measured | None
     error: str | None = None
 

@@ -49,7 +49,8 @@ class DLRM(nn.Module):
         vectors_bvd = torch.stack([x_bd, *bags], dim=1)
         products_bvv = torch.bmm(vectors_bvd, vectors_bvd.transpose(1, 2))
         pairs_bp = products_bvv.flatten(1).index_select(1, self.pairs)
-        return self.top(torch.cat([x_bd, pairs_bp], dim=1)).squeeze(1)
+        logits_b1: torch.Tensor = self.top(torch.cat([x_bd, pairs_bp], dim=1))
+        return logits_b1.squeeze(1)
 
 
 def main() -> None:
@@ -64,7 +65,7 @@ def main() -> None:
 
     def step() -> float:
         batch = next(dealt)
-        loss = loss_of(model(batch.dense, batch.ids, offsets_b), batch.labels)
+        loss: torch.Tensor = loss_of(model(batch.dense, batch.ids, offsets_b), batch.labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
