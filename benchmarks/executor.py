@@ -121,7 +121,7 @@ def against_peers(options: argparse.Namespace, about: dict[str, Any], scratch: P
     print("\n".join(found.skipped))
 
     def keep(results: list[Result]) -> None:
-        rows = tables.compared(results, options.batches)
+        rows = tables.compared(results, pieces, options.batches)
         judged = [row for row in rows if row["least"] is not None]
         stated = [row for row in rows if row["least"] is None]
         failed = {f"{r.piece}, batch {r.batch}: {r.error}" for r in results if r.error}

@@ -67,13 +67,15 @@ def of_rounds(
     }
 
 
-def compared(results: Sequence[Result], batches: Sequence[int]) -> list[dict[str, Any]]:
-    """Every bar at every batch, and every ratio that is only stated, where both sides are there."""
+def compared(
+    results: Sequence[Result], pieces: Sequence[Piece], batches: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Every bar and every ratio that is only stated, at every batch, whose pieces were asked for."""
     rows = []
-    measured = {result.piece for result in results if result.figures}
+    names = {piece.name for piece in pieces}
     for bar in _bars():
         for batch in batches:
-            if not {bar.of, bar.over} <= measured:
+            if not {bar.of, bar.over} <= names:
                 continue
             of, over = (of_rounds(results, name, batch, bar.figure) for name in (bar.of, bar.over))
             paired = ratios(of, over)
