@@ -70,7 +70,7 @@ def of_rounds(
 def compared(
     results: Sequence[Result], pieces: Sequence[Piece], batches: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Every bar and every ratio that is only stated, at every batch, whose pieces were asked for."""
+    """Every bar and every ratio that is only stated, at every batch, if both pieces are there."""
     rows = []
     names = {piece.name for piece in pieces}
     for bar in _bars():
