@@ -50,6 +50,8 @@ from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Outcome, Recorder
 
 EVALUATOR = "evaluator[0]"
+_LOOK = 0.05
+"""Seconds between two looks of the main thread at the others: each takes a core from them."""
 FOREVER = timedelta(days=30)
 """Servers wait for requests as long as their clients live; clients wait ``execution.timeout``."""
 
@@ -322,9 +324,8 @@ class Role:
 
     def join(self, threads: list[threading.Thread], tick: Callable[[], None]) -> None:
         """Until the threads have ended. Raises the first failure of any thread of the process."""
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(0.02 if thread.is_alive() else 0)
+        while going := [thread for thread in threads if thread.is_alive()]:
+            going[0].join(_LOOK)
             if self.failure is not None:
                 raise self.failure
             self.books.tick()
@@ -345,7 +346,7 @@ class Role:
                         raise self.failure
                     self.books.tick()
                     tick()
-                    time.sleep(0.02)
+                    time.sleep(_LOOK)
                 replica = self.replica
                 if replica.names is not None:  # a part of the net cannot be evaluated
                     replica = Replica(replica.model, replica.training, replica.seed)
