@@ -220,6 +220,7 @@ class Bench:
         gradient = RealDense(torch.randn(elements) * 1e-6)
         central = DenseState(model, self.sgd, _SEED, 0, elements)
         narrowed = narrow(gradient.tensor, torch.bfloat16)
+        copied = torch.empty_like(gradient.tensor)
         pairs: list[tuple[str, Callable[[], object], Training]] = [
             ("apply", lambda: kernels.apply(worker, gradient), self.sgd),
             ("apply", lambda: kernels.apply(other, gradient), self.adagrad),
@@ -230,7 +231,7 @@ class Bench:
             ("block_step", lambda: kernels_sync.block_step(worker, gradient, 1e-6, 0.5), self.sgd),
             ("accumulate", lambda: kernels.accumulate(worker, gradient), self.sgd),
             ("drain", lambda: kernels.drain(worker), self.sgd),
-            ("dense_read", lambda: kernels.dense_read(central), self.sgd),
+            ("dense_read", lambda: kernels.dense_read(central, copied), self.sgd),
             ("dense_apply", lambda: kernels.dense_apply(central, gradient.tensor), self.sgd),
             (
                 "dense_elastic",

@@ -155,9 +155,9 @@ def update_rows(state: EmbeddingState, local: Tensor, gradient: Tensor) -> None:
     state.take_step(local, gradient)
 
 
-def dense_read(state: DenseState) -> Tensor:
-    """A copy of the shard's elements: the answer must not change while it is sent."""
-    return state.values.clone()
+def dense_read(state: DenseState, values: Tensor) -> None:
+    """Copy the elements to ``values``; to another process they are sent from where they are."""
+    values.copy_(state.values)
 
 
 def dense_apply(state: DenseState, gradient: Tensor) -> None:

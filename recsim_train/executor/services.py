@@ -124,10 +124,15 @@ class DenseServer:
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
         self._turn = threading.Lock()
 
+    @property
+    def values(self) -> Tensor:
+        """[shard's elements], which may change at any time."""
+        return self.state.values
+
     @booked("dense_read")
-    def pull(self) -> Tensor:
-        """Its values [shard's elements]."""
-        return kernels.dense_read(self.state)
+    def pull(self, values: Tensor) -> None:
+        """Copy them to ``values``, of the same process."""
+        kernels.dense_read(self.state, values)
 
     @booked("dense_apply")
     def push(self, value: Tensor, *, add: bool) -> None:
@@ -217,7 +222,7 @@ class Talk:
         rules = server.rules
         match request:
             case wire.PullRequest():
-                return narrow(server.pull(), request.kind(rules))
+                return narrow(server.values, request.kind(rules))
             case wire.PushRequest():
                 server.push(request.unpack(rules, payload), add=request.add)
                 return None

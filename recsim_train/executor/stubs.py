@@ -232,7 +232,7 @@ class DenseStub:
             shard = end.rules.shard
             part = values[shard.start : shard.stop]
             if not isinstance(end, Remote):
-                part.copy_(end.pull())
+                end.pull(part)
                 continue
             arriving = part
             if (kind := request.kind(end.rules)) != part.dtype:

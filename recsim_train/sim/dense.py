@@ -24,7 +24,7 @@ class DenseRuntime(Service[DenseShard]):
     def pull(self, loop: LoopState) -> Steps:
         """Returns (dense, payload bytes)."""
         size = self.world.number_bytes(loop)
-        sent = yield from self._talk(loop, "pull", "dense_read", up=0, down=size)
+        sent = yield from self._talk(loop, "pull", "dense_read", down=size, here=True)
         return GhostDense(self.elements, self.elements * self.world.value_bytes), sent
 
     def push(self, loop: LoopState, gradient: object, *, add: bool = False) -> Steps:
@@ -62,9 +62,11 @@ class DenseRuntime(Service[DenseShard]):
         down: int = 0,
         share: float | None = None,
         part: tuple[int, int] | None = None,
+        here: bool = False,
     ) -> Steps:
         """Returns payload bytes. ``up``, ``down``: bytes of each element that is sent and of each
-        that is answered; ``share``: of the entries, what is sent; ``part``: of the copy."""
+        that is answered; ``share``: of the entries, what is sent; ``part``: of the copy; ``here``:
+        only shards in the loop's own process do the operation."""
         world = self.world
 
         def request(shard: DenseShard) -> Request:
@@ -73,7 +75,9 @@ class DenseRuntime(Service[DenseShard]):
             if share is not None:
                 payload = world.sparse_bytes(share, shard.start, shard.stop)
                 kept = sum(world.layout.within(share, shard.start, shard.stop))
-            work = world.pricing.operation(operation, elements=elements, kept=kept)
+            work = NOTHING
+            if not here or shard.host.name == loop.process.name:
+                work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
             return Request(payload, work, down * elements, rounded=(rounded[0], rounded[1]))
 

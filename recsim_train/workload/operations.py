@@ -253,7 +253,7 @@ COSTS: dict[str, Callable[[Scope], Work]] = {
     "update_rows": update_rows,
     "fetch_rows": cache.fetch_rows,
     "store_rows": cache.store_rows,
-    "dense_read": _streams(2, 2, 3),
+    "dense_read": _streams(2, 2, 1),
     "dense_apply": dense_step,
     "dense_elastic": _streams(8, 4, 7),
     "dense_elastic_new": _streams(10, 5, 8),

@@ -179,7 +179,7 @@ def test_vectors_of_element_wise_kernels() -> None:
         "block_step": vectors(kernels_sync.block_step, SIZE, worker, other, 0.5, 0.5),
         "accumulate": vectors(kernels.accumulate, SIZE, worker, other),
         "drain": vectors(kernels.drain, SIZE, worker),
-        "dense_read": vectors(kernels.dense_read, SIZE, state),
+        "dense_read": vectors(kernels.dense_read, SIZE, state, torch.empty(SIZE)),
         "dense_apply": vectors(kernels.dense_apply, SIZE, state, other.tensor),
         "dense_elastic": vectors(kernels_sync.dense_elastic, SIZE, state, other.tensor, 0.5),
         "dense_elastic_new": vectors(
