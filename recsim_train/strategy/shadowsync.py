@@ -31,6 +31,8 @@ STOP = "stop"
 class ShadowSync(Prefetching):
     """Hogwild workers that never synchronise, and one shadow thread that does nothing else.
 
+    Between the beginnings of two rounds it leaves a ``gap``; the paper's goes round without pause.
+
     easgd: elastic averaging with a central copy on dense servers; no trainer waits for another.
     ma: all trainers' shadows average their replicas and interpolate towards the mean.
     bmuf: the mean moves a global model by a block step with momentum; replicas follow that one.
@@ -42,8 +44,8 @@ class ShadowSync(Prefetching):
     kind: ClassVar[str] = "shadowsync"
     summary: ClassVar[str] = "background synchronisation (S-EASGD, S-MA, S-BMUF) and its FR-k twins"
     source: ClassVar[str] = (
-        "ShadowSync (arXiv 2003.03477); the rules' exact form, the end of training and how workers "
-        "stop for a foreground average are our reconstruction"
+        "ShadowSync (arXiv 2003.03477); the rules' exact form, the gap, the end of training and "
+        "how workers stop for a foreground average are our reconstruction"
     )
 
     algorithm: Synchroniser = part(
