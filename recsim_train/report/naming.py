@@ -11,7 +11,9 @@ from recsim_train.results.sweep import flat_settings
 from recsim_train.strategy.options import flat
 
 MODEL = "model.name"
-LENGTHS = ("training.steps", "training.warmup_steps", "simulation.", "execution.")
+FREE = ("simulation.", "execution.timeout", "execution.max_spans")
+"""Settings that a prediction and its measurement need not share."""
+LENGTHS = ("training.steps", "training.warmup_steps", *FREE)
 """Settings that hardly change a throughput: named only where nothing else differs."""
 
 
@@ -79,9 +81,7 @@ def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
         keys = sorted(
             k
             for k in a.keys() | b.keys()
-            if k not in ("profile", "parts")
-            and not k.startswith(("simulation.", "execution."))  # these may differ in a pair
-            and a.get(k) != b.get(k)
+            if k not in ("profile", "parts") and not k.startswith(FREE) and a.get(k) != b.get(k)
         )
         if nearest is None or len(keys) < len(nearest):
             nearest = [f"{k} is {a.get(k)} here and {b.get(k)} there" for k in keys]

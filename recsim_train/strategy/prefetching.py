@@ -16,7 +16,7 @@ MOST_AHEAD = 8
 """Batches; both ends keep what a lookup has left until its update."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Prefetching(Strategy):
     """A base of strategies whose workers may look up rows ahead."""
 

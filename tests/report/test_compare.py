@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Execution
 from recsim_train.report.compared import Compared
 from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
@@ -282,6 +283,22 @@ def test_options_of_one_strategy_tell_comparisons_apart(tmp_path: Path, factory:
     both(factory, tmp_path, factory.plan(options={"mode": "easgd", "every": 4}))
     labels = {c.label for c in compare(load_runs([tmp_path])).comparisons}
     assert labels == {"flat_ps (every 1, mode downpour)", "flat_ps (every 4, mode easgd)"}
+
+
+def test_how_requests_travel_tells_comparisons_apart(tmp_path: Path, factory: Any) -> None:
+    full, half = (factory.plan(execution=Execution(wire=wire)) for wire in ("full", "float16"))
+    for plan in (full, half):
+        both(factory, tmp_path / "both", plan)
+    labels = {c.label for c in compare(load_runs([tmp_path / "both"])).comparisons}
+    assert labels == {"flat_ps (wire full)", "flat_ps (wire float16)"}
+    factory.write(tmp_path / "apart", full, "simulated")
+    factory.write(tmp_path / "apart", half, "real")
+    findings = compare(load_runs([tmp_path / "apart"]))
+    assert findings.comparisons == ()
+    assert {u.reason for u in findings.unpaired} == {
+        "no measurement of the same settings: execution.wire is full here and float16 there",
+        "no prediction of the same settings: execution.wire is float16 here and full there",
+    }
 
 
 def test_each_profile_is_a_comparison_of_its_own(tmp_path: Path, factory: Any) -> None:
