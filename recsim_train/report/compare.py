@@ -139,6 +139,8 @@ class Comparison:
                 "label": self.label,
                 "experiment": self.simulated.manifest.get("experiment"),
                 "cluster": (self.simulated.manifest.get("cluster") or {}).get("name"),
+                "worker_threads": p.threads,
+                "operation_threads": p.operation_threads,
                 "predicted_eps": self.predicted_eps,
                 "measured_eps": self.measured_eps,
                 "signed_error": self.signed_error,

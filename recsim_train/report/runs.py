@@ -33,6 +33,7 @@ def run_table(runs: Sequence[RunRecord]) -> Table:
         "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
         "goodput": [_goodput(d) for d in found],
         "from calibration": [what_if.calibration(d) for d in found],
+        "threads": [_threads(d) for d in found],
         "steps": [text.exact(d.steps) for d in found],
         "time": [text.seconds(d.seconds) for d in found],
         "payload/step": [_payload(d) for d in found],
@@ -46,7 +47,7 @@ def run_table(runs: Sequence[RunRecord]) -> Table:
         "NE": [text.number(d.normalized_entropy, 4) for d in found],
         "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
-    words = ("strategy", "world", "compression", "bound by", "status")
+    words = ("strategy", "world", "threads", "compression", "bound by", "status")
     return Table(
         [
             Column(name, cells, name in words)
@@ -68,6 +69,13 @@ def title(strategy: str, document: Mapping[str, Any]) -> str:
 
 def _title(run: RunRecord) -> str:
     return title(run.strategy, {"strategy_options": run.manifest["strategy"].get("options", {})})
+
+
+def _threads(summary: Summary) -> str:
+    """Of each trainer; nothing where it is one."""
+    if summary.operation_threads > 1:
+        return f"{summary.operation_threads} within operations"
+    return f"{summary.threads} workers" if summary.threads > 1 else text.NONE
 
 
 def _goodput(summary: Summary) -> str:

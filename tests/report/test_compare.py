@@ -417,3 +417,17 @@ def test_a_setting_that_differs_within_a_model_is_named_beside_it(
     names = {c.label for c in compare(load_runs([tmp_path])).comparisons}
     assert {name for name in names if "tiny" in name and "top_mlp [32, 1]" in name}
     assert len(names) == 3
+
+
+def test_a_run_says_what_its_threads_are(tmp_path: Path, factory: Any) -> None:
+    both(factory, tmp_path)
+    both(factory, tmp_path, factory.plan("allreduce"))
+    both(factory, tmp_path, factory.plan("allreduce", training={"threads": 1}, seed=5))
+    runs = load_runs([tmp_path])
+    columns = {column.name: column.cells for column in run_table(runs).columns}
+    assert set(columns["threads"]) == {"2 workers", "2 within operations", "–"}
+    found = {
+        (c.document()["worker_threads"], c.document()["operation_threads"])
+        for c in compare(runs).comparisons
+    }
+    assert found == {(2, 1), (1, 2), (1, 1)}
