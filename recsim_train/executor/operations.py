@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recsim_train.executor import cache, kernels, kernels_sync, masks, net_kernels, outer, sparse
+from recsim_train.executor import (
+    cache,
+    kernels,
+    kernels_sync,
+    masks,
+    net_kernels,
+    outer,
+    routing,
+    sparse,
+)
 
 KERNELS: dict[str, Callable[..., object]] = {
     # what strategies ask for with Compute; the first argument is the loop's `Worker`
@@ -47,9 +56,9 @@ KERNELS: dict[str, Callable[..., object]] = {
     "update_cached": cache.update_cached,
     "flush": cache.flush,
     # a client's side of requests
-    "route_ids": kernels.route_ids,
-    "assemble_rows": kernels.assemble_rows,
-    "route_gradient": kernels.route_gradient,
+    "route_ids": routing.route_ids,
+    "assemble_rows": routing.assemble_rows,
+    "route_gradient": routing.route_gradient,
     # a shard's side
     "lookup_pooled": kernels.lookup_pooled,
     "lookup_rows": kernels.lookup_rows,
