@@ -1,4 +1,4 @@
-"""Rows picked, summed per bag and told apart, compiled.
+"""Rows picked, and told apart, compiled.
 
 One pass over the ids of all tables, outside of the interpreter's lock.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.executor.rows import Floats, Numbers, exact
+from recsim_train.executor.rows import AHEAD, Floats, Numbers, exact, fetch_row
 
 _DIGIT = 8
 """Bits of an id that are sorted by at a time."""
@@ -33,6 +33,8 @@ def gather(rows: Floats, places: Numbers) -> Floats:
     """rows[places]. Raises IndexError for a place that is no row."""
     out = np.empty((places.size, rows.shape[1]), rows.dtype)
     for i in range(places.size):
+        if i + AHEAD < places.size:
+            fetch_row(rows, places[i + AHEAD])
         row = places[i]
         if row < 0 or row >= rows.shape[0]:
             raise IndexError("an id names no row of the shard")
@@ -42,57 +44,36 @@ def gather(rows: Floats, places: Numbers) -> Floats:
 
 
 @exact
-def pool(
-    rows: Floats,
-    places: Numbers,
-    counts: Numbers,
-    varying: NDArray[np.bool_],
-    lengths: NDArray[np.int32],
-    batch: int,
-) -> tuple[Floats, Numbers]:
-    """(sums of rows per bag [bags, dim], the bag of each id; empty where each has its own).
+def bags_of(
+    ids: int, counts: Numbers, varying: NDArray[np.bool_], lengths: NDArray[np.int32], batch: int
+) -> tuple[Numbers, Numbers]:
+    """(where each bag starts among the ids, the bag of each id).
 
     Bags come slice by slice, ``counts`` [slices] ids each: as many bags of one size as there are
-    examples, or, where ``varying``, of the sizes that come next in ``lengths``. Raises as `gather`.
+    examples, or, where ``varying``, of the sizes that come next in ``lengths``.
     """
-    if not varying.any() and places.size == counts.size * batch:
-        return gather(rows, places), places[:0]
-    out = np.zeros((counts.size * batch, rows.shape[1]), rows.dtype)
-    bags = np.empty_like(places)
+    starts, bags = np.empty(counts.size * batch, np.int64), np.empty(ids, np.int64)
     at = bag = sized = 0
     for s in range(counts.size):
         for _ in range(batch):
+            starts[bag] = at
             count = counts[s] // batch
             if varying[s]:
                 count = np.int64(lengths[sized])
                 sized += 1
-            for i in range(at, at + count):
-                row = places[i]
-                if row < 0 or row >= rows.shape[0]:
-                    raise IndexError("an id names no row of the shard")
-                bags[i] = bag
-                for column in range(rows.shape[1]):
-                    out[bag, column] += rows[row, column]
+            bags[at : at + count] = bag
             at += count
             bag += 1
-    return out, bags
+    return starts, bags
 
 
 @exact
 def look_up(
-    rows: Floats,
-    ids: Numbers,
-    counts: Numbers,
-    bases: Numbers,
-    step: int,
-    varying: NDArray[np.bool_],
-    lengths: NDArray[np.int32],
-    batch: int,
-) -> tuple[Floats, Numbers, Numbers]:
-    """(sums per bag, the ids' places, the bag of each): `places_of` and `pool` in one."""
+    rows: Floats, ids: Numbers, counts: Numbers, bases: Numbers, step: int
+) -> tuple[Floats, Numbers]:
+    """(rows of ids, their places): `places_of` and `gather` in one."""
     places = places_of(ids, counts, bases, step)
-    sums, bags = pool(rows, places, counts, varying, lengths, batch)
-    return sums, places, bags
+    return gather(rows, places), places
 
 
 @exact
@@ -155,9 +136,8 @@ def distinct(ids: Numbers, offsets: Numbers) -> tuple[Numbers, Numbers, Numbers]
 def warm() -> None:
     """Have what is compiled here ready for float32."""
     rows, place, one = np.zeros((1, 1), np.float32), np.zeros(1, np.int64), np.ones(1, np.int64)
-    bags = np.zeros(1, np.bool_), np.zeros(0, np.int32), 1
-    gather(rows, places_of(place, one, place, 1))
-    look_up(rows, place, one, place, 1, *bags)
-    pool(rows, place, one, *bags)
+    look_up(rows, place, one, place, 1)
+    gather(rows, place)
+    bags_of(1, one, np.zeros(1, np.bool_), np.zeros(0, np.int32), 1)
     add_up(rows, place, place, 1)
     distinct(place, np.array([0, 1]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recsim_train.executor import gathers
@@ -21,19 +22,36 @@ from recsim_train.strategy.values import Batch, Gradients
 
 def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     """(sums of unique rows [unique, dim] per bag [tables, batch, dim], the bag of each id: see
-    `gathers.pool`)."""
+    `gathers.bags_of`; empty where each id has its own)."""
     assert ids.inverse is not None
     assert ids.batch_ids is not None
     source = ids.batch_ids
-    sums, bags = gathers.pool(
-        rows.numpy(),
-        ids.inverse.numpy(),
-        np.diff(source.offsets),
-        np.array([length is not None for length in source.lengths]),
-        lengths_of(source),
-        source.batch,
-    )
-    return torch.from_numpy(sums).view(len(source.lengths), source.batch, -1), bags
+    counts = np.diff(source.offsets)
+    varying = np.array([length is not None for length in source.lengths])
+    shape = len(counts), source.batch, -1
+    if _single(counts, varying, source.batch):
+        alone = gathers.gather(rows.numpy(), ids.inverse.numpy())
+        return torch.from_numpy(alone).view(shape), EACH_ITS_OWN
+    sums, bags = _sums(rows, ids.inverse.numpy(), counts, varying, lengths_of(source), source.batch)
+    return sums.view(shape), bags
+
+
+def _single(counts: Numbers, varying: NDArray[np.bool_], batch: int) -> bool:
+    """Whether every bag holds one id."""
+    return bool((counts == batch).all()) and not varying.any()
+
+
+def _sums(
+    rows: Tensor,
+    places: Numbers,
+    counts: Numbers,
+    varying: NDArray[np.bool_],
+    lengths: NDArray[np.int32],
+    batch: int,
+) -> tuple[Tensor, Numbers]:
+    starts, bags = gathers.bags_of(places.size, counts, varying, lengths, batch)
+    picked = torch.from_numpy(places), rows, torch.from_numpy(starts)
+    return torch.nn.functional.embedding_bag(*picked, mode="sum"), bags
 
 
 def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
@@ -102,17 +120,22 @@ def drain(worker: Worker) -> RealDense:
 
 
 def lookup_pooled(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Numbers, Numbers]:
-    """(pooled vectors [slices, batch, dim], the ids' places, the bag of each: `gathers.pool`)."""
-    asked = routed.values, routed.counts, state.bases, state.step
-    bags_are = routed.varying, routed.lengths, routed.batch
-    sums, places, bags = gathers.look_up(state.rows.numpy(), *asked, *bags_are)
-    return torch.from_numpy(sums).view(len(routed.counts), routed.batch, -1), places, bags
+    """(pooled vectors [slices, batch, dim], the ids' places, the bag of each: as `pool`)."""
+    shape = len(routed.counts), routed.batch, -1
+    if _single(routed.counts, routed.varying, routed.batch):
+        rows, places = lookup_rows(state, routed)
+        return rows.view(shape), places, EACH_ITS_OWN
+    places = state.local(routed.values, routed.counts)
+    bags_are = routed.counts, routed.varying, routed.lengths, routed.batch
+    sums, bags = _sums(state.rows, places, *bags_are)
+    return sums.view(shape), places, bags
 
 
 def lookup_rows(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Numbers]:
     """(rows [ids, dim], their places)."""
-    places = state.local(routed.values, routed.counts)
-    return torch.from_numpy(gathers.gather(state.rows.numpy(), places)), places
+    asked = routed.values, routed.counts, state.bases, state.step
+    rows, places = gathers.look_up(state.rows.numpy(), *asked)
+    return torch.from_numpy(rows), places
 
 
 def update_pooled(state: EmbeddingState, places: Numbers, bags: Numbers, gradient: Tensor) -> None:

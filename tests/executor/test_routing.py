@@ -215,9 +215,8 @@ def test_an_id_that_names_no_row_is_an_error(place: int) -> None:
     rows, one = np.zeros((7, 2), np.float32), np.ones(1, np.int64)
     with pytest.raises(IndexError, match="names no row"):
         gathers.gather(rows, np.array([place]))
-    varying, lengths = np.ones(1, bool), np.ones(1, np.int32)
     with pytest.raises(IndexError, match="names no row"):
-        gathers.pool(rows, np.array([place]), one, varying, lengths, 1)
+        gathers.look_up(rows, np.array([place]), one, np.zeros(1, np.int64), 1)
 
 
 def test_a_shard_that_holds_columns_answers_them_of_every_table() -> None:
