@@ -11,12 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recsim_train.compiled import kept
+from recsim_train.compiled import kept, prefetch
 
 EPSILON = 1e-8
 """Added to the root of Adagrad's state."""
@@ -41,26 +38,6 @@ def exact(function: _Function) -> _Function:
     return kept(function, nogil=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:
-    """Have the processor fetch the line of its cache in which rows[row, column] lies."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = builder.ptrtoint(array.data, ir.IntType(64))
-        for axis, at in enumerate(arguments[1:]):
-            step = builder.extract_value(array.strides, axis)
-            place = builder.add(place, builder.mul(step, at))
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        # for reading, into the nearest cache, data
-        builder.call(fetch, [builder.inttoptr(place, pointer), number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(rows, types.int64, types.int64), generate
-
-
 AHEAD = 16
 """Rows that are fetched ahead of their use: a row far from the last one is not in any cache."""
 _LINE = 16
@@ -72,7 +49,7 @@ def fetch_row(rows: Floats, row: int) -> None:
     """Have a row fetched; nothing where there is none."""
     if 0 <= row < rows.shape[0]:
         for column in range(0, rows.shape[1], _LINE):
-            _prefetch(rows, row, column)
+            prefetch(rows, row, column)
 
 
 @compiled
