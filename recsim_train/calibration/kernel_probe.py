@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from recsim_train.executor.routing import (
     route_ids,
 )
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
+from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
@@ -238,16 +239,31 @@ class Bench:
         for operation, call, rules in pairs:
             work = cost(operation, Scope(model=model, training=rules, elements=elements))
             yield Case(operation, f"{label}, {rules.dense_optimizer}", work, call)
-        cut = layout(model)
-        large = elements - cut.small_elements
-        passing = Scope(model, self.sgd, elements=large, tables=len(cut.large))
+        yield from self._compressed(label, gradient)
+
+    def _compressed(self, label: str, gradient: RealDense) -> Iterator[Case]:
+        """A compression of the dense parameters' gradient."""
+        cut, share = layout(self.model), 0.01
+        large = gradient.tensor.numel() - cut.small_elements
+
+        def case(operation: str, call: Callable[[], object], **scope: float) -> Case:
+            sizes: dict[str, Any] = {"elements": large, "tables": len(cut.large), **scope}
+            return Case(
+                operation, label, cost(operation, Scope(self.model, self.sgd, **sizes)), call
+            )
+
         # nothing is sent, so that the same values wait each time
-        yield Case(
-            "threshold",
-            label,
-            cost("threshold", passing),
-            lambda: sparse.threshold(worker, gradient, 0.01),
-        )
+        yield case("threshold", lambda: sparse.threshold(self.worker, gradient, share))
+        # what was left is taken back, so that as many pass each time
+        sender = Worker(self.worker.replica, "server")
+        sparse.threshold(sender, gradient, share)
+        given = cycle((gradient, RealDense(-gradient.tensor)))
+        sent = sparse.sparsify(sender, next(given))
+        entries = sent.values.numel()
+        yield case("sparsify", lambda: sparse.sparsify(sender, next(given)), kept=entries)
+        both = RealParts((sent.tensor,) * 2)
+        members = {"kept": 2 * entries, "shards": 2}
+        yield case("densify", lambda: sparse.densify(sender, both), **members)
 
 
 def _sent(routed: Routed) -> list[Tensor]:

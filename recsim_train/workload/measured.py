@@ -27,6 +27,8 @@ MEASURED = frozenset(
         "dense_apply",
         "dense_elastic",
         "threshold",
+        "sparsify",
+        "densify",
     }
 )
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""
