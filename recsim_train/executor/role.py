@@ -293,9 +293,8 @@ class Role:
 
     def join(self, threads: list[threading.Thread], tick: Callable[[], None]) -> None:
         """Until the threads have ended. Raises the first failure of any thread of the process."""
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(0.02 if thread.is_alive() else 0)
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(0.1)  # a process that wakes more often takes time from its loops
             if self.failure is not None:
                 raise self.failure
             self.books.tick()
