@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,16 @@ from recsim_train.calibration.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
 from recsim_train.executor import kernels, kernels_sync, sparse
 from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.kernels import Routed
 from recsim_train.executor.narrowing import narrow, widen
+from recsim_train.executor.routing import (
+    Parts,
+    Routed,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
 from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
+from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch
@@ -72,7 +79,9 @@ class Bench:
         self.model: Model = setting.model()
         self.adagrad, self.sgd = training("adagrad"), training("sgd")
         self.slices = [TableSlice(t, 0, setting.rows) for t in range(setting.tables)]
-        self.parts = [self.slices[i::_SHARDS] for i in range(_SHARDS)]
+        self.shards = [self.slices[i::_SHARDS] for i in range(_SHARDS)]
+        self.parts = Parts(self.model, self.shards, frozenset())
+        self.whole = Parts(self.model, [self.slices], frozenset())
         self.state = EmbeddingState(self.model, self.adagrad, _SEED, self.slices)
         # the same rows with the other optimizer: its state is not touched
         self.plain = EmbeddingState(self.model, self.sgd, _SEED, [])
@@ -124,37 +133,32 @@ class Bench:
         )
         yield case("deduplicate", lambda: kernels.deduplicate(worker, ids))
 
-        routed = kernels.route_ids(ids, self.slices, frozenset())
-
-        def lookup() -> object:
-            local = state.local(routed.values, routed.counts)
-            return kernels.lookup_pooled(state, local, routed.starts(), size)
-
-        yield case("lookup_pooled", lookup)
-        local, starts = state.local(routed.values, routed.counts), routed.starts()
+        [routed] = route_ids(ids, self.whole)
+        yield case("lookup_pooled", lambda: kernels.lookup_pooled(state, routed))
+        _, local, bags = kernels.lookup_pooled(state, routed)
         gradient = torch.randn(tables, size, self.setting.dim) * 1e-6
-        yield case("update_pooled", lambda: kernels.update_pooled(state, local, starts, gradient))
+        yield case("update_pooled", lambda: kernels.update_pooled(state, local, bags, gradient))
         # other rows than those that the operations above have just fetched
         drawn = random_ids(self.setting, size, self.generator)
-        far = kernels.route_ids(drawn, self.slices, frozenset())
-        there, begins = state.local(far.values, far.counts), far.starts()
+        [far] = route_ids(drawn, self.whole)
+        _, there, where = kernels.lookup_pooled(state, far)
         yield case(
             "update_pooled",
-            lambda: kernels.update_pooled(self.plain, there, begins, gradient),
+            lambda: kernels.update_pooled(self.plain, there, where, gradient),
             rules=self.sgd,
-            ids=there.numel(),
+            ids=there.size,
         )
         other = kernels.deduplicate(worker, random_ids(self.setting, size, self.generator))
-        alone = kernels.route_ids(other, self.slices, frozenset())
+        [alone] = route_ids(other, self.whole)
         asked = other.values.numel()
         yield case(
             "lookup_rows",
-            lambda: kernels.lookup_rows(state, state.local(alone.values, alone.counts)),
+            lambda: kernels.lookup_rows(state, alone),
             "worker",
             ids=asked,
             unique=asked,
         )
-        places = state.local(alone.values, alone.counts)
+        _, places = kernels.lookup_rows(state, alone)
         pushed = torch.randn(asked, self.setting.dim) * 1e-6
         yield case(
             "update_rows",
@@ -169,38 +173,33 @@ class Bench:
         """The client's side with two shards."""
         for pooling, asked in (("server", ids), ("worker", unique)):
             total = asked.values.numel()
-            routed = [kernels.route_ids(asked, part, frozenset()) for part in self.parts]
+            routed = route_ids(asked, self.parts)
             answers = [
-                self._answer(part, r, pooling) for part, r in zip(self.parts, routed, strict=True)
+                self._answer(part, r, pooling) for part, r in zip(self.shards, routed, strict=True)
             ]
-            counts = [r.counts for r in routed]
-            whole = kernels.assemble_rows(
-                self.model, asked, list(zip(self.parts, counts, answers, strict=True))
-            )
+            whole = assemble_rows(asked, self.parts, routed, answers)
 
             def route(asked: RealIds = asked) -> object:
-                routed = [kernels.route_ids(asked, part, frozenset()) for part in self.parts]
-                return [as_bytes(*_sent(part)) for part in routed]
+                return [as_bytes(*_sent(r)) for r in route_ids(asked, self.parts)]
 
             def assemble(
                 asked: RealIds = asked,
-                counts: list[tuple[int, ...]] = counts,
+                routed: list[Routed] = routed,
                 answers: list[Tensor] = answers,
             ) -> object:
-                return kernels.assemble_rows(
-                    self.model, asked, list(zip(self.parts, counts, answers, strict=True))
-                )
+                return assemble_rows(asked, self.parts, routed, answers)
 
             def back(
                 whole: RealRows = whole,
-                counts: list[tuple[int, ...]] = counts,
                 routed: list[Routed] = routed,
                 pooling: str = pooling,
             ) -> object:
-                pieces = kernels.route_gradient(whole, list(zip(self.parts, counts, strict=True)))
+                pieces = route_gradient(whole, self.parts, routed)
                 if pooling == "server":
                     return [as_bytes(piece) for piece in pieces]
-                return [as_bytes(r.values, piece) for r, piece in zip(routed, pieces, strict=True)]
+                return [
+                    as_bytes(_sent(r)[0], piece) for r, piece in zip(routed, pieces, strict=True)
+                ]
 
             yield case("route_ids", route, pooling, ids=total, shards=_SHARDS)
             yield case("assemble_rows", assemble, pooling, ids=total, shards=_SHARDS)
@@ -209,7 +208,7 @@ class Bench:
     def _answer(self, part: Sequence[TableSlice], routed: Routed, pooling: str) -> Tensor:
         if pooling == "server":
             return torch.randn(len(part), routed.batch, self.setting.dim)
-        return torch.randn(routed.values.numel(), self.setting.dim)
+        return torch.randn(routed.values.size, self.setting.dim)
 
     def dense_cases(self) -> Iterator[Case]:
         """Every operation whose cost depends on the dense parameters only."""
@@ -245,21 +244,36 @@ class Bench:
         for operation, call, rules in pairs:
             work = cost(operation, Scope(model=model, training=rules, elements=elements))
             yield Case(operation, f"{label}, {rules.dense_optimizer}", work, call)
-        cut = layout(model)
-        large = elements - cut.small_elements
-        passing = Scope(model, self.sgd, elements=large, tables=len(cut.large))
+        yield from self._compressed(label, gradient)
+
+    def _compressed(self, label: str, gradient: RealDense) -> Iterator[Case]:
+        """A compression of the dense parameters' gradient."""
+        cut, share = layout(self.model), 0.01
+        large = gradient.tensor.numel() - cut.small_elements
+
+        def case(operation: str, call: Callable[[], object], **scope: float) -> Case:
+            sizes: dict[str, Any] = {"elements": large, "tables": len(cut.large), **scope}
+            return Case(
+                operation, label, cost(operation, Scope(self.model, self.sgd, **sizes)), call
+            )
+
         # nothing is sent, so that the same values wait each time
-        yield Case(
-            "threshold",
-            label,
-            cost("threshold", passing),
-            lambda: sparse.threshold(worker, gradient, 0.01),
-        )
+        yield case("threshold", lambda: sparse.threshold(self.worker, gradient, share))
+        # what was left is taken back, so that as many pass each time
+        sender = Worker(self.worker.replica, "server")
+        sparse.threshold(sender, gradient, share)
+        given = cycle((gradient, RealDense(-gradient.tensor)))
+        sent = sparse.sparsify(sender, next(given))
+        entries = sent.values.numel()
+        yield case("sparsify", lambda: sparse.sparsify(sender, next(given)), kept=entries)
+        both = RealParts((sent.tensor,) * 2)
+        members = {"kept": 2 * entries, "shards": 2}
+        yield case("densify", lambda: sparse.densify(sender, both), **members)
 
 
 def _sent(routed: Routed) -> list[Tensor]:
-    """What travels of routed ids: `recsim_train.executor.wire.LookupRequest`."""
-    return [routed.values, *(x.to(torch.int32) for x in routed.lengths if x is not None)]
+    """What travels of routed ids."""
+    return [torch.from_numpy(routed.values), torch.from_numpy(routed.lengths)]
 
 
 def measure(

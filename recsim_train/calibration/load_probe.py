@@ -11,6 +11,7 @@ from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench
 from recsim_train.calibration.timing import relative_spread
 from recsim_train.executor import kernels
+from recsim_train.executor.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Worker
 
@@ -21,19 +22,18 @@ _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 def _step(bench: Bench, worker: Worker, size: int) -> Step:
     """One whole iteration against a shard in the own process."""
-    batch, state, slices = bench.batch(size), bench.state, bench.slices
+    batch, state, parts = bench.batch(size), bench.state, bench.whole
     ids = batch.ids
     assert isinstance(ids, RealIds)
 
     def step() -> None:
-        routed = kernels.route_ids(ids, slices, frozenset())
-        local, starts = state.local(routed.values, routed.counts), routed.starts()
-        pooled = kernels.lookup_pooled(state, local, starts, size)
-        rows = kernels.assemble_rows(bench.model, ids, [(slices, routed.counts, pooled)])
+        routed = route_ids(ids, parts)
+        pooled, local, bags = kernels.lookup_pooled(state, routed[0])
+        rows = assemble_rows(ids, parts, routed, [pooled])
         gradients = kernels.forward_backward(worker, batch, rows)
         assert isinstance(gradients.rows, RealRows)
-        [piece] = kernels.route_gradient(gradients.rows, [(slices, routed.counts)])
-        kernels.update_pooled(state, local, starts, piece)
+        [piece] = route_gradient(gradients.rows, parts, routed)
+        kernels.update_pooled(state, local, bags, piece)
         kernels.apply(worker, gradients.dense)  # type: ignore[arg-type]
 
     return step

@@ -21,18 +21,13 @@ from numpy.typing import NDArray
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.features import (
-    CATEGORY_COLUMNS,
-    INTEGER_COLUMNS,
-    dense_values,
-    table_ids,
-)
+from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data.lines import Chunk, Lines, open_bytes
 from recsim_train.data.look import look
 from recsim_train.data.parse import KINDS, parse_lines
 
-_LINES_AT_ONCE = 1024
-"""Lines parsed at once: temporaries of this size stay in the processor's cache."""
+_HEAD = 1024
+"""Lines of a file that are looked at before a run."""
 _LINES_KEPT = 5
 _PHRASES = {
     "columns": "without 40 columns",
@@ -57,7 +52,7 @@ class Malformed:
         return sum(self.counts.values())
 
     def add(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> None:
-        """Count lines by their codes (`recsim_train.data.parse.Parsed.kinds`)."""
+        """Count lines by their codes (`recsim_train.data.parse.parse_lines`)."""
         for code in np.unique(kinds[kinds != 0]).tolist():
             numbers = lines[kinds == code]
             self._count(KINDS[code - 1], len(numbers), numbers[:_LINES_KEPT].tolist())
@@ -90,6 +85,7 @@ class CriteoParser:
         """Raises UserError where the model cannot be fed from Criteo text."""
         check_columns(model)
         self._model = model
+        self._rows = np.array([table.rows for table in model.tables], np.uint64)
         self._path = path
         self.malformed = Malformed()
 
@@ -99,30 +95,23 @@ class CriteoParser:
         Raises RunFailed if not one of them is well-formed.
         """
         n = sum(map(len, chunks))
-        tables, features = self._model.tables, self._model.dense_features
         labels = np.empty(n, dtype=np.float32)
-        counts = np.empty((features, n), dtype=np.int64)
-        ids = np.empty((len(tables), n), dtype=np.int64)
+        dense = np.empty((n, self._model.dense_features), dtype=np.float32)
+        ids = np.empty((len(self._rows), n), dtype=np.int64)
         kinds = np.empty(n, dtype=np.int8)
-        lines = np.empty(n, dtype=np.int64)
         at = 0
-        for chunk in _at_once(chunks):
-            parsed = parse_lines(chunk.buffer, chunk.start, chunk.ends)
-            span = slice(at, at + len(chunk))
+        for chunk in chunks:
+            text = chunk.buffer, chunk.start, chunk.ends
+            parse_lines(*text, at, self._rows, labels, dense, ids, kinds)
             at += len(chunk)
-            labels[span] = parsed.labels
-            counts[:, span] = parsed.counts[:features]
-            kinds[span] = parsed.kinds
-            lines[span] = np.arange(chunk.first_line, chunk.first_line + len(chunk))
-            for t, table in enumerate(tables):
-                ids[t, span] = table_ids(parsed.categories[t], parsed.present[t], table.rows)
         if kinds.any():
+            lines = np.concatenate([c.first_line + np.arange(len(c)) for c in chunks])
             self.malformed.add(kinds, lines)
             source = self._replacements(kinds, lines)
-            labels, counts, ids = labels[source], counts[:, source], ids[:, source]
+            labels, dense, ids = labels[source], dense[source], ids[:, source]
         return NumpyBatch(
             labels=labels,
-            dense=np.ascontiguousarray(dense_values(counts).T),
+            dense=np.log(dense, out=dense),
             ids=ids.reshape(-1),
             lengths=np.zeros(0, dtype=np.int32),
         )
@@ -137,12 +126,6 @@ class CriteoParser:
             )
         after = np.searchsorted(good, np.arange(len(kinds)))
         return good[after % len(good)]
-
-
-def _at_once(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), _LINES_AT_ONCE):
-            yield chunk.part(start, min(start + _LINES_AT_ONCE, len(chunk)))
 
 
 class TrainingRows:
@@ -283,7 +266,7 @@ def check_file(model: Model, path: str, held_out: int) -> None:
     look(Path(path))
     parser = CriteoParser(model, path)
     with Lines(path) as lines, contextlib.suppress(RunFailed):
-        head = lines.take(_LINES_AT_ONCE)
+        head = lines.take(_HEAD)
         try:
             parser.batch(head)
         except RunFailed:

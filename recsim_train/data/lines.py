@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.data.parse import PAD
 
-BLOCK_BYTES = 1 << 20
-"""Text read at once. A longer line is refused, so that a binary file cannot fill the memory."""
+BLOCK_BYTES = 1 << 18
+"""Text read at once: it stays in a core's own cache until it is parsed."""
+_LONGEST = 1 << 20
+"""Bytes. A longer line is refused, so that a binary file cannot fill the memory."""
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -28,7 +29,7 @@ class Chunk:
         self, buffer: NDArray[np.uint8], start: int, ends: NDArray[np.int64], first_line: int
     ) -> None:
         self.buffer = buffer
-        """The whole block, with at least `PAD` bytes before ``start``."""
+        """The whole block."""
         self.start = start
         """Where the first line begins."""
         self.ends = ends
@@ -64,8 +65,8 @@ class Lines:
         self._file = open_bytes(path)
         self._blocks = self._read_blocks()
         self._rest = b""
-        self._buffer = np.zeros(PAD, dtype=np.uint8)
-        self._start = PAD
+        self._buffer = np.zeros(0, dtype=np.uint8)
+        self._start = 0
         self._ends = np.zeros(0, dtype=np.int64)
         self._next = 0
 
@@ -114,19 +115,19 @@ class Lines:
                 if not self._rest:
                     return False
                 block = b"\n"
-            text = b"".join((bytes(PAD), self._rest, block))
+            text = self._rest + block
             self._buffer = np.frombuffer(text, dtype=np.uint8)
             self._ends = np.flatnonzero(self._buffer == 10)
-            self._start, self._next = PAD, 0
+            self._start = self._next = 0
             if len(self._ends):
                 self._rest = text[int(self._ends[-1]) + 1 :]
                 self.read += len(self._ends)
                 return True
-            self._rest = text[PAD:]
-            if len(self._rest) >= BLOCK_BYTES:
+            self._rest = text
+            if len(self._rest) >= _LONGEST:
                 raise RunFailed(
                     f"{self.path} is not Criteo text: line {self.done + 1} is longer than "
-                    f"{BLOCK_BYTES:,} bytes"
+                    f"{_LONGEST:,} bytes"
                 )
 
     def _read_blocks(self) -> Iterator[bytes]:

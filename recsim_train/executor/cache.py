@@ -80,7 +80,7 @@ def cached_rows(worker: Worker, slots: RealSlots) -> RealRows:
 def update_cached(worker: Worker, slots: RealSlots, gradient: RealRows) -> None:
     """One step of the row optimizer on this trainer's own rows."""
     own = gradient.tensor.index_select(0, slots.places)
-    update_rows(cache_of(worker).held, slots.slots, own)
+    update_rows(cache_of(worker).held, slots.slots.numpy(), own)
 
 
 def flush(worker: Worker) -> RealRows:

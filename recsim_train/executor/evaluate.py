@@ -30,10 +30,9 @@ def evaluate(plan: Plan, context: LoopContext) -> dict[str, float | None]:
             ids = kernels.deduplicate(context.worker, ids)
         rows, _ = context.embedding.lookup(ids, -1)()
         with torch.no_grad():
-            tables = len(spec.model.tables)
             pooled = rows.tensor
             if context.worker.pooling == "worker":
-                pooled = kernels.pool(pooled, rows.ids, tables)
+                pooled, _ = kernels.pool(pooled, rows.ids)
             scores.append(context.worker.net.forward(batch.features.dense, pooled))
         labels.append(batch.features.labels)
     logits, truth = torch.cat(scores), torch.cat(labels)

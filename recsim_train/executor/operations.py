@@ -12,6 +12,7 @@ from recsim_train.executor import (
     narrowing,
     net_kernels,
     outer,
+    routing,
     sparse,
 )
 
@@ -56,9 +57,9 @@ KERNELS: dict[str, Callable[..., object]] = {
     "update_cached": cache.update_cached,
     "flush": cache.flush,
     # a client's side of requests
-    "route_ids": kernels.route_ids,
-    "assemble_rows": kernels.assemble_rows,
-    "route_gradient": kernels.route_gradient,
+    "route_ids": routing.route_ids,
+    "assemble_rows": routing.assemble_rows,
+    "route_gradient": routing.route_gradient,
     # on both sides of requests that are rounded
     "narrow": narrowing.narrow,
     "widen": narrowing.widen,

@@ -55,8 +55,9 @@ def preload() -> None:
         import_module(module)
     for found in pkgutil.iter_modules(strategy.__path__, "recsim_train.strategy."):
         import_module(found.name)
-    for name in ("rows", "interaction"):
-        import_module(f"recsim_train.executor.{name}").warm()
+    compiled = "rows", "interaction", "gathers", "routing", "thresholds"
+    for name in (*(f"executor.{module}" for module in compiled), "data.parse"):
+        import_module(f"recsim_train.{name}").warm()
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()
     gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from recsim_train.config.experiment import Experiment
@@ -26,11 +27,16 @@ class EmbeddingRules:
         self.stored = self.width + (plan.experiment.training.sparse_optimizer != "sgd")
         """The same with the optimizer's state."""
         tables = self.model.tables
-        self.sends_lengths = tuple(
-            self.pooled and (tables[s.table].variable or s.table in self.split)
-            for s in shard.slices
+        self.sends_lengths = np.array(
+            [
+                self.pooled and (tables[s.table].variable or s.table in self.split)
+                for s in shard.slices
+            ],
+            bool,
         )
         """By slice."""
+        self.bag_lengths = int(self.sends_lengths.sum())
+        """Of so many slices."""
         self.mask: PooledMask | None = None
         if service.keep is not None:
             self.mask = PooledMask(self.model, len(shard.slices), service.keep, service.mask)

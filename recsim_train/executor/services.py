@@ -8,19 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recsim_train.executor import kernels, kernels_sync, wire
 from recsim_train.executor.books import book, booked
 from recsim_train.executor.cache import fetch_rows, store_rows
-from recsim_train.executor.kernels import Routed
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked
 from recsim_train.executor.narrowing import narrow
+from recsim_train.executor.routing import Routed
+from recsim_train.executor.rows import Numbers
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, all_entries, sparse_add, sparse_apply
-from recsim_train.executor.state import DenseState, EmbeddingState
+from recsim_train.executor.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.transport import Key, Port, size_of
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
@@ -34,11 +36,15 @@ class Together:
     def __init__(self, trainers: range, timeout: float) -> None:
         self.trainers, self._timeout = trainers, timeout
         self._condition = threading.Condition()
-        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
+        self._parts: dict[int, tuple[Numbers, Tensor]] = {}
         self._round = 0
 
     def submit(
-        self, trainer: int, local: Tensor, gradient: Tensor, apply: Callable[[Tensor, Tensor], None]
+        self,
+        trainer: int,
+        local: Numbers,
+        gradient: Tensor,
+        apply: Callable[[Numbers, Tensor], None],
     ) -> None:
         """Hand in one trainer's rows and gradient; returns when the sum has been applied.
 
@@ -51,7 +57,7 @@ class Together:
                 # In trainer order, whatever the order of arrival: bit-identical repetition.
                 parts = [self._parts[t] for t in sorted(self._parts)]
                 apply(
-                    torch.cat([p[0] for p in parts]),
+                    np.concatenate([p[0] for p in parts]),
                     torch.cat([p[1] for p in parts]).div_(len(self.trainers)),
                 )
                 self._parts = {}
@@ -75,36 +81,32 @@ class EmbeddingServer:
         self.together = {t: group for group in groups for t in group.trainers}
         """By trainer, with whose gradients its own are applied; empty: each on arrival."""
 
-    def lookup(self, routed: Routed) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(answer, places of the ids in this shard, bag starts)."""
+    def lookup(self, routed: Routed) -> tuple[Tensor, Numbers, Numbers]:
+        """(answer, places of the ids in this shard, the bag of each)."""
         with booked("lookup_pooled" if self.rules.pooled else "lookup_rows"):
-            local = self.state.local(routed.values, routed.counts)
-            if not self.rules.pooled:
-                return kernels.lookup_rows(self.state, local), local, None
-            starts = routed.starts()
-            return kernels.lookup_pooled(self.state, local, starts, routed.batch), local, starts
+            if self.rules.pooled:
+                return kernels.lookup_pooled(self.state, routed)
+            return *kernels.lookup_rows(self.state, routed), EACH_ITS_OWN
 
-    def update(self, trainer: int, local: Tensor, starts: Tensor | None, gradient: Tensor) -> None:
+    def update(self, trainer: int, local: Numbers, bags: Numbers, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
         with booked("update_pooled" if self.rules.pooled else "update_rows"):
             if self.together:
                 apply = partial(kernels.update_rows, self.state)
-                rows = kernels.gradient_rows(local, starts, gradient)
+                rows = kernels.gradient_rows(bags, gradient)
                 self.together[trainer].submit(trainer, local, rows, apply)
-            elif self.rules.pooled:
-                kernels.update_pooled(self.state, local, starts, gradient)
             else:
-                kernels.update_rows(self.state, local, gradient)
+                kernels.update_pooled(self.state, local, bags, gradient)
 
     @booked("fetch_rows")
-    def fetch(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
+    def fetch(self, ids: Numbers, counts: Numbers) -> Tensor:
         """Rows with their optimizer's state."""
-        return fetch_rows(self.state, self.state.local(ids, counts))
+        return fetch_rows(self.state, torch.from_numpy(self.state.local(ids, counts)))
 
     @booked("store_rows")
-    def store(self, ids: Tensor, counts: Sequence[int], rows: Tensor) -> None:
+    def store(self, ids: Numbers, counts: Numbers, rows: Tensor) -> None:
         """Overwrite them."""
-        store_rows(self.state, self.state.local(ids, counts), rows)
+        store_rows(self.state, torch.from_numpy(self.state.local(ids, counts)), rows)
 
 
 class DenseServer:
@@ -181,8 +183,8 @@ class Talk:
     def __init__(self, server: EmbeddingServer | DenseServer, trainer: int) -> None:
         self.server, self.trainer = server, trainer
         self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
-        self._lookups: Lookups[tuple[Tensor, Tensor | None, RealMasked | None]] = Lookups()
-        """(places of the ids, bag starts, what let values pass)."""
+        self._lookups: Lookups[tuple[Numbers, Numbers, RealMasked | None]] = Lookups()
+        """(places of the ids, the bag of each, what let values pass)."""
 
     def answer(self, request: wire.Request, payload: Tensor) -> Tensor | None:
         """Do what is asked. Raises ValueError for what this shard cannot do."""
@@ -196,25 +198,25 @@ class Talk:
         rules = server.rules
         match request:
             case wire.LookupRequest():
-                answer, local, starts = server.lookup(request.unpack(rules, payload))
+                answer, local, bags = server.lookup(request.unpack(rules, payload))
                 masked = None if rules.mask is None else rules.mask.mask(answer)
-                self._lookups.add((local, starts, masked))
+                self._lookups.add((local, bags, masked))
                 return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
             case wire.UpdateRequest():
                 ids, gradient = request.unpack(rules, payload)
-                local, starts, masked = self._lookups.of(request.lookup)
+                local, bags, masked = self._lookups.of(request.lookup)
                 if rules.mask is not None:
                     assert masked is not None
                     gradient = rules.mask.unpick(gradient, masked.places)
                 elif not rules.pooled:
-                    local = server.state.local(ids, request.counts)
-                server.update(self.trainer, local, starts, gradient)
+                    local = server.state.local(ids.numpy(), np.array(request.counts))
+                server.update(self.trainer, local, bags, gradient)
                 return wire.ACKNOWLEDGED if rules.acknowledged else None
             case wire.FetchRequest():
-                return server.fetch(request.unpack(payload), request.counts)
+                return server.fetch(request.unpack(payload).numpy(), np.array(request.counts))
             case wire.StoreRequest():
                 ids, rows = request.unpack(rules, payload)
-                server.store(ids, request.counts, rows)
+                server.store(ids.numpy(), np.array(request.counts), rows)
                 return wire.ACKNOWLEDGED
         raise ValueError(f"an embedding shard cannot answer {request}")
 

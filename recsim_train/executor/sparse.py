@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recsim_train.config.experiment import Model
+from recsim_train.executor import thresholds
 from recsim_train.executor.bits import as_bytes, split_bytes
 from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealBlock, RealDense, RealParts
@@ -89,32 +91,31 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
 
     Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
     """
-    residual = worker.residual
-    total = residual.left(value.tensor).add_(value.tensor)
-    sent = _above(residual, total, GRADIENTS)
-    total.index_fill_(0, sent.places, 0.0)
-    total.index_fill_(0, whole_places(residual.model, 0, total.numel()), 0.0)
-    return sent
+    total = worker.residual.left(value.tensor)
+    return _above(worker.residual, total, value.tensor, GRADIENTS)
 
 
 def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
     """Entries of at least tau leave; the others stay where they are, in the states."""
-    return _above(worker.residual, value.tensor, DIFFERENCES)
+    return _above(worker.residual, value.tensor, value.tensor, DIFFERENCES)
 
 
-def _above(residual: Residual, total: Tensor, tallied: str) -> RealSparse:
-    """Entries at the threshold and all of the small tensors.
+@functools.cache
+def _cuts(model: Model) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where tensors begin and end, int64 [tensors, 2]: the thresholded, and those that are not."""
+    found = layout(model)
+    large, small = (np.array(cuts, np.int64).reshape(-1, 2) for cuts in (found.large, found.small))
+    return large, small
 
-    Zeros are never sent, even where tau is zero; what is not a number is, so that it does not hide.
-    """
-    sizes = total.abs().numpy()
-    found = [np.empty(0, dtype=np.int64)]
-    for (a, b), tau in zip(layout(residual.model).large, residual.taus, strict=True):
-        below = sizes[a:b] <= 0 if tau == 0 else sizes[a:b] < tau
-        found.append(np.flatnonzero(~below) + a)
-    places = torch.from_numpy(np.concatenate(found))
-    fixed = whole_places(residual.model, 0, total.numel())
-    values, whole = total.index_select(0, places), total.index_select(0, fixed)
+
+def _above(residual: Residual, total: Tensor, added: Tensor, tallied: str) -> RealSparse:
+    """Entries at the threshold and all of the small tensors: see `thresholds.take`."""
+    large, small = _cuts(residual.model)
+    held = total.numpy()
+    taus = np.array(residual.taus, held.dtype)
+    leave = tallied == GRADIENTS
+    taken = thresholds.take(held, added.contiguous().numpy(), large, taus, small, leave)
+    whole, places, values = map(torch.from_numpy, taken)
     packed = pack_sparse(whole, places, values)
     residual.tallies.setdefault(tallied, Tally()).add(
         total.numel(),
@@ -127,17 +128,18 @@ def _above(residual: Residual, total: Tensor, tallied: str) -> RealSparse:
 
 def densify(worker: Worker, parts: RealParts | RealSparse) -> RealDense:
     """The mean of all members' vectors, added in member order; of one vector, itself."""
-    if isinstance(parts, RealSparse):
-        parts = RealParts((parts.tensor,))
+    members = (parts.tensor,) if isinstance(parts, RealSparse) else parts.tensors
     model, like = worker.replica.model, worker.replica.parameters
-    fixed = whole_places(model, 0, like.numel())
+    _, small = _cuts(model)
+    fixed = int((small[:, 1] - small[:, 0]).sum())
     total = torch.zeros_like(like)
-    each = like.element_size() + INDEX_BYTES
-    for part in parts.tensors:
-        count = (part.numel() - fixed.numel() * like.element_size()) // each
-        read = unpack_sparse(part, fixed.numel(), count, like.dtype)
-        total.index_add_(0, read.places, read.values).index_add_(0, fixed, read.whole)
-    return RealDense(total.div_(len(parts.tensors)))
+    for part in members:
+        entries = part.numel() - fixed * like.element_size()
+        count = entries // (like.element_size() + INDEX_BYTES)
+        sent = (fixed, like.dtype), (count, like.dtype), (count, torch.int32)
+        whole, values, places = (x.numpy() for x in split_bytes(part, *sent))
+        thresholds.put(total.numpy(), whole, small, places, values)
+    return RealDense(total.div_(len(members)) if len(members) > 1 else total)
 
 
 def cut_sparse(model: Model, value: RealSparse, start: int, stop: int) -> RealSparse:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.executor.gathers import places_of
 from recsim_train.executor.model import dtype_of, initial_dense, initial_rows
-from recsim_train.executor.rows import EPSILON, adagrad, sgd
+from recsim_train.executor.rows import EPSILON, Numbers, adagrad, sgd
 from recsim_train.placement.plan import TableSlice
 
-_EACH_ITS_OWN = torch.empty(0, dtype=torch.int64)
+EACH_ITS_OWN = np.empty(0, np.int64)
+"""The bags of ids that are alone in theirs: the n-th in the n-th."""
 
 
 @dataclass(slots=True)
@@ -62,23 +65,20 @@ class EmbeddingState:
             self.rows[position : position + part.rows] = drawn[:, columns]
             bases.append(position - part.start // part.step)
             position += part.rows
-        self.bases = torch.tensor(bases, dtype=torch.int64)
+        self.bases = np.array(bases, np.int64)
         self.step = slices[0].step if slices else 1
         self.state = torch.zeros(position, dtype=self.rows.dtype)
 
-    def local(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
+    def local(self, ids: Numbers, counts: Numbers) -> Numbers:
         """Places in the shard's tensor of ids that come slice by slice."""
-        if self.step > 1:
-            ids = ids // self.step
-        return ids + torch.repeat_interleave(self.bases, torch.tensor(counts, dtype=torch.int64))
+        return places_of(ids, counts, self.bases, self.step)
 
-    def take_step(self, local: Tensor, gradient: Tensor, bags: Tensor | None = None) -> None:
+    def take_step(self, places: Numbers, gradient: Tensor, bags: Numbers) -> None:
         """SGD or exact row-wise Adagrad on the rows at these places, which may come repeatedly.
 
-        ``gradient``: [ids, dim]; with ``bags`` [ids], the line of each id in it, [lines, dim].
+        ``gradient``: [lines, dim]; ``bags`` [ids]: the line of each id in it.
         """
-        lines = (_EACH_ITS_OWN if bags is None else bags).numpy()
-        step = local.numpy(), lines, gradient.contiguous().numpy(), self.training.sparse_lr
+        step = places, bags, gradient.contiguous().numpy(), self.training.sparse_lr
         if self.training.sparse_optimizer == "sgd":
             sgd(self.rows.numpy(), *step)
         else:

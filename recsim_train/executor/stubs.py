@@ -13,11 +13,13 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from recsim_train.executor import kernels, wire
+from recsim_train.executor import wire
 from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
 from recsim_train.executor.narrowing import narrow, widen
+from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
+from recsim_train.executor.rows import Numbers
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.sparse import RealSparse, cut_sparse
@@ -58,8 +60,8 @@ class Looked:
     """What a lookup leaves for its update, by place among the ends."""
 
     ids: RealIds
-    routed: list[kernels.Routed]
-    local: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    routed: list[Routed]
+    local: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)
     masked: dict[int, RealMasked] = field(default_factory=dict)
 
 
@@ -86,26 +88,24 @@ class EmbeddingStub:
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
         # While remote shards work on their requests, the local ones do.
         self._turns = sorted(range(len(ends)), key=lambda place: _is_local(ends[place]))
-        self._slices = [end.rules.shard.slices for end in ends]
+        rules = ends[0].rules
+        self._parts = Parts(rules.model, [end.rules.shard.slices for end in ends], rules.split)
         self._lookups: Lookups[Looked] = Lookups()
         self.tallies: Tallies = {}
 
     @booked("route_ids")
-    def _route(self, ids: RealIds) -> list[kernels.Routed]:
-        split = self.ends[0].rules.split
-        return [kernels.route_ids(ids, slices, split) for slices in self._slices]
+    def _route(self, ids: RealIds) -> list[Routed]:
+        return route_ids(ids, self._parts)
 
     @booked("assemble_rows")
     def _assemble(
-        self, ids: RealIds, routed: Sequence[kernels.Routed], answers: Sequence[Tensor]
+        self, ids: RealIds, routed: Sequence[Routed], answers: Sequence[Tensor]
     ) -> RealRows:
-        parts = zip(self._slices, [part.counts for part in routed], answers, strict=True)
-        return kernels.assemble_rows(self.ends[0].rules.model, ids, list(parts))
+        return assemble_rows(ids, self._parts, routed, answers)
 
     @booked("route_gradient")
-    def _pieces(self, rows: RealRows, routed: Sequence[kernels.Routed]) -> list[Tensor]:
-        parts = zip(self._slices, [part.counts for part in routed], strict=True)
-        return kernels.route_gradient(rows, list(parts))
+    def _pieces(self, rows: RealRows, routed: Sequence[Routed]) -> list[Tensor]:
+        return route_gradient(rows, self._parts, routed)
 
     def lookup(self, ids: RealIds, iteration: int) -> Answer:
         """Embeddings of a batch."""
@@ -116,13 +116,12 @@ class EmbeddingStub:
         for place in self._turns:
             end, routed = self.ends[place], looked.routed[place]
             if isinstance(end, Remote):
-                request = wire.LookupRequest(iteration, ids.batch, routed.counts)
+                request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
                 answers[place] = request.answer(end.rules)
-                parts = request.parts(end.rules, routed)
-                end.ask(pending, request, *parts, answer=answers[place])
+                end.ask(pending, request, *request.parts(routed), answer=answers[place])
             else:
-                answers[place], local, starts = end.lookup(routed)
-                looked.local[place] = local, starts
+                answers[place], local, bags = end.lookup(routed)
+                looked.local[place] = local, bags
 
         def answer() -> Done:
             pending.wait()
@@ -161,10 +160,10 @@ class EmbeddingStub:
                 remote = isinstance(end, Remote)
                 piece = picked if remote else rule.unpick(picked, masked.places)
             if isinstance(end, Remote):
-                counts = () if end.rules.pooled else routed.counts
+                counts = () if end.rules.pooled else routed.sizes
                 request = wire.UpdateRequest(iteration, number, routed.batch, counts)
                 piece = narrow(piece, request.kind(end.rules))
-                sent = [piece] if end.rules.pooled else [routed.values, piece]
+                sent = [piece] if end.rules.pooled else [torch.from_numpy(routed.values), piece]
                 answer = torch.empty_like(wire.ACKNOWLEDGED) if end.rules.acknowledged else None
                 end.ask(pending, request, *sent, answer=answer)
             else:
@@ -177,15 +176,15 @@ class EmbeddingStub:
         Shards that hold none of them are not asked.
         """
         parts = self._route(ids)
-        requests = [wire.FetchRequest(iteration, part.counts) for part in parts]
+        requests = [wire.FetchRequest(iteration, part.sizes) for part in parts]
         answers = [r.answer(end.rules) for r, end in zip(requests, self.ends, strict=True)]
         pending = Pending()
         for place in self._turns:
             end, part, request = self.ends[place], parts[place], requests[place]
             if not isinstance(end, Remote):
                 answers[place] = end.fetch(part.values, part.counts)
-            elif part.values.numel():
-                end.ask(pending, request, part.values, answer=answers[place])
+            elif part.values.size:
+                end.ask(pending, request, torch.from_numpy(part.values), answer=answers[place])
 
         def answer() -> Done:
             pending.wait()
@@ -202,10 +201,11 @@ class EmbeddingStub:
             end, part = self.ends[place], parts[place]
             if not isinstance(end, Remote):
                 end.store(part.values, part.counts, pieces[place])
-            elif part.values.numel():
-                request = wire.StoreRequest(iteration, part.counts)
+            elif part.values.size:
+                request = wire.StoreRequest(iteration, part.sizes)
                 answer = torch.empty_like(wire.ACKNOWLEDGED)
-                end.ask(pending, request, part.values, pieces[place], answer=answer)
+                sent = torch.from_numpy(part.values), pieces[place]
+                end.ask(pending, request, *sent, answer=answer)
         return _without_value(pending)
 
 

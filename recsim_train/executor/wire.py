@@ -10,12 +10,13 @@ import struct
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recsim_train.executor.bits import split_bytes
-from recsim_train.executor.kernels import Routed
 from recsim_train.executor.narrowing import widen
+from recsim_train.executor.routing import Routed
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
 
@@ -63,17 +64,15 @@ class LookupRequest(Request, effect="lookup"):
     examples: int
     counts: tuple[int, ...]
 
-    def parts(self, rules: EmbeddingRules, routed: Routed) -> list[Tensor]:
+    def parts(self, routed: Routed) -> list[Tensor]:
         """Of the payload."""
-        lengths = zip(routed.lengths, rules.sends_lengths, strict=True)
-        sent = [x.to(torch.int32) for x, wanted in lengths if wanted and x is not None]
-        return [routed.values, *sent]
+        return [torch.from_numpy(routed.values), torch.from_numpy(routed.lengths)]
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Routed:
-        sent = [(self.examples, torch.int32)] * sum(rules.sends_lengths)
-        ids, *sizes = split_bytes(payload, (sum(self.counts), torch.int64), *sent)
-        lengths = tuple(sizes.pop(0) if wanted else None for wanted in rules.sends_lengths)
-        return Routed(ids, self.counts, lengths, self.examples)
+        bags = self.examples * rules.bag_lengths
+        sent = (sum(self.counts), torch.int64), (bags, torch.int32)
+        ids, lengths = (part.numpy() for part in split_bytes(payload, *sent))
+        return Routed(ids, np.array(self.counts), rules.sends_lengths, lengths, self.examples)
 
     def answer(self, rules: EmbeddingRules) -> Tensor:
         """A buffer for it: bytes where a mask lets a share of the vectors pass."""

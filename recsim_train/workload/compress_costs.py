@@ -13,6 +13,8 @@ from recsim_train.workload.compression import INDEX_BYTES
 from recsim_train.workload.scope import Scope
 
 _SELECT = 3
+_NEIGHBOURS = 64
+"""Values that are compared together."""
 _POSITION = 8
 """Bytes of a place in memory."""
 
@@ -27,15 +29,20 @@ def threshold(s: Scope) -> Work:
     }
 
 
+def _taken(s: Scope) -> float:
+    """Values that are looked at one by one: those that are kept, and their neighbours."""
+    return 0.5 * min(s.elements, _NEIGHBOURS * s.kept) + 4 * s.kept
+
+
 def sparsify(s: Scope) -> Work:
     """``elements`` values pass known thresholds, ``kept`` of them are taken out."""
     value = shape.value_bytes(s.model)
     return {
-        # the sum with the residual, sizes, the comparison and where it held
-        "stream_byte": (6 * value + 5) * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
-        "index_element": 2 * s.kept,
-        "call": 5 * s.tables + 20,
-        "interpreter": 5 * s.tables + 14,
+        # the sum with the residual, and the comparison
+        "stream_byte": 4 * value * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
+        "index_element": _taken(s),
+        "call": 18,
+        "interpreter": 11,
     }
 
 
@@ -53,10 +60,10 @@ def sparsify_difference(s: Scope) -> Work:
     """As `sparsify`, but nothing is added before and nothing set to zero afterwards."""
     value = shape.value_bytes(s.model)
     return {
-        "stream_byte": (3 * value + 5) * s.elements + 2 * (value + INDEX_BYTES) * s.kept,
-        "index_element": s.kept,
-        "call": 5 * s.tables + 17,
-        "interpreter": 5 * s.tables + 11,
+        "stream_byte": value * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
+        "index_element": _taken(s),
+        "call": 17,
+        "interpreter": 10,
     }
 
 
@@ -64,10 +71,10 @@ def densify(s: Scope) -> Work:
     """``shards`` members' vectors, ``kept`` entries in all, into one of ``elements``."""
     value = shape.value_bytes(s.model)
     return {
-        "stream_byte": 3 * value * s.elements + 2 * (value + _POSITION) * s.kept,
+        "stream_byte": 3 * value * s.elements + 2 * (value + INDEX_BYTES) * s.kept,
         "index_element": s.kept,
-        "call": 9 * s.shards + 3,
-        "interpreter": 8 * s.shards + 3,
+        "call": 12 * s.shards + 4,
+        "interpreter": 6 * s.shards + 4,
     }
 
 

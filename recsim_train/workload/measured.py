@@ -29,6 +29,8 @@ MEASURED = frozenset(
         "threshold",
         "narrow",
         "widen",
+        "sparsify",
+        "densify",
     }
 )
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""

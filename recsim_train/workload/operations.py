@@ -30,25 +30,17 @@ def forward_backward(s: Scope) -> Work:
     work = add(LOSS, *(operator_work(s.model, piece) for piece in pieces))
     if s.pooling == "server":
         return work
-    # the rows have just arrived, so that picking them is cheap
-    bags = {
-        "index_element": s.ids,
-        "scatter_row": s.ids,
-        "scatter_byte": shape.row_bytes(s.model) * s.ids,
-        "stream_byte": shape.row_bytes(s.model) * (3 * s.ids + s.unique),
-        "call": 20,
-        "interpreter": 4,
+    # the rows have just arrived, so that picking them is cheap: summed per bag, and their gradient
+    # out of the bags' again; of each id its place is read, and its bag where that holds several
+    row, bags = shape.row_bytes(s.model), s.tables * s.batch
+    places = 2 * shape.ID_BYTES * s.ids * (3 if _many(s.model) else 1)
+    picked = {
+        "index_element": 2 * s.ids,
+        "stream_byte": row * (4 * s.ids + bags + s.unique) + places,
+        "call": 30,
+        "interpreter": 14,
     }
-    if _many(
-        s.model
-    ):  # the bags' gradient is spread in order of rows, so that they are sorted first
-        several = {
-            "unique_id": s.ids,
-            "call": 3 * len(s.model.tables) + 44,
-            "interpreter": len(s.model.tables) + 4,
-        }
-        return add(work, bags, several)
-    return add(work, bags)
+    return add(work, picked)
 
 
 def _many(model: Model) -> bool:
@@ -75,19 +67,24 @@ def dense_step(s: Scope) -> Work:
     return (_SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD)(s)
 
 
+_DIGITS, _COUNTERS = 2, 256
+"""Passes of a sort over a table's ids, and what each counts anew."""
+
+
 def deduplicate(s: Scope) -> Work:
-    """Sort-based unique over the batch's ids, all tables at once."""
-    moved = 4 * shape.ID_BYTES * s.ids
-    return {"unique_id": s.ids, "stream_byte": moved, "call": 77, "interpreter": 18}
+    """Sort-based unique over the batch's ids, all tables in one pass."""
+    counters = 3 * _DIGITS * _COUNTERS * shape.ID_BYTES * s.tables
+    moved = 4 * shape.ID_BYTES * s.ids + counters
+    return {"unique_id": s.ids, "stream_byte": moved, "call": 18, "interpreter": 9}
 
 
 def route_ids(s: Scope) -> Work:
     """Client: collect the ids of each shard into one message per shard."""
     lengths = sum(table.variable for table in s.model.tables) if s.pooling == "server" else 0
     return {
-        "stream_byte": 4 * shape.ID_BYTES * s.ids,
-        "call": 2 * s.tables + s.shards + 4 * lengths,
-        "interpreter": s.tables + s.shards + 2 * lengths,
+        "stream_byte": 2 * shape.ID_BYTES * s.ids,
+        "call": 10 + 6 * s.shards + lengths,
+        "interpreter": 8 + 4 * s.shards + lengths / 4,
     }
 
 
@@ -101,8 +98,8 @@ def assemble_rows(s: Scope) -> Work:
     pooled = s.pooling == "server"
     return {
         "stream_byte": 2 * shape.row_bytes(s.model) * _vectors(s),
-        "call": (2 if pooled else 5) * s.tables + 2 * s.shards,
-        "interpreter": s.shards + (0 if pooled else 2 * s.tables),
+        "call": (4 if pooled else 12) + 6 * s.shards,
+        "interpreter": (3 if pooled else 8) + 4 * s.shards,
     }
 
 
@@ -111,30 +108,30 @@ def route_gradient(s: Scope) -> Work:
     vectors = _vectors(s)
     moved = shape.row_bytes(s.model) * vectors
     if s.pooling == "server":
-        calls = {"call": 10 * s.shards, "interpreter": 4 * s.shards}
+        calls = {"call": 2 + 5 * s.shards, "interpreter": 2 + 3 * s.shards}
         return {"stream_byte": 2 * moved, **calls}
     # rows are put together, then joined with their ids
     return {
         "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
-        "call": 2 * s.tables + 6 * s.shards,
-        "interpreter": s.tables + 6 * s.shards,
+        "call": 12 + 8 * s.shards,
+        "interpreter": 8 + 5 * s.shards,
     }
 
 
 def _bags(s: Scope) -> Work:
-    """Where each bag starts, and which row of the shard each id is."""
-    work = {"stream_byte": 4 * shape.ID_BYTES * s.ids, "call": 28, "interpreter": 7}
+    """Which row of the shard each id is and, of several, in which bag, where each bag starts."""
+    work = {"stream_byte": 3 * shape.ID_BYTES * s.ids, "call": 6, "interpreter": 4}
     if not _many(s.model):
         return work
-    return add(work, {"call": 3 * s.tables + 5, "interpreter": s.tables + 4})
+    bags = shape.ID_BYTES * (s.ids + 2 * s.tables * s.batch)
+    return add(work, {"stream_byte": bags, "call": 10, "interpreter": 5})
 
 
 def lookup_pooled(s: Scope) -> Work:
     """Shard: read ``ids`` rows, sum them per bag."""
     row = shape.row_bytes(s.model)
     rows = {
-        # bags of several ids fetch rows ahead of their use
-        "gather_row": s.ids * (0.5 if _many(s.model) else 1.0),
+        "gather_row": s.ids,
         "gather_byte": row * s.ids,
         "stream_byte": row * s.tables * s.batch,
         "call": 2,
@@ -149,9 +146,9 @@ def lookup_rows(s: Scope) -> Work:
     return {
         "gather_row": s.unique,
         "gather_byte": row * s.unique,
-        "stream_byte": row * s.unique + 4 * shape.ID_BYTES * s.unique,
-        "call": 29,
-        "interpreter": 8,
+        "stream_byte": row * s.unique + 3 * shape.ID_BYTES * s.unique,
+        "call": 8,
+        "interpreter": 6,
     }
 
 
@@ -173,11 +170,8 @@ def _step_on_rows(s: Scope, ids: float, lines: float) -> Work:
 def update_pooled(s: Scope) -> Work:
     """Shard: apply the gradients of bags to the rows that their ids name."""
     step = _step_on_rows(s, s.ids, s.tables * s.batch)
-    if not _many(s.model):
-        return step
-    # which bag each id is in: bags' sizes from their starts, then a number for each id
-    moved = shape.ID_BYTES * (6 * s.tables * s.batch + 2 * s.ids)
-    return add(step, {"stream_byte": moved, "call": 29, "interpreter": 8})
+    # of each id its bag, and the bag's gradient again
+    return add(step, {"stream_byte": shape.ID_BYTES * s.ids}) if _many(s.model) else step
 
 
 def update_rows(s: Scope) -> Work:
@@ -267,10 +261,10 @@ one kernel for each."""
 def reading(model: Model, batch: float, *, text: bool) -> Work:
     """A reader: make one batch, from Criteo text or by the generator.
 
-    Batches are made by many array operations, so that small ones are dear.
+    The generator makes batches by many array operations, so that small ones are dear.
     """
     if text:
-        calls = 60 + 5 * len(model.tables)
+        calls = 30
         return {"parse_row": batch, "call": calls, "interpreter": calls}
     calls = 100 + 20 * len(model.tables)
     return {"synthesize_row": batch, "call": calls, "interpreter": calls}
@@ -299,5 +293,5 @@ def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
     return total, min(total, held)
 
 
-LOCK_HELD = ("effect", "request", "parse_row", "synthesize_row")
+LOCK_HELD = ("effect", "request", "synthesize_row")
 """Prices whose seconds hold the process's interpreter lock, besides calls out of Python."""

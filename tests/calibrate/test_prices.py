@@ -240,7 +240,7 @@ def test_a_lock_held_as_long_as_is_searched_for_is_a_limit(crowds: int) -> None:
 def test_a_lock_held_for_the_calls_own_work_only_is_a_limit() -> None:
     """Two threads that do better than their own work under the lock would let them."""
     work = {"call": 600.0, "interpreter": 40.0}
-    crowds = [Crowd(1e3, rate, (work,), {"parse_row": 2000.0}) for rate in (1500.0, 1510.0)]
+    crowds = [Crowd(1e3, rate, (work,), {"effect": 400.0}) for rate in (1500.0, 1510.0)]
     found = handover(crowds, cores=8, contention=1.0, prices=known())
     assert found == Estimate(KNOWN["interpreter"], 1.0, "limit")
 

@@ -237,17 +237,11 @@ def test_gathers_of_a_lookup_by_hand(model: Model, width: int) -> None:
     pooled = cost("lookup_pooled", scope)
     assert pooled["gather_row"] == 30
     assert pooled["gather_byte"] == 30 * width * 4
-    # every vector is written; ids become places: read, shifted, written, read, of 8 bytes
-    assert pooled["stream_byte"] == 30 * width * 4 + 4 * 8 * 30
-    state, ids = state_of(model), torch.arange(30)
-    with Traffic() as traffic:
-        kernels.lookup_pooled(state, ids, None, BATCH)
-    # torch counts a gather's whole source once: what is written, and ids that are read
-    source = sum(t.rows for t in model.tables) * width * 4
-    assert traffic.bytes == source + 30 * width * 4 + 8 * 30
+    # every vector is written; ids become places: read, written, read, of 8 bytes
+    assert pooled["stream_byte"] == 30 * width * 4 + 3 * 8 * 30
     rows = cost("lookup_rows", scope)
     assert (rows["gather_row"], rows["gather_byte"]) == (20, 20 * width * 4)
-    assert rows["stream_byte"] == 20 * width * 4 + 4 * 8 * 20
+    assert rows["stream_byte"] == 20 * width * 4 + 3 * 8 * 20
 
 
 @pytest.mark.parametrize(("model", "width"), [(DLRM, 16), (DEEPFM, 17)], ids=("dlrm", "deepfm"))
@@ -272,12 +266,40 @@ def test_scatters_of_an_update_by_hand(model: Model, width: int) -> None:
 
 
 def test_a_bags_gradient_is_read_once_for_all_its_ids_by_hand() -> None:
-    """Bags of four: 120 ids, 30 gradients; of a bag its start is joined with the next one (2),
-    subtracted (3), repeated (1); of an id the bag's number is written and read."""
+    """Bags of four: 120 ids, 30 gradients; of an id its place and its bag are read."""
     model = DLRM.model_copy(update={"tables": tuple(Table(rows=50, ids=4) for _ in TABLES)})
     work = cost("update_pooled", Scope(model, SGD, batch=BATCH, ids=120, unique=90, tables=3))
     assert work["scatter_row"] == 120
-    assert work["stream_byte"] == 30 * 16 * 4 + 8 * 120 + 8 * (6 * 30 + 2 * 120)
+    assert work["stream_byte"] == 30 * 16 * 4 + 8 * 120 + 8 * 120
+    # each bag's start is written and read, each id's bag written
+    found = cost("lookup_pooled", Scope(model, SGD, batch=BATCH, ids=120, unique=90, tables=3))
+    assert found["stream_byte"] == 30 * 16 * 4 + 3 * 8 * 120 + 8 * (120 + 2 * 30)
+    assert (found["gather_row"], found["gather_byte"]) == (120, 120 * 16 * 4)
+
+
+def test_client_side_copies_by_hand() -> None:
+    """30 ids are read and written; so are 30 vectors, there and back; sorting two digits of three
+    tables' ids clears, sums and reads 256 counters each time."""
+    scope = Scope(DLRM, SGD, batch=BATCH, ids=30, unique=20, tables=3, shards=2)
+    assert cost("route_ids", scope)["stream_byte"] == 2 * 8 * 30
+    for name in ("assemble_rows", "route_gradient"):
+        assert cost(name, scope)["stream_byte"] == 2 * 30 * 16 * 4
+    assert cost("deduplicate", scope)["stream_byte"] == 4 * 8 * 30 + 3 * 2 * 256 * 8 * 3
+
+
+def test_rows_that_are_pooled_by_the_worker_by_hand() -> None:
+    """30 ids of 20 rows: each id's row is read, and its gradient read, added to what is read and
+    written; 30 bags and 20 rows' gradients are written; places are read twice."""
+    server, worker = (
+        cost(
+            "forward_backward",
+            Scope(DLRM, SGD, batch=BATCH, ids=30, unique=20, tables=3, **pooling),
+        )
+        for pooling in ({}, {"pooling": "worker"})
+    )
+    more = worker["stream_byte"] - server["stream_byte"]
+    assert more == pytest.approx(16 * 4 * (4 * 30 + 30 + 20) + 2 * 8 * 30)
+    assert worker["index_element"] == 2 * 30
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

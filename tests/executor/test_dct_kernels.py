@@ -12,6 +12,7 @@ from recsim_train.config.experiment import Experiment, Model, StrategyChoice, Ta
 from recsim_train.executor import kernels, masks, sparse
 from recsim_train.executor.masks import PooledMask
 from recsim_train.executor.model import DenseNet
+from recsim_train.executor.routing import Parts, route_ids
 from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.sparse import RealSparse
 from recsim_train.executor.state import DenseState, EmbeddingState
@@ -224,9 +225,8 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(
     share: float, over: Literal["table", "sample"]
 ) -> None:
     batch, ids, state = masked_batch()
-    routed = kernels.route_ids(ids, state.slices, frozenset())
-    local = state.local(routed.values, routed.counts)
-    pooled = kernels.lookup_pooled(state, local, routed.starts(), batch.size)
+    [routed] = route_ids(ids, Parts(MODEL, [state.slices], frozenset()))
+    pooled, _, _ = kernels.lookup_pooled(state, routed)
     rule = PooledMask(MODEL, len(state.slices), share, over)
     masked = rule.mask(pooled)
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)

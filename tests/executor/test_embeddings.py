@@ -19,10 +19,10 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.executor import kernels
 from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.kernels import Routed
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
+from recsim_train.executor.routing import Parts, assemble_rows, route_ids
 from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EmbeddingState
+from recsim_train.executor.state import EACH_ITS_OWN, EmbeddingState
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.wire import LookupRequest
 from recsim_train.executor.worker import Replica, Worker
@@ -82,18 +82,14 @@ def whole(found: list[EmbeddingState]) -> list[np.ndarray]:
     return tables
 
 
-def local(state: EmbeddingState, routed: Routed) -> torch.Tensor:
-    return state.local(routed.values, routed.counts)
+PARTS = Parts(MODEL, SHARDS, SPLIT)
 
 
 def test_pooled_vectors_are_the_sums_of_bags() -> None:
     ids, found = batch_ids(), states()
-    parts = []
-    for state in found:
-        routed = kernels.route_ids(ids, state.slices, SPLIT)
-        vectors = kernels.lookup_pooled(state, local(state, routed), routed.starts(), BATCH)
-        parts.append((state.slices, routed.counts, vectors))
-    pooled = kernels.assemble_rows(MODEL, ids, parts).tensor
+    routed = route_ids(ids, PARTS)
+    answers = [kernels.lookup_pooled(*asked)[0] for asked in zip(found, routed, strict=True)]
+    pooled = assemble_rows(ids, PARTS, routed, answers).tensor
     assert pooled.shape == (4, BATCH, 2)
     for table, rows in enumerate(whole(found)):
         for example, bag in enumerate(BAGS[table]):
@@ -106,13 +102,10 @@ def test_unique_rows_pool_to_the_same_sums() -> None:
     unique = kernels.deduplicate(worker, ids)
     for table, bags in enumerate(BAGS):
         assert unique.table(table).tolist() == sorted({i for bag in bags for i in bag})
-    parts = []
-    for state in found:
-        routed = kernels.route_ids(unique, state.slices, SPLIT)
-        rows = kernels.lookup_rows(state, local(state, routed))
-        parts.append((state.slices, routed.counts, rows))
-    arrived = kernels.assemble_rows(MODEL, unique, parts).tensor
-    pooled = kernels.pool(arrived, unique, len(TABLES))
+    routed = route_ids(unique, PARTS)
+    answers = [kernels.lookup_rows(*asked)[0] for asked in zip(found, routed, strict=True)]
+    arrived = assemble_rows(unique, PARTS, routed, answers).tensor
+    pooled, _ = kernels.pool(arrived, unique)
     for table, rows in enumerate(whole(found)):
         for example, bag in enumerate(BAGS[table]):
             np.testing.assert_allclose(pooled[table, example], rows[bag].sum(0), atol=1e-14)
@@ -131,16 +124,16 @@ def test_a_shard_in_another_process_learns_which_ids_are_one_bag() -> None:
     plan, ids = build_plan(spec, choice), batch_ids()
     assert plan.embedding is not None
     assert plan.embedding.split_tables & {1, 3}  # bags of one size
-    for shard in plan.embedding.shards:
+    shards = plan.embedding.shards
+    parts = Parts(MODEL, [shard.slices for shard in shards], plan.embedding.split_tables)
+    for shard, routed in zip(shards, route_ids(ids, parts), strict=True):
         server = EmbeddingServer(plan, shard)
-        routed = kernels.route_ids(ids, shard.slices, plan.embedding.split_tables)
-        request = LookupRequest(0, BATCH, routed.counts)
-        payload = as_bytes(*request.parts(server.rules, routed))
+        request = LookupRequest(0, BATCH, routed.sizes)
+        payload = as_bytes(*request.parts(routed))
         arrived = request.unpack(server.rules, payload)
+        assert len(arrived.lengths) == BATCH * arrived.varying.sum() > 0
         for there, here in zip(server.lookup(arrived), server.lookup(routed), strict=True):
-            assert there is not None
-            assert here is not None
-            assert torch.equal(there, here)
+            np.testing.assert_array_equal(there, here)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
@@ -150,10 +143,10 @@ def test_a_row_steps_by_the_sum_of_its_gradients(optimizer: str) -> None:
     moments = [np.zeros(table.rows) for table in TABLES]
     for step in range(3):
         gradient = torch.from_numpy(np.random.default_rng(step).normal(size=(4, BATCH, 2)))
-        for state in found:
-            routed = kernels.route_ids(ids, state.slices, SPLIT)
+        for state, routed in zip(found, route_ids(ids, PARTS), strict=True):
             own = gradient[[part.table for part in state.slices]]
-            kernels.update_pooled(state, local(state, routed), routed.starts(), own)
+            _, places, bags = kernels.lookup_pooled(state, routed)
+            kernels.update_pooled(state, places, bags, own)
         for table, bags in enumerate(BAGS):
             sums = np.zeros_like(tables[table])
             for example, bag in enumerate(bags):
@@ -183,8 +176,8 @@ def test_rows_step_together_with_the_mean_of_all_trainers() -> None:
     before = server.state.rows.clone()
 
     def update(trainer: int) -> None:
-        rows = torch.tensor([trainer, 4])  # one of its own, one that all have
-        server.update(trainer, rows, None, torch.full((2, 2), 3.0 + trainer).double())
+        rows = np.array([trainer, 4])  # one of its own, one that all have
+        server.update(trainer, rows, EACH_ITS_OWN, torch.full((2, 2), 3.0 + trainer).double())
 
     threads = [threading.Thread(target=update, args=(trainer,)) for trainer in (2, 0, 1)]
     for thread in threads:

@@ -21,7 +21,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.executor import kernels, sparse
 from recsim_train.executor.services import DenseServer, EmbeddingServer
-from recsim_train.executor.state import DenseOptimizer, DenseState, EmbeddingState
+from recsim_train.executor.state import EACH_ITS_OWN, DenseOptimizer, DenseState, EmbeddingState
 from recsim_train.executor.stubs import DenseStub
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
@@ -122,13 +122,13 @@ def test_rowwise_adagrad_is_the_published_formula(way: str, tiny: float) -> None
     for step, ids in enumerate(BATCHES):
         gradient = tiny * drawn(len(ids), 3, seed=step)
         by_formula(rows, state, ids, gradient.numpy())
-        local = torch.tensor(ids)
+        local = np.array(ids)
         if way == "rows":
             kernels.update_rows(held, local, gradient)
         elif way == "pooled":  # bags of one id
-            kernels.update_pooled(held, local, None, gradient.unsqueeze(0))
+            kernels.update_pooled(held, local, EACH_ITS_OWN, gradient.unsqueeze(0))
         else:
-            server.update(0, local, None, gradient.unsqueeze(0))
+            server.update(0, local, EACH_ITS_OWN, gradient.unsqueeze(0))
     close(held.rows, rows)
     np.testing.assert_allclose(held.state.numpy(), state, rtol=1e-13, atol=0)
     assert np.abs(rows - start).max() > 0.1 * LR
@@ -141,7 +141,8 @@ def test_a_bags_gradient_goes_to_each_of_its_ids() -> None:
     gradient = drawn(2, 3)
     ids = [1, 4, 4, 2, 1]  # two bags of 2 and 3 ids; one id twice in a bag, one in both
     by_formula(rows, state, ids, gradient.numpy()[[0, 0, 1, 1, 1]])
-    kernels.update_pooled(held, torch.tensor(ids), torch.tensor([0, 2]), gradient.unsqueeze(0))
+    bags = np.array([0, 0, 1, 1, 1])
+    kernels.update_pooled(held, np.array(ids), bags, gradient.unsqueeze(0))
     close(held.rows, rows)
     np.testing.assert_allclose(held.state.numpy(), state, rtol=1e-13, atol=0)
 

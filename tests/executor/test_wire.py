@@ -6,6 +6,7 @@ import dataclasses
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.executor import wire
 from recsim_train.executor.bits import as_bytes, split_bytes
-from recsim_train.executor.kernels import Routed
+from recsim_train.executor.routing import Routed
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, cut_sparse, whole_places
 from recsim_train.placement.build import build_plan
@@ -133,17 +134,18 @@ def test_ids_arrive_with_the_lengths_that_travel(counts: st.DataObject, examples
         )
     )
     sizes = tuple(map(sum, bags))
-    ids = torch.arange(sum(sizes))
-    asked = Routed(ids, sizes, tuple(map(torch.tensor, bags)), examples)
+    ids = np.arange(sum(sizes))
+    sent = rules.sends_lengths
+    lengths = np.array([bags[s] for s in np.flatnonzero(sent)], np.int32).reshape(-1)
+    asked = Routed(ids, np.array(sizes), sent, lengths, examples)
     request = wire.LookupRequest(3, examples, sizes)
-    payload = as_bytes(*request.parts(rules, asked))
+    payload = as_bytes(*request.parts(asked))
     assert payload.numel() == 8 * len(ids) + 4 * examples * sum(rules.sends_lengths)
     arrived = request.unpack(rules, payload)
-    assert torch.equal(arrived.values, ids)
-    assert (arrived.counts, arrived.batch) == (sizes, examples)
-    for bag, length, sent in zip(bags, arrived.lengths, rules.sends_lengths, strict=True):
-        assert (length is not None) == sent
-        assert length is None or length.tolist() == bag
+    assert np.array_equal(arrived.values, ids)
+    assert (arrived.sizes, arrived.batch) == (sizes, examples)
+    assert np.array_equal(arrived.varying, sent)
+    assert np.array_equal(arrived.lengths, lengths)
     refused(request, [rules], as_bytes(payload, torch.ones(1)))
 
 

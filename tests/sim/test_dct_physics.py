@@ -12,11 +12,13 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
+from recsim_train.sim import machines, pricing
 from recsim_train.sim.memory import memory_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
+from recsim_train.workload.measured import MEASURED
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
@@ -133,16 +135,18 @@ def test_without_a_residual_less_is_streamed() -> None:
 
 
 def test_operations_that_were_never_measured_are_named_with_their_share(
-    plans: Plans, clusters: Clusters, fake_counts: Any
+    plans: Plans, clusters: Clusters, fake_counts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The share by hand: what the loops spend in them, of all that cores do; nothing queues."""
+    for module in (machines, pricing):
+        monkeypatch.setattr(module, "MEASURED", MEASURED - {"sparsify", "densify"})
     part = {"compression": {"kind": "dct", "density": "10 %", "refresh": 4}}
     roles = {"trainers": 2, "embedding_servers": 1, "readers": 2}
     plan = plans("allreduce", part, roles=roles, model=WIDE, simulation={"what_if_steps": 0})
     cluster = clusters(prices={"interpreter": "1 ns"})
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=12)
     runtime.run()
-    named = {"sparsify", "densify"}  # of a threshold, calibration times the finding
+    named = {"sparsify", "densify"}
     spans = [s for s in runtime.ledger.spans if s.effect == "compute" and s.name in named]
     assert {s.name for s in spans} == named
     spent = sum(s.end - s.start - cluster.costs.effect.value for s in spans)

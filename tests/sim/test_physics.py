@@ -419,8 +419,9 @@ def test_slow_readers_bind(
     if readers:
         assert outcome.bottleneck == "parsing thread of reader[0]"
     else:
-        # parsing holds the lock of the process that it runs in
-        assert outcome.bottleneck == "interpreter lock of trainer[0]"
+        # one thread of each loop, which parses without the interpreter's lock
+        assert outcome.bottleneck is not None
+        assert outcome.bottleneck.startswith("waiting for readers")
     assert eps(plan, quick) == pytest.approx(bound(quick), rel=near)
 
 
