@@ -157,14 +157,15 @@ def guess(serial: float, overhead: float) -> Scaling:
 
 
 class Threads(Section):
-    """Operations on several threads, by the class of their work; calls, the interpreter's work and
-    compiled loops stay on one."""
+    """Operations on several threads, by the class of their work; all other work stays on one."""
 
     measured: Positive = 1
     """Most threads that calibration has seen; for more of them the law is extrapolated, and its
     uncertainty grows in proportion. 1: nothing was measured, the shares are a guess."""
     products: Scaling = guess(0.05, 0.01)
     """Matrix products (`gemm_flop`)."""
+    pairs: Scaling = guess(0.1, 0.0)
+    """Dot products of the interaction (`dot_product`, `dot_flop`)."""
     streams: Scaling = guess(0.1, 0.05)
     """Element-wise work (`stream_byte`): threads share the memory's rate."""
     rows: Scaling = guess(0.1, 0.05)

@@ -6,6 +6,7 @@ used, and its gradient is two such products between copies; here only those that
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recsim_train.executor.pools import side_by_side
 from recsim_train.executor.rows import compiled
 
 Floats = NDArray[Any]
 
 
 @compiled
-def _products(first: Floats, others: Floats, out: Floats) -> None:
+def _products(first: Floats, others: Floats, out: Floats, begin: int, end: int) -> None:
     """first [batch, dim], others [vectors, batch, dim] -> out [batch, dim + pairs]: the first
-    vector, then the products of each vector with all before it."""
-    batch, dim = first.shape
+    vector, then the products of each vector with all before it. Of examples ``begin`` to ``end``.
+    """
+    dim = first.shape[1]
     vectors = np.empty((others.shape[0] + 1, dim), first.dtype)
-    for b in range(batch):
+    for b in range(begin, end):
         for k in range(dim):
             vectors[0, k] = out[b, k] = first[b, k]
         for v in range(others.shape[0]):
@@ -42,13 +45,19 @@ def _products(first: Floats, others: Floats, out: Floats) -> None:
 
 @compiled
 def _gradients(
-    first: Floats, others: Floats, gradient: Floats, of_first: Floats, of_others: Floats
+    first: Floats,
+    others: Floats,
+    gradient: Floats,
+    of_first: Floats,
+    of_others: Floats,
+    begin: int,
+    end: int,
 ) -> None:
     """The gradient of `_products`' out [batch, dim + pairs] -> those of what it has read."""
-    batch, dim = first.shape
+    dim = first.shape[1]
     vectors = np.empty((others.shape[0] + 1, dim), first.dtype)
     found = np.empty_like(vectors)
-    for b in range(batch):
+    for b in range(begin, end):
         for k in range(dim):
             vectors[0, k], found[0, k] = first[b, k], gradient[b, k]
         for v in range(others.shape[0]):
@@ -75,7 +84,8 @@ class _Interaction(torch.autograd.Function):
         first, others = first.contiguous(), others.contiguous()
         pairs = others.shape[0] * (others.shape[0] + 1) // 2
         out = first.new_empty((first.shape[0], first.shape[1] + pairs))
-        _products(first.detach().numpy(), others.detach().numpy(), out.numpy())
+        arrays = first.detach().numpy(), others.detach().numpy(), out.numpy()
+        side_by_side(partial(_products, *arrays), first.shape[0])
         ctx.save_for_backward(first, others)
         return out
 
@@ -84,7 +94,8 @@ class _Interaction(torch.autograd.Function):
         first, others = ctx.saved_tensors
         found = torch.empty_like(first), torch.empty_like(others)
         read = (first.detach(), others.detach(), gradient.contiguous())
-        _gradients(*(t.numpy() for t in (*read, *found)))
+        arrays = (t.numpy() for t in (*read, *found))
+        side_by_side(partial(_gradients, *arrays), first.shape[0])
         return found
 
 
@@ -98,5 +109,5 @@ def interact(first: Tensor, others: Tensor) -> Tensor:
 def warm() -> None:
     """As `recsim_train.executor.rows.warm`. Without autograd, which might start threads."""
     first, others, out = (np.zeros(shape, np.float32) for shape in ((1, 1), (1, 1, 1), (1, 2)))
-    _products(first, others, out)
-    _gradients(first, others, out, first, others)
+    _products(first, others, out, 0, 1)
+    _gradients(first, others, out, first, others, 0, 1)

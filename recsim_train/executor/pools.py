@@ -1,20 +1,28 @@
-"""Pools: the threads on which torch runs the operations of one loop.
+"""Pools: the threads on which the operations of one loop run.
 
 torch computes with OpenMP, where each thread that computes has a pool of its own, and its own
 number of threads. But `torch.set_num_threads` is also what threads start with that compute for the
 first time later on. So loops' threads make their pools one after the other before any other
-thread of the process has begun, and then the number is set back.
+thread of the process has begun, and then the number is set back. Compiled loops of our own that
+work example by example have as many threads in each loop's crew.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import torch
 
 _GRAIN = 1 << 15
 """Numbers for each thread, below which torch's element-wise work uses fewer threads."""
+
+_LEAST = 64
+"""Examples that are worth waking a thread of a crew for."""
+_own = threading.local()
 
 
 def make_pool(threads: int) -> tuple[int, ...]:
@@ -25,11 +33,30 @@ def make_pool(threads: int) -> tuple[int, ...]:
     """
     torch.get_num_threads()  # or the first operation would do what another thread has set
     torch.set_num_threads(threads)
+    _own.threads = threads
     if threads == 1:
         return ()
     before = tasks()
     torch.zeros(threads * _GRAIN).add_(1.0)
+    if getattr(_own, "crew", None) is None:
+        _own.crew, all_here = ThreadPoolExecutor(threads - 1), threading.Barrier(threads)
+        for _ in range(threads - 1):
+            _own.crew.submit(all_here.wait)
+        all_here.wait()
     return tuple(sorted(tasks() - before))
+
+
+def side_by_side(work: Callable[[int, int], None], examples: int) -> None:
+    """``work(first, last)`` for all of ``examples``, in parts on the calling thread's crew.
+
+    Worth it for what runs outside of the interpreter's lock.
+    """
+    parts = max(1, min(getattr(_own, "threads", 1), examples // _LEAST))
+    cuts = [examples * part // parts for part in range(parts + 1)]
+    others = [_own.crew.submit(work, *cuts[part : part + 2]) for part in range(1, parts)]
+    work(*cuts[:2])
+    for other in others:
+        other.result()
 
 
 def tasks() -> set[int]:

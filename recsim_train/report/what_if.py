@@ -33,6 +33,7 @@ _WORDS = {
         f"threads.{group}": f"serial share of {work}"
         for group, work in (
             ("products", "matrix products"),
+            ("pairs", "the interaction"),
             ("streams", "element-wise work"),
             ("rows", "row reads"),
             ("sorting", "sorting"),

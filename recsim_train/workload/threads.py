@@ -2,11 +2,11 @@
 
 An operation's seconds on one thread are those of its priced work. Of the classes in `CLASSES`, what
 took P seconds takes P (s + (1 - s) / k) on k threads, s being the class's serial share (Amdahl
-1967): tensor operators share such work among threads. All else stays on the calling thread: calls,
-the interpreter, our own compiled loops. Threads that wait sleep, so that the CPU seconds are P
-still, besides an overhead of P o (k - 1): threads that stall because memory is shared, or work that
-is done twice. They cannot be busy for longer than k times the wall time, P (1 + s (k - 1)): so o is
-at most s.
+1967): tensor operators share such work among threads, and so does the interaction. All else stays
+on the calling thread: calls, the interpreter, other compiled loops. Threads that wait sleep, so
+that the CPU seconds are P still, besides an overhead of P o (k - 1): threads that stall because
+memory is shared, or work that is done twice. They cannot be busy for longer than k times the wall
+time, P (1 + s (k - 1)): so o is at most s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from recsim_train.workload.arithmetic import Work
 
 CLASSES: Mapping[str, str] = {
     "gemm_flop": "products",
+    "dot_product": "pairs",
+    "dot_flop": "pairs",
     "stream_byte": "streams",
     "gather_row": "rows",
     "gather_byte": "rows",

@@ -14,6 +14,7 @@ from recsim_train.workload.threads import by_class
 
 KNOWN = {
     "products": (0.03, 0.01),
+    "pairs": (0.1, 0.02),
     "streams": (0.3, 0.2),
     "rows": (0.15, 0.05),
     "sorting": (0.9, 0.1),
@@ -26,8 +27,8 @@ def timings(
     """Operations that are mostly of one class each, as a machine with this law would show them."""
     chance = np.random.default_rng(seed)
     found = []
-    mostly = ("gemm_flop", "stream_byte", "gather_byte", "gather_row", "unique_id")
-    for number in range(40):
+    mostly = ("gemm_flop", "dot_flop", "stream_byte", "gather_byte", "gather_row", "unique_id")
+    for number in range(48):
         work = {
             name: chance.uniform(0.0, 0.2) * 1e-2 / prior for name, prior in KERNEL_PRIORS.items()
         }
@@ -82,7 +83,7 @@ def test_shares_stay_within_what_is_possible() -> None:
 
 
 def test_what_no_operation_shows_stays_a_guess() -> None:
-    timed = [e for n, e in enumerate(timings(KNOWN, 4, 1.0, 0.0)) if n % 5 != 4]
+    timed = [e for n, e in enumerate(timings(KNOWN, 4, 1.0, 0.0)) if n % 6 != 5]
     for entry in timed:
         del entry["work"]["unique_id"]
     found, _ = fit_threads(timed, KERNEL_PRIORS, 4, 1.0)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor.interaction import interact
+from recsim_train.executor.pools import make_pool, side_by_side
 
 SIZES = [(7, 5, 4), (1, 3, 16), (6, 1, 3), (1, 1, 1), (4, 0, 2), (0, 3, 2)]
 """(batch, vectors besides the first, dim)."""
@@ -89,3 +90,49 @@ def test_threads_do_as_one_after_the_other() -> None:
     for n in range(count):
         for mine, wanted in zip(found[n], run(n), strict=True):
             assert torch.equal(mine, wanted)
+
+
+@pytest.mark.parametrize("batch", [63, 64, 200, 1000])
+def test_a_crew_does_as_one_thread_bit_by_bit(batch: int) -> None:
+    first, others = drawn(batch, 8).float(), drawn(6, batch, 8, seed=9).float()
+    first.requires_grad_()
+    others.requires_grad_()
+
+    def results() -> list[Tensor]:
+        out = interact(first, others)
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), (first, others))]
+
+    found: list[Tensor] = []
+
+    def with_crew() -> None:
+        make_pool(3)
+        found.extend(results())
+
+    alone = results()
+    thread = threading.Thread(target=with_crew)
+    thread.start()
+    thread.join(60)
+    torch.set_num_threads(1)
+    assert len(found) == 3
+    assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
+
+
+def test_an_error_in_a_crew_is_the_callers() -> None:
+    raised: list[str] = []
+
+    def work(begin: int, _: int) -> None:
+        if begin:
+            raise ValueError("in the crew")
+
+    def with_crew() -> None:
+        assert len(make_pool(2)) == 2  # one of torch's, one of ours
+        try:
+            side_by_side(work, 1000)
+        except ValueError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=with_crew)
+    thread.start()
+    thread.join(60)
+    torch.set_num_threads(1)
+    assert raised == ["in the crew"]

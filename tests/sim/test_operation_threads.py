@@ -37,7 +37,7 @@ def law(serial: float, overhead: float = 0.0, measured: int = 64) -> Threads:
 
 shares = st.floats(0.0, 1.0)
 works = st.dictionaries(
-    st.sampled_from([*CLASSES, "call", "interpreter", "dot_flop"]), st.floats(0.0, 100.0)
+    st.sampled_from([*CLASSES, "call", "interpreter", "scatter_row"]), st.floats(1e-6, 100.0)
 )
 
 
