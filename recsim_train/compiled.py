@@ -21,8 +21,7 @@ def kept(function: _Function, **options: Any) -> _Function:
         return cast(_Function, njit(**options)(function))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:
+def _prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:
     """Within compiled code: have the processor fetch the line in which rows[row, column] lies."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -39,3 +38,6 @@ def prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(rows, types.int64, types.int64), generate
+
+
+prefetch = cast(Callable[..., None], intrinsic(_prefetch))

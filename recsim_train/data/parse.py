@@ -7,6 +7,8 @@ return before the line feed is tolerated.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,7 +59,8 @@ def parse_lines(
         kinds[example] = 0
         place, column = begin, 0
         while True:
-            first, value, wrong, negative = place, np.uint64(0), False, False
+            first, value, negative = place, np.uint64(0), False
+            wrong: Any = False
             if column < _FIRST_CATEGORY:
                 if place < end and buffer[place] == _MINUS:
                     negative = True

@@ -117,7 +117,7 @@ def route_ids(ids: RealIds, parts: Parts) -> list[Routed]:
 @exact
 def _inside(value: int, part: Numbers) -> bool:
     start, stop, step = part[1], part[2], part[3]
-    return start <= value < stop and (step == 1 or value % step == start)
+    return bool(start <= value < stop and (step == 1 or value % step == start))
 
 
 @exact
@@ -212,7 +212,7 @@ def route_gradient(gradient: RealRows, parts: Parts, routed: Sequence[Routed]) -
     counts = np.concatenate([part.counts for part in routed])
     begins = _runs(np.array(gradient.ids.offsets), parts.tables, parts.order, counts)
     rows = torch.from_numpy(_pick_runs(_array(gradient.tensor), begins, counts))
-    return list(rows.split([part.values.size for part in routed]))
+    return list(torch.split(rows, [part.values.size for part in routed]))
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
