@@ -41,8 +41,8 @@ def put(folder: Path, name: str, content: bytes) -> Path:
         ("crlf.txt", ROW.replace(b"\n", b"\r\n")),
         ("empty_fields.txt", b"0" + b"\t" * 39 + b"\n"),
         ("some_bad.txt", b"garbage\n" * 900 + ROW),
-        ("day_0.gz", gzip.compress(ROW * 3)),
-        ("packed_without_suffix", gzip.compress(ROW)),
+        ("day_0.gz", gzip.compress(ROW * 3, mtime=0)),
+        ("packed_without_suffix", gzip.compress(ROW, mtime=0)),
         (
             "truncated.gz",
             gzip.compress(os.urandom(1000).hex().encode() + b"\n" + ROW * 9000)[:-400],
