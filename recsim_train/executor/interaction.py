@@ -93,8 +93,8 @@ class _Interaction(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         first, others = ctx.saved_tensors
         found = torch.empty_like(first), torch.empty_like(others)
-        read = (first.detach(), others.detach(), gradient.contiguous())
-        arrays = [t.numpy() for t in (*read, *found)]
+        read = first.detach().numpy(), others.detach().numpy(), gradient.contiguous().numpy()
+        arrays = (*read, found[0].numpy(), found[1].numpy())
         side_by_side(partial(_gradients, *arrays), first.shape[0])
         return found
 
