@@ -94,7 +94,7 @@ class _Interaction(torch.autograd.Function):
         first, others = ctx.saved_tensors
         found = torch.empty_like(first), torch.empty_like(others)
         read = (first.detach(), others.detach(), gradient.contiguous())
-        arrays = (t.numpy() for t in (*read, *found))
+        arrays: list[Any] = [t.numpy() for t in (*read, *found)]
         side_by_side(partial(_gradients, *arrays), first.shape[0])
         return found
 
