@@ -123,6 +123,18 @@ HOST = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
     ("changes", "fragment"),
     [
         (
+            {"threads": {"measured": 4, "rows": {"serial": "10 %", "overhead": "20 %"}}},
+            "threads.rows.overhead: expected at most rows.serial (10.000%), got 20.000%",
+        ),
+        (
+            {"threads": {"pairs": {"serial": "10 %", "basis": "limit"}}},
+            "threads.pairs.uncertainty: expected 100 %, because its basis is 'limit'",
+        ),
+        (
+            {"threads": {"serial": "10 %"}},
+            "threads.serial: unknown",
+        ),
+        (
             {"hosts": {"default": HOST | {"nic": 25}}},
             "hosts.default.nic: expected a data rate with its unit, such as '25 Gbit/s': 25 has no",
         ),
