@@ -76,9 +76,8 @@ def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
 def idle_cores(check: Check, runs: Runs) -> str:
     """Which run of a comparison of speed leaves cores of its trainers' hosts idle; "": none does.
 
-    Lock-step strategies have one computing thread per trainer, whatever the host has: how fast
-    they could be there is not known, so that their speed says nothing about a claim. Runs
-    without a profile are not judged.
+    How fast it would be on all of them is not known, so that its speed says nothing about a claim.
+    Runs without a profile are not judged.
     """
     if check.measure not in ("eps", "time"):
         return ""

@@ -48,7 +48,8 @@ def record(eps: float = 100.0, trainers: int = 2, **summary: Any) -> RunRecord:
         "plan": {"groups": {"trainers[0]": ["x"] * 4}, "loops": []},
     }
     none: dict[str, Any] = dict.fromkeys(field.name for field in fields(Summary))
-    known = {"examples_per_second": eps, "round_bytes_by_effect": {}, **summary}
+    known = {"examples_per_second": eps, "round_bytes_by_effect": {}, "operation_threads": 1}
+    known |= summary
     return RunRecord(Path("run"), manifest, {}, Summary(**{**none, **known}))
 
 
