@@ -37,7 +37,7 @@ the effect there. The first check of each claim is the claim itself.
   claim's first check is met and another is not.
 - not reproduced: neither.
 - not comparable: a speed is compared where a trainer computes on fewer cores than its host has.
-  Strategies in lock-step have one computing thread until they can use more.
+  A strategy in lock-step computes on all of them by operations that run on several threads.
 - follows from the input: an input that was chosen for the claim sets the figure by construction.
 - for context: nothing is expected.
 
