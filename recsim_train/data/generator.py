@@ -111,24 +111,21 @@ class Generator:
 
     def batch(self, rows: Rows) -> NumpyBatch:
         """The rows with these numbers (any order, repeats allowed) as a batch."""
-        features = self.model.dense_features
-        counts, _ = self._counts(rows, features)
-        bags = self._bags(rows)
-        dense = dense_values(counts)
-        odds = self._teacher.log_odds(dense.astype(np.float64), bags)
-        lengths = [bag.lengths for bag in bags if bag.lengths is not None]
-        return NumpyBatch(
-            labels=self._teacher.labels(odds, rows),
-            dense=np.ascontiguousarray(dense.T),
-            ids=_joined([bag.ids for bag in bags]),
-            lengths=_joined(lengths).astype(np.int32),
-        )
+        return next(self.batches(rows, len(rows)))
 
-    def id_batches(self, rows: Rows, size: int) -> Iterator[NumpyBatch]:
-        """Consecutive batches of ``size`` of the rows with these numbers, of which only the ids are
-        made: labels and dense features are zeros."""
+    def batches(self, rows: Rows, size: int, *, ids_only: bool = False) -> Iterator[NumpyBatch]:
+        """Consecutive batches of ``size`` of the rows with these numbers, made together.
+
+        ``ids_only``: labels and dense features are zeros.
+        """
         bags = self._bags(rows)
         ends = [None if bag.lengths is None else np.cumsum(bag.lengths) for bag in bags]
+        labels = np.zeros(len(rows), dtype=np.float32)
+        dense = np.zeros((self.model.dense_features, len(rows)), dtype=np.float32)
+        if not ids_only:
+            dense = dense_values(self._counts(rows, self.model.dense_features)[0])
+            odds = self._teacher.log_odds(dense.astype(np.float64), bags)
+            labels = self._teacher.labels(odds, rows)
         for first in range(0, len(rows), size):
             last = min(first + size, len(rows))
             ids, lengths = [], []
@@ -141,8 +138,8 @@ class Generator:
                     ids.append(bag.ids[start : stops[last - 1]])
                     lengths.append(bag.lengths[first:last])
             yield NumpyBatch(
-                labels=np.zeros(last - first, dtype=np.float32),
-                dense=np.zeros((last - first, self.model.dense_features), dtype=np.float32),
+                labels=labels[first:last],
+                dense=np.ascontiguousarray(dense[:, first:last].T),
                 ids=_joined(ids),
                 lengths=_joined(lengths).astype(np.int32),
             )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -30,8 +31,8 @@ from recsim_train.data.criteo import (
 )
 from recsim_train.data.generator import Generator
 
-_ROWS_TOGETHER = 8192
-"""Of a stream of ids: rows that are made at a time."""
+_ROWS_TOGETHER, _IDS_TOGETHER = 1024, 8192
+"""Rows that the generator makes at a time, and of a stream of ids: small batches alone are dear."""
 
 
 class Fed(NamedTuple):
@@ -122,44 +123,36 @@ class _CriteoStream(BatchStream):
 
 
 class _GeneratedStream(BatchStream):
-    """Rows of the generator."""
+    """Rows of the generator, several of these loops' batches at a time."""
 
-    def __init__(self, model: Model, data: Data, dealt: Dealt) -> None:
+    def __init__(self, model: Model, data: Data, dealt: Dealt, *, ids_only: bool) -> None:
         super().__init__(dealt)
         self._generator = Generator(model, data.synthetic)
         self._first = held_out_rows(data)
         self._rows = min(_generated_rows(data), data.limit_rows or _generated_rows(data))
         self._last_row = -1
+        order = sorted(dealt.positions)
+        numbers = (k * dealt.total + p for k in range(dealt.start, dealt.iterations) for p in order)
+        self._ahead = self._batches(numbers, ids_only)
+
+    def _batches(self, numbers: Iterator[int], ids_only: bool) -> Iterator[NumpyBatch]:
+        size = self.batch_size
+        together = max(1, (_IDS_TOGETHER if ids_only else _ROWS_TOGETHER) // size)
+        while several := list(islice(numbers, together)):
+            starts = np.array(several, dtype=np.int64)[:, None] * size
+            rows = (starts + np.arange(size)).reshape(-1) % self._rows + self._first
+            yield from self._generator.batches(rows, size, ids_only=ids_only)
 
     @property
     def epochs(self) -> int:
         return self._last_row // self._rows + 1
 
     def _make(self, index: int) -> NumpyBatch:
-        start = index * self.batch_size
-        self._last_row = start + self.batch_size - 1
-        rows = np.arange(start, start + self.batch_size, dtype=np.int64)
-        return self._generator.batch(rows % self._rows + self._first)
+        self._last_row = (index + 1) * self.batch_size - 1
+        return next(self._ahead)
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-class _GeneratedIds(_GeneratedStream):
-    """The ids of rows of the generator for all loops, several batches at a time."""
-
-    _ahead: Iterator[NumpyBatch] = iter(())
-
-    def _make(self, index: int) -> NumpyBatch:
-        batch = next(self._ahead, None)
-        if batch is None:
-            start = index * self.batch_size
-            stop = start + max(1, _ROWS_TOGETHER // self.batch_size) * self.batch_size
-            rows = np.arange(start, stop, dtype=np.int64) % self._rows + self._first
-            self._ahead = self._generator.id_batches(rows, self.batch_size)
-            batch = next(self._ahead)
-        self._last_row = (index + 1) * self.batch_size - 1
-        return batch
 
 
 def open_stream(
@@ -186,8 +179,7 @@ def open_stream(
     dealt = Dealt(batch_size, positions, total, iterations, start)
     if data.path is not None:
         return _CriteoStream(model, data, data.path, dealt)
-    kind = _GeneratedIds if ids_only and len(positions) == total else _GeneratedStream
-    return kind(model, data, dealt)
+    return _GeneratedStream(model, data, dealt, ids_only=ids_only and len(positions) == total)
 
 
 def held_out(

@@ -74,20 +74,33 @@ def stream_of(
                 yield loop, iteration, batch
 
 
+_ROWS_TOGETHER = 1024
+"""A reader thread beside a loop reads so many rows at a time: between two small batches the loop
+would have driven its code and data from the core's caches."""
+
+
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
     """A reader thread inside the trainer, for one loop."""
+    together = max(1, _ROWS_TOGETHER // plan.examples)
+    ready: list[Batch | BaseException | None] = []
+
+    def hand_over() -> bool:
+        taken = all(feed.put(item) for item in ready)
+        ready.clear()
+        return taken
 
     def body() -> None:
         torch.set_num_threads(1)
-        try:
-            with book("reader", READING):
+        with book("reader", READING):
+            try:
                 for _, _, batch in stream_of(plan, [loop], reading):
-                    if not feed.put(to_batch(plan.experiment.model, batch)):
+                    ready.append(to_batch(plan.experiment.model, batch))
+                    if len(ready) == together and not hand_over():
                         return
-        except BaseException as error:
-            feed.put(error)
-            return
-        feed.put(None)
+                ready.append(None)
+            except BaseException as error:
+                ready.append(error)
+            hand_over()
 
     return _start(body, f"read for {loop.name}")
 

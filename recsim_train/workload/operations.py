@@ -261,13 +261,18 @@ one kernel for each."""
 def reading(model: Model, batch: float, *, text: bool) -> Work:
     """A reader: make one batch, from Criteo text or by the generator.
 
-    The generator makes batches by many array operations, so that small ones are dear.
+    The generator makes rows by many array operations, for several small batches together.
     """
     if text:
-        calls = 30
+        calls = 30.0
         return {"parse_row": batch, "call": calls, "interpreter": calls}
-    calls = 100 + 20 * len(model.tables)
+    together = max(1.0, _ROWS_TOGETHER // max(1.0, batch))
+    calls = 30 + 2 * len(model.tables) + (100 + 20 * len(model.tables)) / together
     return {"synthesize_row": batch, "call": calls, "interpreter": calls}
+
+
+_ROWS_TOGETHER = 1024
+"""As `recsim_train.data.stream` has the generator make them."""
 
 
 def cost(name: str, scope: Scope) -> Work:
