@@ -273,7 +273,8 @@ class Bench:
 
 def _sent(routed: Routed) -> list[Tensor]:
     """What travels of routed ids."""
-    return [torch.from_numpy(routed.values), torch.from_numpy(routed.lengths)]
+    sent = [routed.values, routed.lengths] if routed.lengths.size else [routed.values]
+    return [torch.from_numpy(part) for part in sent]
 
 
 def measure(

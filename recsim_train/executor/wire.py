@@ -66,7 +66,8 @@ class LookupRequest(Request, effect="lookup"):
 
     def parts(self, routed: Routed) -> list[Tensor]:
         """Of the payload."""
-        return [torch.from_numpy(routed.values), torch.from_numpy(routed.lengths)]
+        sent = [routed.values, routed.lengths] if routed.lengths.size else [routed.values]
+        return [torch.from_numpy(part) for part in sent]
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Routed:
         bags = self.examples * rules.bag_lengths

@@ -41,8 +41,8 @@ def sparsify(s: Scope) -> Work:
         # the sum with the residual, and the comparison
         "stream_byte": 4 * value * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
         "index_element": _taken(s),
-        "call": 18,
-        "interpreter": 11,
+        "call": 38,
+        "interpreter": 16,
     }
 
 
@@ -62,8 +62,8 @@ def sparsify_difference(s: Scope) -> Work:
     return {
         "stream_byte": value * s.elements + 3 * (value + INDEX_BYTES) * s.kept,
         "index_element": _taken(s),
-        "call": 17,
-        "interpreter": 10,
+        "call": 37,
+        "interpreter": 15,
     }
 
 
@@ -73,7 +73,7 @@ def densify(s: Scope) -> Work:
     return {
         "stream_byte": 3 * value * s.elements + 2 * (value + INDEX_BYTES) * s.kept,
         "index_element": s.kept,
-        "call": 12 * s.shards + 4,
+        "call": 24 * s.shards + 6,
         "interpreter": 6 * s.shards + 4,
     }
 

@@ -83,8 +83,8 @@ def route_ids(s: Scope) -> Work:
     lengths = sum(table.variable for table in s.model.tables) if s.pooling == "server" else 0
     return {
         "stream_byte": 2 * shape.ID_BYTES * s.ids,
-        "call": 10 + 6 * s.shards + lengths,
-        "interpreter": 8 + 4 * s.shards + lengths / 4,
+        "call": 14 + 14 * s.shards + lengths,
+        "interpreter": 8 + 6 * s.shards + lengths / 4,
     }
 
 
@@ -98,8 +98,8 @@ def assemble_rows(s: Scope) -> Work:
     pooled = s.pooling == "server"
     return {
         "stream_byte": 2 * shape.row_bytes(s.model) * _vectors(s),
-        "call": (4 if pooled else 12) + 6 * s.shards,
-        "interpreter": (3 if pooled else 8) + 4 * s.shards,
+        "call": (12 if pooled else 16) + 10 * s.shards,
+        "interpreter": (6 if pooled else 8) + 5 * s.shards,
     }
 
 
@@ -108,19 +108,19 @@ def route_gradient(s: Scope) -> Work:
     vectors = _vectors(s)
     moved = shape.row_bytes(s.model) * vectors
     if s.pooling == "server":
-        calls = {"call": 2 + 5 * s.shards, "interpreter": 2 + 3 * s.shards}
+        calls = {"call": 6 + 10 * s.shards, "interpreter": 3 + 4 * s.shards}
         return {"stream_byte": 2 * moved, **calls}
     # rows are put together, then joined with their ids
     return {
         "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
-        "call": 12 + 8 * s.shards,
-        "interpreter": 8 + 5 * s.shards,
+        "call": 16 + 14 * s.shards,
+        "interpreter": 8 + 6 * s.shards,
     }
 
 
 def _bags(s: Scope) -> Work:
     """Which row of the shard each id is and, of several, in which bag, where each bag starts."""
-    work = {"stream_byte": 3 * shape.ID_BYTES * s.ids, "call": 6, "interpreter": 4}
+    work = {"stream_byte": 3 * shape.ID_BYTES * s.ids, "call": 14, "interpreter": 6}
     if not _many(s.model):
         return work
     bags = shape.ID_BYTES * (s.ids + 2 * s.tables * s.batch)
