@@ -29,8 +29,9 @@ from recsim_train.config.errors import RunFailed
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # a pool's threads sleep between operations: others need the cores that they would spin on
-    "OMP_WAIT_POLICY": "PASSIVE",
+    # a pool's threads sleep soon after an operation, since others need the cores that they would
+    # spin on; but not at once, since waking them up takes as long as a short operation
+    "GOMP_SPINCOUNT": "1000",
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }

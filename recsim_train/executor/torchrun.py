@@ -56,7 +56,7 @@ def execute_rank(plan: Plan) -> Outcome | None:
     scheduled = batch_scheduling()
     sys.setswitchinterval(0.0005)
     # as recsim_train.executor.forkserver has it; read when torch is loaded
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
