@@ -12,13 +12,22 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from recsim_train.calibration import grid
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.config.experiment import Data, Experiment, Roles, StrategyChoice, Synthetic
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+)
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
+from recsim_train.trace.ledger import REQUESTS, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import cost, reading
@@ -38,10 +47,15 @@ _REMOTE = (
     (Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
 )
 """Settings whose iterations are mostly messages, dense parameters, embedding vectors."""
-_MESSAGES = 6
+_MESSAGES: dict[Literal["tcp", "gloo"], tuple[str, int]] = {
+    "tcp": ("message", 6),
+    "gloo": ("gloo_message", 9),
+}
 """Of one iteration with one server of each kind: Lookup and its answer, Update, Pull and its
-answer, Push."""
+answer, Push; over gloo the headers of three have messages of their own. Price and number."""
 _REQUESTS = 4
+_TALK = (TRANSPORT, REQUESTS, RUNTIME)
+"""What of a run's CPU time is there for requests."""
 _ROWS = 12_000
 _WINDOWS = 8
 _OPERATIONS = (
@@ -91,47 +105,45 @@ def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crow
 def measure_remote(
     folder: Path, tick: Callable[[], None], *, quick: bool
 ) -> list[dict[str, float]]:
-    """CPU seconds of messages in one iteration: all processes' with the shards in servers, less
-    one process's with the same shards in its own memory, so that kernels cancel, but for reading
-    the dense parameters, which only the latter does and which is left out.
+    """What one iteration spends on requests, of runs with the shards in servers, by ledger.
 
-    ``messages``, ``bytes``: handled in that iteration, counted at each of their two ends;
-    ``requests``: served.
+    ``message`` or ``gloo_message``, ``wire_byte``: handled in that iteration, counted at each of
+    their two ends; ``request``: served; ``effect``; ``cpu``: seconds of all processes for all that.
     """
     observed = []
     for number, (setting, batch, steps) in enumerate(_REMOTE[: 1 if quick else None]):
         path = folder / f"remote-{number}.tsv"
         write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-        used = []
-        for servers in (0, 1):
-            done = steps // 4 if quick else steps
-            used.append(_cpu(_experiment(setting, batch, 1, done, path, servers)))
-            tick()
         model = setting.model()
         vectors = 4 * setting.tables * batch * setting.dim
         moved = 8 * setting.tables * batch + 2 * vectors + 2 * 4 * dense_parameters(model)
-        observed.append(
-            {
-                "messages": 2 * _MESSAGES,
-                "bytes": 2 * moved,
-                "requests": _REQUESTS,
-                "cpu": used[1] - used[0],
-            }
-        )
+        work = {"wire_byte": 2 * moved, "request": _REQUESTS, "effect": _EFFECTS}
+        for transport, (price, messages) in _MESSAGES.items():
+            done = steps // 4 if quick else steps
+            run = _experiment(setting, batch, 1, done, path, transport)
+            observed.append({**work, price: 2 * messages, "cpu": _talk_seconds(run)})
+            tick()
     return observed
 
 
-def _cpu(experiment: Experiment) -> float:
-    """CPU seconds per iteration of all processes together."""
+def _talk_seconds(experiment: Experiment) -> float:
+    """CPU seconds per iteration that all processes spend on requests."""
     ledger = _run(experiment).facts.ledger
     assert ledger is not None
-    copied = sum(line.seconds for line in ledger.lines if line.what == "dense_read")
-    return (ledger.total - copied) / experiment.training.steps
+    spent = sum(line.seconds for line in ledger.lines if line.what in _TALK)
+    return spent / experiment.training.steps
 
 
 def _experiment(
-    setting: Setting, batch: int, threads: int, steps: int, path: Path, servers: int = 0
+    setting: Setting,
+    batch: int,
+    threads: int,
+    steps: int,
+    path: Path,
+    transport: Literal["tcp", "gloo"] | None = None,
 ) -> Experiment:
+    """``transport``: to one server of each kind; None: there are none."""
+    servers = 0 if transport is None else 1
     rules = grid.training("adagrad").model_copy(
         update={
             "dense_optimizer": "sgd",
@@ -147,6 +159,7 @@ def _experiment(
         data=Data(path=str(path), eval_rows=0),
         roles=Roles(trainers=1, embedding_servers=servers, dense_servers=servers),
         training=rules,
+        execution=Execution(transport=transport or "tcp"),
         strategies=(StrategyChoice(kind="flat_ps"),),
     )
 

@@ -31,7 +31,7 @@ KERNEL_PRIORS: Mapping[str, float] = {
 """Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
 open."""
 
-WIRE_PRIORS: Mapping[str, float] = {"message": 1e-5, "wire_byte": 2e-10}
+WIRE_PRIORS: Mapping[str, float] = {"message": 1e-5, "gloo_message": 5e-5, "wire_byte": 2e-10}
 
 _GROUPS = {
     **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
@@ -169,22 +169,23 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
 
 
 def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
-    """The price of a message over gloo: the mean of both ends, window by window."""
+    """What a message over gloo takes on idle cores: the mean of both ends, window by window."""
     windows = zip(*(end["gloo_messages"] for end in ends), strict=True)
     return from_repeats([mean(seconds) for seconds in windows])
 
 
-def run_observations(runs: Sequence[Mapping[str, float]], request: float) -> list[Observation]:
-    """CPU of the messages and bytes of real runs; ``request``: its price, paid besides."""
-    return [
-        Observation(
-            "messages in runs",
-            {"message": run["messages"], "wire_byte": run["bytes"]},
-            max(0.1 * run["cpu"], run["cpu"] - run["requests"] * request),
-        )
-        for run in runs
-        if run["cpu"] > 0.0
-    ]
+def run_observations(
+    runs: Sequence[Mapping[str, float]], known: Mapping[str, float]
+) -> list[Observation]:
+    """CPU of the messages and bytes of real runs; ``known``: prices of what is paid besides."""
+    found = []
+    for run in runs:
+        work = {name: units for name, units in run.items() if name in WIRE_PRIORS}
+        besides = sum(run[name] * price for name, price in known.items())
+        if run["cpu"] > 0.0:
+            seconds = max(0.1 * run["cpu"], run["cpu"] - besides)
+            found.append(Observation("messages in runs", work, seconds))
+    return found
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:

@@ -235,11 +235,9 @@ def _wire_prices(
 ) -> Wire:
     """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
     idle = fit_wire(wire_observations(ends))
-    talks = fit_wire(
-        [*wire_observations(loaded), *run_observations(remote, prices.value("request"))]
-    )
+    besides = {name: prices.value(name) for name in ("request", "effect")}
+    talks = fit_wire([*wire_observations(loaded), *run_observations(remote, besides)])
     prices.add(talks.prices)
-    prices.add({"gloo_message": gloo_message(loaded)})
     message = idle.prices["message"].value
     text = describe(talks)
     prices.residuals |= {group: text[group] for group in talks.residuals}

@@ -57,9 +57,8 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
         if crowded:
             # each hop may wait for its turn on a core: fewer repeats, CPU time only
             talks = [_talk(ends[0], size, 30) for size in (0, *_SIZES[:: 2 if quick else 1])]
-            gloo = _gloo_messages(collective, rank, 30)
             dist.barrier()
-            return {"talks": talks, "gloo_messages": gloo}
+            return {"talks": talks}
         talks = [
             _talk(ends[0], size, max(4, int(share * _repeats(size))))
             for size in (0, *_SIZES[: 5 if quick else None])

@@ -74,7 +74,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 def test_every_counted_price_exists_and_is_measured() -> None:
     direct = {"handover", "parse_row", "synthesize_row", "effect", "request"}
-    direct |= {"gloo_message", "collective_step"}
+    direct |= {"collective_step"}
     measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -153,12 +153,21 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
     def end() -> dict[str, Any]:
         return {"talks": [talk(3, size, 1.0, 3 * 40e-6 + size * 2e-10) for size in (128, 1 << 20)]}
 
+    besides = {"request": 1e-5, "effect": 2e-6}
     runs = [
-        {"messages": 18, "bytes": size, "requests": 4, "cpu": 4e-5 + 18 * 80e-6 + size * 4e-10}
+        {
+            name: number,
+            "wire_byte": size,
+            "request": 4,
+            "effect": 7,
+            "cpu": 5.4e-5 + number * price + size * 4e-10,
+        }
+        for name, number, price in (("message", 12, 80e-6), ("gloo_message", 18, 110e-6))
         for size in (1 << 16, 1 << 23)
     ]
-    seen = [*wire_observations([end(), end()]), *run_observations(runs, 1e-5)]
+    seen = [*wire_observations([end(), end()]), *run_observations(runs, besides)]
     found = fit_wire(seen).prices
+    assert found["gloo_message"].value == pytest.approx(110e-6, rel=0.15)
     assert found["message"].value == pytest.approx(80e-6, rel=0.15)
     assert found["wire_byte"].value == pytest.approx(4e-10, rel=0.15)
 
