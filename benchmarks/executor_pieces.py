@@ -17,14 +17,7 @@ from typing import Any
 
 from programs import PieceError, commit, output, version
 
-from recsim_train.trace.ledger import (
-    COLLECTIVES,
-    READING,
-    REQUESTS,
-    RUNTIME,
-    SUPERVISION,
-    TRANSPORT,
-)
+from recsim_train.trace.ledger import AROUND, READING
 
 TREE = Path(__file__).resolve().parents[1]
 PEERS = TREE / "benchmarks" / "peers"
@@ -34,7 +27,6 @@ _TABLES, _ROWS = 26, 100_000
 _PRINT_EVERY = 10
 """Steps whose mean dlrm prints at a time: the first ones are its warm-up."""
 _DLRM_LINE = re.compile(r"it \d+/\d+ of epoch \d+, ([\d.]+) ms/it")
-_OUTSIDE = {RUNTIME, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION}
 
 Measured = dict[str, Any]
 """``examples_per_second``, ``ms_per_step``, and what else the program says."""
@@ -246,7 +238,7 @@ def _cpu(ledger: Mapping[str, Any], examples: int) -> Measured:
     for line in ledger["lines"]:
         by_what[line["what"]] = by_what.get(line["what"], 0.0) + line["seconds"]
     remainder = total - sum(by_what.values())
-    outside = remainder + sum(s for what, s in by_what.items() if what in _OUTSIDE)
+    outside = remainder + sum(s for what, s in by_what.items() if what in AROUND)
     return {
         "cpu_us_per_example": total / examples * 1e6,
         "reading_share": by_what.get(READING, 0.0) / total,

@@ -19,9 +19,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from recsim_train.session import Run, load, measure, predict
-from recsim_train.trace.ledger import COLLECTIVES, REQUESTS, RUNTIME, SUPERVISION, TRANSPORT
+from recsim_train.trace.ledger import AROUND
 
-AROUND = {RUNTIME, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION}
 LEAST = 0.01
 """Share of all CPU time that a line needs for a row."""
 Profile = dict[tuple[str, str], float]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.modules import loaded
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started by `nohup` or in the background: still ignored here, but by a handler, which unlike
     # SIG_IGN is not inherited, so that Ctrl-C can be tested.
@@ -22,22 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def _load() -> ModuleType:
-    name = "tests_run_factory"
-    if name not in sys.modules:
-        path = Path(__file__).parent / "results" / "run_factory.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture
 def factory() -> ModuleType:
     """Plans, outcomes and run directories."""
-    return _load()
+    return loaded(Path(__file__).parent / "results" / "run_factory.py")
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ from typing import NamedTuple
 RUNTIME, REQUESTS, TRANSPORT = "runtime", "requests", "transport"
 COLLECTIVES, READING, SUPERVISION = "collectives", "reading", "supervision"
 
+AROUND = frozenset({RUNTIME, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
+"""What is neither an operation nor the making of batches."""
+
 Key = tuple[str, str, str]
 """(role, what, thread): "loop", "pool" (the further threads on which a loop's operations run),
 "server", "reader", "sender", "receiver", "main", "gloo"; of a prediction

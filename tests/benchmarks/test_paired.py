@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 import statistics
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.modules import loaded
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "paired.py"
 
 
 @pytest.fixture(scope="module")
 def paired() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paired_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 def test_only_what_one_round_measured_is_divided(paired: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -12,17 +11,14 @@ from recsim_train.config.load import load_cluster, load_experiment
 from recsim_train.config.reference import settings_table
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies
+from tests.modules import loaded
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 def test_the_reference_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/make_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(ROOT / "docs" / "make_reference.py")
     written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert module.build() == written, "run: python docs/make_reference.py"
 

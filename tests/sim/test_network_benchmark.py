@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import subprocess
@@ -13,18 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.modules import loaded
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "network.py"
 
 
 @pytest.fixture(scope="module")
 def network() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("network_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 def star_rates(flows: list[tuple[str, str]], bandwidth: float) -> list[float]:
