@@ -9,10 +9,9 @@ module's own.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from recsim_train.calibration import grid
 from recsim_train.calibration.grid import MEBI, Setting
@@ -27,6 +26,7 @@ from recsim_train.config.experiment import (
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
+from recsim_train.placement.transport import shareable
 from recsim_train.trace.ledger import REQUESTS, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.arithmetic import Work
@@ -47,10 +47,11 @@ _REMOTE = (
     (Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
 )
 """Settings whose iterations are mostly messages, dense parameters, embedding vectors."""
-_MESSAGES: dict[Literal["tcp", "gloo"], tuple[str, int]] = {
-    "tcp": ("message", 6),
-    "gloo": ("gloo_message", 9),
-}
+_WAYS: tuple[tuple[Execution, str, int], ...] = (
+    (Execution(), "message", 6),
+    (Execution(shared_memory=False), "message", 6),
+    (Execution(transport="gloo"), "gloo_message", 9),
+)
 """Of one iteration with one server of each kind: Lookup and its answer, Update, Pull and its
 answer, Push; over gloo the headers of three have messages of their own. Price and number."""
 _REQUESTS = 4
@@ -108,22 +109,38 @@ def measure_remote(
     """What one iteration spends on requests, of runs with the shards in servers, by ledger.
 
     ``message`` or ``gloo_message``, ``wire_byte``: handled in that iteration, counted at each of
-    their two ends; ``request``: served; ``effect``; ``cpu``: seconds of all processes for all that.
+    their two ends; ``shared_byte``: copied; ``request``: served; ``effect``; ``cpu``: seconds of
+    all processes for all that.
     """
     observed = []
     for number, (setting, batch, steps) in enumerate(_REMOTE[: 1 if quick else None]):
         path = folder / f"remote-{number}.tsv"
         write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
         model = setting.model()
-        vectors = 4 * setting.tables * batch * setting.dim
-        moved = 8 * setting.tables * batch + 2 * vectors + 2 * 4 * dense_parameters(model)
-        work = {"wire_byte": 2 * moved, "request": _REQUESTS, "effect": _EFFECTS}
-        for transport, (price, messages) in _MESSAGES.items():
+        vectors, dense = 4 * setting.tables * batch * setting.dim, 4 * dense_parameters(model)
+        ids, answers = 8 * setting.tables * batch, (vectors, dense)
+        for execution, price, messages in _WAYS:
             done = steps // 4 if quick else steps
-            run = _experiment(setting, batch, 1, done, path, transport)
-            observed.append({**work, price: 2 * messages, "cpu": _talk_seconds(run)})
+            run = _experiment(setting, batch, 1, done, path, execution)
+            shares = price == "message" and execution.shared_memory
+            work = {**_bytes((ids, *answers), answers, shares=shares), price: 2 * messages}
+            work |= {"request": _REQUESTS, "effect": _EFFECTS, "cpu": _talk_seconds(run)}
+            observed.append(work)
             tick()
     return observed
+
+
+def _bytes(requests: Sequence[int], answers: Sequence[int], *, shares: bool) -> dict[str, float]:
+    """Bytes on the wire, counted at both ends, and copies of bytes to share them: of a request one,
+    of an answer two."""
+    work = {"wire_byte": 0.0, "shared_byte": 0.0}
+    for copies, sizes in ((1, requests), (2, answers)):
+        for size in sizes:
+            if shares and shareable(size):
+                work["shared_byte"] += copies * size
+            else:
+                work["wire_byte"] += 2 * size
+    return work
 
 
 def _talk_seconds(experiment: Experiment) -> float:
@@ -140,10 +157,10 @@ def _experiment(
     threads: int,
     steps: int,
     path: Path,
-    transport: Literal["tcp", "gloo"] | None = None,
+    execution: Execution | None = None,
 ) -> Experiment:
-    """``transport``: to one server of each kind; None: there are none."""
-    servers = 0 if transport is None else 1
+    """``execution``: with one server of each kind; None: there are none."""
+    servers = 0 if execution is None else 1
     rules = grid.training("adagrad").model_copy(
         update={
             "dense_optimizer": "sgd",
@@ -159,7 +176,7 @@ def _experiment(
         data=Data(path=str(path), eval_rows=0),
         roles=Roles(trainers=1, embedding_servers=servers, dense_servers=servers),
         training=rules,
-        execution=Execution(transport=transport or "tcp"),
+        execution=execution or Execution(),
         strategies=(StrategyChoice(kind="flat_ps"),),
     )
 

@@ -31,7 +31,12 @@ KERNEL_PRIORS: Mapping[str, float] = {
 """Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
 open."""
 
-WIRE_PRIORS: Mapping[str, float] = {"message": 1e-5, "gloo_message": 5e-5, "wire_byte": 2e-10}
+WIRE_PRIORS: Mapping[str, float] = {
+    "message": 1e-5,
+    "gloo_message": 5e-5,
+    "wire_byte": 2e-10,
+    "shared_byte": 1e-10,
+}
 
 _GROUPS = {
     **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),

@@ -68,7 +68,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 82
+        self._total = sum(len(s.batches) for s in settings) + 94
         self._done = 0
         self._progress = progress
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recsim_train.calibration.grid import MEBI, Setting, training
 from recsim_train.config.experiment import (
+    Execution,
     Experiment,
     Roles,
     StrategyChoice,
@@ -38,6 +39,7 @@ def small_plan(elements_of: Setting = _SETTING) -> Plan:
         model=elements_of.model(),
         roles=Roles(trainers=1, embedding_servers=1, dense_servers=1),
         training=training("sgd"),
+        execution=Execution(shared_memory=False),
         strategies=(StrategyChoice(kind="flat_ps"),),
     )
     return build_plan(experiment, experiment.strategies[0])

@@ -124,6 +124,8 @@ class Costs(Section):
     flat_ps."""
     wire_byte: Price
     """One byte through the transport, at each of its two ends. Fitted as `message` is."""
+    shared_byte: Price = magnitude(1e-10)
+    """One byte copied into or out of memory that two processes of one host share."""
     gloo_message: Price = magnitude(5e-5)
     """One message over gloo, at each of its two ends: of collectives, of what reader processes
     send, and of requests where ``execution.transport`` is gloo. Measured with bare messages."""

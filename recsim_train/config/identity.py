@@ -51,7 +51,11 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
         "strategy": {"kind": choice.kind, "options": choice.options},
     }
     # as they came: keys of runs without them stay what they are
-    for name, usual in (("transport", "tcp"), ("wire", "full")):
+    for name, usual in (
+        ("transport", "tcp"),
+        ("shared_memory", True),
+        ("wire", "full"),
+    ):
         if (chosen := getattr(experiment.execution, name)) != usual:
             content[name] = chosen
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -3,7 +3,8 @@
 One connection for each client and process. A request is one message: a head of one size (its
 payload's bytes, then what the sender calls its header) and the payload. An answer is the number of
 its bytes and the bytes, received where the asker wants them. Both ends know every size from the
-plan; a message of another size ends the run.
+plan; a message of another size ends the run. A payload that has been left in memory which both ends
+share does not follow: its place is in the upper bits of the number of its bytes.
 
 While the system's buffers take no more of a request, the client receives answers that are on their
 way: the server may be waiting for just that. There is no thread for input and output.
@@ -12,6 +13,7 @@ way: the server may be waiting for just that. There is no thread for input and o
 from __future__ import annotations
 
 import hmac
+import os
 import select
 import socket
 import struct
@@ -21,21 +23,24 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from recsim_train.executor.ring import Buffer, Shared, accept, copy, offer
 from recsim_train.placement.transport import BUFFER_BYTES
 
-Buffer = memoryview
-
 LARGEST = 1 << 40
-"""Bytes. A payload that claims to have more is none of ours."""
+"""Bytes that a payload has less than."""
 TOKEN_BYTES = 32
 _SIZE = struct.Struct("<Q")
 HEAD_BYTES = _SIZE.size
 """Before an answer, and before a request's header."""
-_HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sI")
-"""A client's first words: the protocol's name, the run's token, the client's number."""
-_PROTOCOL = b"recsim/1"
+_HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sIii")
+"""A client's first words: the protocol's name, the run's token, the client's number, its process
+and the file there that it offers to share; -1: none."""
+_PROTOCOL = b"recsim/2"
+_SHARED, _APART = b"\1", b"\0"
+"""A server's first word: whether it has mapped that file."""
 _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
+_NOBODY = -1, None
 
 
 def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
@@ -53,9 +58,11 @@ def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
 class _Socket:
     """Whole messages over a stream. Raises ConnectionError when the other end is gone."""
 
-    def __init__(self, sock: socket.socket, timeout: float | None) -> None:
+    def __init__(
+        self, sock: socket.socket, timeout: float | None, shared: Shared | None = None
+    ) -> None:
         """``timeout``: seconds without any progress, after which TimeoutError is raised."""
-        self._sock, self._timeout = sock, timeout
+        self._sock, self._timeout, self._shared = sock, timeout, shared
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         if timeout is not None:
@@ -86,9 +93,9 @@ class _Socket:
         except BlockingIOError:
             raise self._late() from None
 
-    def receive(self, *parts: Buffer) -> None:
-        """Fill the parts."""
-        left: Sequence[Buffer] = [part for part in parts if len(part)]
+    def receive(self, part: Buffer) -> None:
+        """Fill it."""
+        left: Sequence[Buffer] = [part] if len(part) else []
         try:
             while left:
                 left = self._receive(left, socket.MSG_WAITALL)
@@ -102,17 +109,22 @@ class _Socket:
 class Asker(_Socket):
     """A client's end. Used by one thread."""
 
-    def __init__(self, sock: socket.socket, timeout: float | None) -> None:
-        super().__init__(sock, timeout)
+    def __init__(
+        self, sock: socket.socket, timeout: float | None, shared: Shared | None = None
+    ) -> None:
+        super().__init__(sock, timeout, shared)
         self._awaited: deque[tuple[bytearray, Buffer]] = deque()
         self._missing: list[Buffer] = []
-        """Of the first answer that is awaited."""
+        """Of the first answer that is awaited; where memory is shared, of its head first."""
+        self._follows = False
+        """Whether its head has been seen, after which it comes."""
         self._asked = self._answered = 0
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Buffer | None = None) -> int:
         """Send a request, whose answer arrives in ``answer``; returns its number for `wait`."""
-        size = _SIZE.pack(sum(map(len, payload)))
-        left: Sequence[Buffer] = [memoryview(size + header), *filter(len, payload)]
+        place = 0 if self._shared is None else self._shared.requests.put(payload)
+        head = memoryview(_SIZE.pack(sum(map(len, payload)) + place * LARGEST) + header)
+        left: Sequence[Buffer] = [head] if place else [head, *filter(len, payload)]
         while left and self._awaited:
             try:
                 left = self._send(left, socket.MSG_DONTWAIT)
@@ -145,16 +157,26 @@ class Asker(_Socket):
             raise self._late() from None
 
     def _next(self) -> None:
-        size, answer = self._awaited[0]
-        self._missing = [memoryview(size), answer] if len(answer) else [memoryview(size)]
+        head, answer = self._awaited[0]
+        apart = self._shared is None and len(answer)
+        self._missing = [memoryview(head), answer] if apart else [memoryview(head)]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
         if self._missing:
             return
-        size, answer = self._awaited.popleft()
-        if (sent := _SIZE.unpack(size)[0]) != len(answer):
-            raise ValueError(f"an answer of {sent} bytes where {len(answer)} are due")
+        head, answer = self._awaited[0]
+        place, size = divmod(_SIZE.unpack(head)[0], LARGEST)
+        if size != len(answer):
+            raise ValueError(f"an answer of {size} bytes where {len(answer)} are due")
+        if self._shared is not None and size and not self._follows:
+            if not place:
+                self._missing, self._follows = [answer], True
+                return
+            copy(answer, self._shared.answers.see(place, size))
+            self._shared.answers.release(place, size)
+        self._awaited.popleft()
+        self._follows = False
         self._answered += 1
         if self._awaited:
             self._next()
@@ -163,30 +185,63 @@ class Asker(_Socket):
 class Answerer(_Socket):
     """A server's end of one client's connection. Used by one thread."""
 
-    def __init__(self, sock: socket.socket, header_bytes: int) -> None:
-        super().__init__(sock, None)  # as long as the client lives
+    def __init__(
+        self, sock: socket.socket, header_bytes: int, shared: Shared | None = None
+    ) -> None:
+        super().__init__(sock, None, shared)  # as long as the client lives
         self._head = memoryview(bytearray(_SIZE.size + header_bytes))
+        self._buffer = bytearray()
+        self._size = self._place = 0
+        """Of the payload at hand."""
 
     def next(self) -> tuple[bytes, int]:
-        """The next request's header, and its payload's bytes, which `receive` has to fetch."""
+        """The next request's header and its payload's bytes."""
+        if self._place and self._shared is not None:
+            self._shared.requests.release(self._place, self._size)
         self.receive(self._head)
-        (size,) = _SIZE.unpack_from(self._head)
-        if size > LARGEST:
-            raise ValueError(f"a request that claims to have {size} bytes")
-        return self._head[_SIZE.size :].tobytes(), size
+        self._place, self._size = divmod(_SIZE.unpack_from(self._head)[0], LARGEST)
+        if self._place and self._shared is None:
+            raise ValueError("a request that claims to be in memory which is not shared")
+        return self._head[_SIZE.size :].tobytes(), self._size
+
+    def payload(self) -> Buffer:
+        """Of the request at hand, good until the next one is fetched."""
+        if self._place and self._shared is not None:
+            return self._shared.requests.see(self._place, self._size)
+        if self._size > len(self._buffer):
+            self._buffer = bytearray(self._size)
+        content = memoryview(self._buffer)[: self._size]
+        self.receive(content)
+        return content
 
     def answer(self, content: Buffer) -> None:
-        self.send(memoryview(_SIZE.pack(len(content))), content)
+        place = 0 if self._shared is None else self._shared.answers.put([content])
+        head = memoryview(_SIZE.pack(len(content) + place * LARGEST))
+        self.send(*([head] if place else [head, content]))
 
 
-def connect(address: str, token: bytes, client: int, timeout: float) -> Asker:
-    """Connect to a `Listener`. Raises ConnectionError or TimeoutError."""
+def connect(
+    address: str, token: bytes, client: int, timeout: float, *, near: bool = False
+) -> Asker:
+    """Connect to a `Listener`, which is ``near`` if memory can be shared with it.
+
+    Raises ConnectionError or TimeoutError.
+    """
     host, port = address.rsplit(":", 1)
-    sock = _new()
-    sock.settimeout(timeout)
-    sock.connect((host, int(port)))
-    sock.sendall(_HELLO.pack(_PROTOCOL, token, client))
-    return Asker(sock, timeout)
+    sock, file = _new(), offer() if near else -1
+    try:
+        sock.settimeout(timeout)
+        sock.connect((host, int(port)))
+        sock.sendall(_HELLO.pack(_PROTOCOL, token, client, os.getpid(), file))
+        if not (said := sock.recv(1)):
+            raise ConnectionError("connection closed by peer")
+        return Asker(sock, timeout, Shared(file) if said == _SHARED else None)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        if file >= 0:
+            os.close(file)
 
 
 class Listener:
@@ -195,7 +250,7 @@ class Listener:
     def __init__(self, host: str, token: bytes, clients: Iterable[int], header_bytes: int) -> None:
         self._token, self._header_bytes = token, header_bytes
         self._due = set(clients)
-        self._here: dict[int, socket.socket] = {}
+        self._here: dict[int, tuple[socket.socket, Shared | None]] = {}
         self._change = threading.Condition()
         self._sock = _new()
         self._sock.bind((host, 0))
@@ -209,37 +264,43 @@ class Listener:
                 sock, _ = self._sock.accept()
             except OSError:  # closed
                 return
-            client = self._greet(sock)
+            client, shared = self._greet(sock)
+            if client < 0:
+                sock.close()
+                continue
             with self._change:
-                if client not in self._due:
-                    sock.close()
-                    continue
                 self._due.remove(client)
-                self._here[client] = sock
+                self._here[client] = sock, shared
                 self._change.notify_all()
         self._sock.close()
 
-    def _greet(self, sock: socket.socket) -> int:
-        """The client's number; -1: it is nobody of this run."""
+    def _greet(self, sock: socket.socket) -> tuple[int, Shared | None]:
+        """The client's number and what it shares; -1: it is nobody of this run."""
         said = b""
         try:
             sock.settimeout(_PATIENCE)
             while len(said) < _HELLO.size:
                 more = sock.recv(_HELLO.size - len(said))
                 if not more:
-                    return -1
+                    return _NOBODY
                 said += more
+            protocol, token, client, process, file = _HELLO.unpack(said)
+            if protocol != _PROTOCOL or not hmac.compare_digest(token, self._token):
+                return _NOBODY
+            if client not in self._due:
+                return _NOBODY
+            shared = accept(process, file) if file >= 0 else None
+            sock.sendall(_APART if shared is None else _SHARED)
         except OSError:
-            return -1
-        protocol, token, client = _HELLO.unpack(said)
-        known = protocol == _PROTOCOL and hmac.compare_digest(token, self._token)
-        return int(client) if known else -1
+            return _NOBODY
+        return int(client), shared
 
     def client(self, number: int) -> Answerer:
         """The server's end of this client's connection, once it has come."""
         with self._change:
             self._change.wait_for(lambda: number in self._here)
-            return Answerer(self._here.pop(number), self._header_bytes)
+            sock, shared = self._here.pop(number)
+            return Answerer(sock, self._header_bytes, shared)
 
     def close(self) -> None:
         """Accept nobody any more."""

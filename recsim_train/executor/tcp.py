@@ -63,16 +63,18 @@ class TcpTransport:
     ) -> None:
         """``askers``: clients in other processes, with what they may ask here."""
         self._header_bytes = header_bytes(plan)
+        self._shares = plan.experiment.execution.shared_memory
         self._store, self._timeout = store, timeout.total_seconds()
         self._askers: dict[tuple[int, int], Asker] = {}
         if rank == 0:
             store.set("requests/token", secrets.token_hex(TOKEN_BYTES // 2))
         self._token: bytes = store.get("requests/token")
+        self._here = interface_address()
         self._listener: Listener | None = None
         if any(askers.values()):
             clients = [number for number, keys in askers.items() if keys]
             size = _KEY.size + self._header_bytes
-            self._listener = Listener(interface_address(), self._token, clients, size)
+            self._listener = Listener(self._here, self._token, clients, size)
             store.set(f"requests/{rank}", self._listener.address)
 
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
@@ -80,7 +82,8 @@ class TcpTransport:
         asker = self._askers.get((client, rank))
         if asker is None:
             address = self._store.get(f"requests/{rank}").decode()
-            asker = connect(address, self._token, client, self._timeout)
+            near = self._shares and address.rpartition(":")[0] == self._here
+            asker = connect(address, self._token, client, self._timeout, near=near)
             self._askers[client, rank] = asker
         return TcpChannel(asker, _KEY.pack(*key), self._header_bytes)
 
@@ -127,7 +130,6 @@ class TcpPort:
     def __init__(self, listener: Listener, client: int) -> None:
         self._listener, self._client = listener, client
         self._answerer: Answerer | None = None
-        self._buffer = torch.empty(0, dtype=torch.uint8)
         self.head_bytes = 0
 
     def next_request(self) -> tuple[Key, bytes, int]:
@@ -142,12 +144,9 @@ class TcpPort:
     def payload(self, size: int) -> Tensor:
         """As `recsim_train.executor.transport.Port.payload`."""
         assert self._answerer is not None
-        if size > self._buffer.numel():
-            self._buffer = torch.empty(size, dtype=torch.uint8)
-        content = self._buffer[:size]
-        if size:
-            self._answerer.receive(memory_of(content))
-        return content
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:

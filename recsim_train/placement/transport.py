@@ -14,6 +14,10 @@ from recsim_train.workload.shape import value_bytes
 
 BUFFER_BYTES = 4 << 20
 """Wanted of the system for each direction of a TCP connection, at each end."""
+SHARED_BYTES = 64 << 20
+"""Of each direction between two processes of one host. Pages that are never used take no memory."""
+SHARED_LEAST = 8 << 10
+"""Bytes of the smallest payload that goes through shared memory."""
 ACKNOWLEDGEMENT_BYTES = 8
 """Of an answer that says only that the request is done; not payload."""
 _NUMBERS = 5
@@ -27,6 +31,11 @@ class Heads(NamedTuple):
 
     request: int
     answer: int
+
+
+def shareable(size: int) -> bool:
+    """Whether a payload of so many bytes goes through memory that is shared."""
+    return SHARED_LEAST <= size <= SHARED_BYTES
 
 
 def number_bytes(experiment: Experiment) -> int:

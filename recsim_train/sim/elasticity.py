@@ -159,6 +159,8 @@ def elasticities(
 
     base = short.speed(cluster, watch)
     threads = plan.operation_threads
+    if cluster.colocate:
+        asked["shared_byte"] = cluster.costs.shared_byte.value
     names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.transport import shareable
 from recsim_train.sim.books import Books
 from recsim_train.sim.conditions import (
     HostCondition,
@@ -88,7 +89,11 @@ class Machines:
         self._between_racks = cluster.topology.latency if cluster.topology is not None else 0.0
         self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
+        self._shared = cluster.costs.shared_byte.value
+        execution = plan.experiment.execution
+        self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
         self._flows: dict[tuple[str, str], Kind] = {}
+        self._copies: dict[tuple[str, str, bool], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
         self.books = Books()
@@ -285,9 +290,35 @@ class Machines:
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 
-    def _book_wire(self, process: Process, what: str, moved: float) -> None:
+    def shares(self, payload: int) -> bool:
+        """Whether it goes through memory that both ends share."""
+        return self._shares and shareable(payload)
+
+    def copy(
+        self, source: Process, target: Process, payload: int, head: int, *, delay: float, out: bool
+    ) -> Event:
+        """A message through shared memory after a ``delay``: copied in, and ``out``, too."""
+        self.header_bytes += head
+        ends = [source, target] if out else [source]
+        seconds, flows = self._shared * len(ends), max(source.standing, target.standing)
+        self.alone = delay + payload * seconds
+        if seconds <= 0.0:
+            return self.engine.timeout(delay)
+        key = source.name, target.name, out
+        kind = self._copies.get(key)
+        if kind is None:  # one thread at a time
+            uses = [(end.cores, self._shared * flows / end.standing) for end in ends]
+            kind = self.engine.fluid.kind(uses, None, 1.0 / seconds, 1.0 / seconds)
+            self._copies[key] = kind
+        for end in ends:
+            self._book_wire(end, TRANSPORT, payload * flows, self._shared)
+        return self.engine.activity(kind, payload, delay)
+
+    def _book_wire(
+        self, process: Process, what: str, moved: float, price: float | None = None
+    ) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
-        seconds = self._wire * moved / process.cores.pace
+        seconds = (self._wire if price is None else price) * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, 0.0, 0.0),))
 
     def exchange(

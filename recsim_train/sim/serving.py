@@ -176,7 +176,8 @@ class Connection(ServingThread):
     def send(self, request: Request) -> None:
         clock = self._machines.engine.clock
         request.sent = clock()
-        moving = self._move(self._client, self._host, request.payload, self._heads.request)
+        head = self._heads.request
+        moving = self._move(self._client, self._host, request.payload, head, out=False)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -194,14 +195,20 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._move(self._host, self._client, size, head)
+        moving = self._move(self._host, self._client, size, head, out=True)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken
 
-    def _move(self, source: Process, target: Process, size: int, head: int) -> _Moving:
+    def _move(
+        self, source: Process, target: Process, size: int, head: int, *, out: bool
+    ) -> _Moving:
+        """``out``: an answer is copied out of shared memory; a request is used where it is."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
+        if machines.shares(size):
+            arrived = machines.copy(source, target, size, head, delay=latency, out=out)
+            return _Moving(None, arrived, 0.0, machines.alone)
         if beyond <= 0:
             arrived = machines.transfer(source, target, size, head, delay=latency)
             return _Moving(None, arrived, 0.0, machines.alone)

@@ -80,6 +80,41 @@ def test_what_is_learned_does_not_depend_on_it(choice: StrategyChoice, tmp_path:
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_shared_memory_changes_neither_bytes_nor_weights(kind: str, tmp_path: Path) -> None:
+    """With payloads that are large enough for it, and nobody's order left to chance."""
+    learned, sent = [], []
+    for shares in (True, False):
+        folder = tmp_path / str(shares)
+        folder.mkdir()
+        trainers = 1 if kind == "flat_ps" else 2
+        roles = Roles(trainers=trainers, embedding_servers=2, dense_servers=trainers % 2)
+        plan = make_plan(roles, StrategyChoice(kind=kind), shared_memory=shares)
+        spec = plan.experiment
+        model = spec.model.model_copy(update={"embedding_dim": 32, "bottom_mlp": (64, 32)})
+        training = spec.training.model_copy(update={"batch_size": 64, "threads": 1, "steps": 40})
+        spec = spec.model_copy(update={"model": model, "training": training})
+        plan = build_plan(spec, spec.strategies[0])
+        mapped: set[str] = set()
+
+        def look(*_: int, folder: Path = folder, mapped: set[str] = mapped) -> None:
+            for role in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error, OSError):
+                    if str(folder) in role.cmdline():
+                        mapped.update(m.path for m in role.memory_maps() if "memfd" in m.path)
+
+        real = execute(plan, staging=folder, keep_state=folder, progress=look)
+        assert any("recsim-train" in path for path in mapped) == shares
+        predicted = simulate(plan, load_cluster(PROFILE, None))
+        assert payload(predicted) == payload(real)
+        assert predicted.facts.header_bytes == real.facts.header_bytes
+        sent.append((payload(real), real.facts.header_bytes))
+        learned.append(_numbers([torch.load(folder / f"{i.name}.pt") for i in plan.instances]))
+    assert sent[0] == sent[1]
+    assert len(learned[0]) == len(learned[1]) > 2
+    assert all(torch.equal(a, b) for a, b in zip(*learned, strict=True))
+
+
 def _numbers(state: object) -> list[torch.Tensor]:
     if isinstance(state, torch.Tensor):
         return [state]

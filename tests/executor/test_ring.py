@@ -1,0 +1,117 @@
+"""Memory that two processes share: contents in order, never overwritten before they are used."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsim_train.executor import ring
+from recsim_train.executor.ring import Ring
+from recsim_train.placement.transport import SHARED_BYTES, SHARED_LEAST
+
+ROOM = 10 * SHARED_LEAST
+
+
+def two_ends() -> tuple[Ring, Ring, np.ndarray]:
+    taken, content = np.zeros(1, np.int64), np.zeros(ROOM, np.uint8)
+    return Ring(taken, content), Ring(taken, content), content
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, ROOM + 10), st.integers(0, 2)),
+        st.just(("use", 0, 0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps)
+def test_what_is_put_is_seen_unchanged_until_it_is_released(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    writer, reader, _ = two_ends()
+    there: deque[tuple[int, bytes]] = deque()
+    drawn = np.random.default_rng(1)
+    for what, size, cuts in steps:
+        if what == "put":
+            content = drawn.bytes(size)
+            at = sorted(drawn.integers(0, size + 1, cuts).tolist())
+            parts = [memoryview(content)[a:b] for a, b in zip([0, *at], [*at, size], strict=True)]
+            place = writer.put(parts)
+            if place:
+                there.append((place, content))
+            else:  # too small, too large, or others in the way
+                assert not SHARED_LEAST <= size <= ROOM or there
+        elif there:
+            place, content = there.popleft()
+            reader.release(place, len(content))
+        for place, content in there:
+            assert reader.see(place, len(content)) == content
+
+
+def test_an_empty_ring_begins_where_it_began() -> None:
+    writer, reader, content = two_ends()
+    for value in range(1, 30):
+        size = SHARED_LEAST + value
+        place = writer.put([memoryview(bytes([value]) * size)])
+        assert content[0] == value
+        reader.release(place, size)
+
+
+def test_a_place_outside_is_refused() -> None:
+    _, reader, _ = two_ends()
+    with pytest.raises(ValueError, match="that are shared"):
+        reader.see(ROOM // 64, 65)
+
+
+def _child(process: int, file: int, told: Connection) -> None:
+    shared = ring.accept(process, file)
+    assert shared is not None
+    for _ in range(20):
+        place, size = told.recv()
+        content = bytes(shared.requests.see(place, size))
+        shared.requests.release(place, size)
+        told.send((shared.answers.put([memoryview(content[::-1])]), size))
+
+
+def test_two_processes_see_the_same_memory_and_it_goes_with_them() -> None:
+    file = ring.offer()
+    shared = ring.Shared(file)
+    context = get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(os.getpid(), file, theirs), daemon=True)
+    child.start()
+    for number in range(20):
+        content = os.urandom(SHARED_LEAST * (1 + number * 40))
+        ours.send((shared.requests.put([memoryview(content)]), len(content)))
+        assert ours.poll(20)
+        place, size = ours.recv()
+        assert bytes(shared.answers.see(place, size))[::-1] == content
+        shared.answers.release(place, size)
+    child.join(20)
+    assert child.exitcode == 0
+    os.close(file)
+
+
+def test_what_cannot_be_reached_is_not_shared() -> None:
+    assert ring.accept(os.getpid(), 1 << 20) is None
+    with open(os.devnull, "rb+") as other:
+        assert ring.accept(os.getpid(), other.fileno()) is None
+
+
+def test_pages_that_are_not_used_take_no_memory() -> None:
+    file = ring.offer()
+    shared = ring.Shared(file)
+    shared.requests.put([memoryview(bytes(1 << 20))])
+    assert os.fstat(file).st_size > 2 * SHARED_BYTES
+    assert os.fstat(file).st_blocks * 512 < 2 << 20
+    os.close(file)
