@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 from recsim_train.executor.pools import tasks
 from recsim_train.trace.ledger import RUNTIME, SUPERVISION, Booked, Sample
 
-_GAP = 0.1
+_GAP = 0.25
 """Seconds between two samples at first."""
 _MOST = 2000
 """Samples; with more, every second one is dropped and the gap doubles."""

@@ -45,7 +45,7 @@ _NOBODY = -1, None
 
 def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
     """What remains of the parts after ``count`` bytes."""
-    if len(parts) == 1 and count == len(parts[0]):
+    if count == sum(map(len, parts)):
         return []  # as most messages are
     left = []
     for part in parts:

@@ -50,7 +50,7 @@ from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Outcome, Recorder
 
 EVALUATOR = "evaluator[0]"
-_LOOK = 0.1
+_LOOK = 0.25
 """Seconds between two looks of the main thread at the others: each takes a core from them."""
 FOREVER = timedelta(days=30)
 """Servers wait for requests as long as their clients live; clients wait ``execution.timeout``."""

@@ -25,13 +25,14 @@ FAST_DATA = {"path": "file.tsv"}
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
+@pytest.mark.parametrize(("transport", "shared"), [("tcp", False), ("gloo", False), ("tcp", True)])
 def test_one_trainer_one_server_by_hand(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str, shared: bool
 ) -> None:
     """Over TCP each request and answer is one message with a head, whose bytes move as soon as it
     is sent; an update's fit into the buffers, so that the trainer goes on. Over gloo a request is
-    two messages, an answer has no head, and the trainer waits until an update has arrived."""
+    two messages, an answer has no head, and the trainer waits until an update has arrived. On one
+    machine vectors are copied: an answer's at both ends, a gradient's by who sends it."""
     # a reader process: in the trainer, reading would compete for the interpreter lock
     plan = plans(
         roles={"embedding_servers": 1, "readers": 1},
@@ -40,7 +41,8 @@ def test_one_trainer_one_server_by_hand(
         execution={"transport": transport},
     )
     # a slow update, too
-    cluster = clusters(prices={"message": "10 us", "gloo_message": "13 us", "hashed_id": "400 ns"})
+    prices = {"message": "10 us", "gloo_message": "13 us", "hashed_id": "400 ns"}
+    cluster = clusters(prices=prices | {"shared_byte": "3 ns"}, colocate=shared)
     outcome = outcome_of(plan, cluster)
     model, b = plan.experiment.model, 64
     price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
@@ -74,12 +76,12 @@ def test_one_trainer_one_server_by_hand(
         effect + work("route_ids") + asked
         + sent
         + asked + request + work("lookup_pooled") + answered
-        + latency + (answer_head + vectors) / rate
+        + latency + (2 * vectors * 3e-9 if shared else (answer_head + vectors) / rate)
         + answered + work("assemble_rows")
     )  # fmt: skip
     learn = effect + work("forward_backward")
     update = effect + work("route_gradient") + asked
-    brought = latency + (head + vectors) / rate
+    brought = latency + (vectors * 3e-9 if shared else (head + vectors) / rate)
     push = effect + work("dense_apply")
     # the server's thread may still apply the last update when the next lookup reaches it
     applying = asked + request + work("update_pooled")
