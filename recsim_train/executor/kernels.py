@@ -58,22 +58,19 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     """Mean log loss of the batch, its gradients; the loss is left in ``worker.loss``."""
     features = batch.features
     assert isinstance(features, RealFeatures)
-    worker.net.new_gradient()
     pooled = rows.tensor.detach()
     if worker.pooling == "worker":
         pooled, bags = pool(pooled, rows.ids)
     pooled.requires_grad_()
     logits = worker.net.forward(features.dense, pooled)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, features.labels)
-    loss.backward()  # type: ignore[no-untyped-call]
+    flat, gradient = worker.net.gradients(loss, pooled)
     worker.loss = float(loss.detach())
-    gradient = pooled.grad
-    assert gradient is not None
     if worker.pooling == "worker":
         assert rows.ids.inverse is not None
         lines, places = gradient.contiguous().flatten(0, 1).numpy(), rows.ids.inverse.numpy()
         gradient = torch.from_numpy(gathers.add_up(lines, places, bags, len(rows.tensor)))
-    return Gradients(RealDense(worker.net.gradient), RealRows(gradient, rows.ids))
+    return Gradients(RealDense(flat), RealRows(gradient, rows.ids))
 
 
 def deduplicate(worker: Worker, ids: RealIds) -> RealIds:

@@ -126,6 +126,14 @@ class DenseNet:
             parameter.grad = self.gradient[position : position + count].view(parameter.shape)
             position += count
 
+    def gradients(self, loss: Tensor, *inputs: Tensor) -> list[Tensor]:
+        """Of a loss by all parameters, flat in memory of its own, and by each of the inputs."""
+        # adding to a gradient of zeros would move its bytes three times more
+        held = [*itertools.chain.from_iterable(self.weights.values())]
+        found = torch.autograd.grad(loss, [*held, *inputs], materialize_grads=True)
+        flat = torch.cat([gradient.flatten() for gradient in found[: len(held)]])
+        return [flat, *found[len(held) :]]
+
     def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
         """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""
         sources = Sources.of(self.model, features, pooled)
