@@ -18,7 +18,7 @@ def run(
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
 ) -> None:
-    """Train for real: every role a process, torch.distributed over gloo.
+    """Train for real: every role a process, with torch.distributed.
 
     Started by torchrun (one rank per role instance), it runs as that rank. Of a sweep all points
     are measured, one after the other, each with a run directory.

@@ -237,6 +237,9 @@ class Talk:
         raise ValueError(f"a dense shard cannot answer {request}")
 
 
+_HANDLING = booked(REQUESTS)
+
+
 class Serving:
     """The loop of one server thread: requests that arrive at one port, strictly in order."""
 
@@ -263,7 +266,7 @@ class Serving:
             key, header, size = self.port.next_request()
             begin = self.clock()
             payload = self.port.payload(size)
-            with booked(REQUESTS):
+            with _HANDLING:
                 request = wire.decode(header)
                 if isinstance(request, wire.StopRequest):
                     # whatever came before it has been done: who evaluates finds it

@@ -25,7 +25,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
-from recsim_train.executor.transport import Key, Pending, Service, memory_of, size_of, stop_talk
+from recsim_train.executor.transport import Key, Pending, Service, memory_of, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
@@ -114,10 +114,9 @@ class TcpChannel:
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
     ) -> None:
         """As `recsim_train.executor.transport.Channel.request`."""
-        sent = [part.contiguous() for part in parts]
-        pending.bytes += sum(map(size_of, sent))
+        content = [memory_of(part.contiguous()) for part in parts]
+        pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        content = [memory_of(part) for part in sent]
         if answer is None or not answer.numel():
             self.asker.ask(head, content)
         else:

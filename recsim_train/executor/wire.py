@@ -177,28 +177,30 @@ class ExchangeRequest(Request, effect="exchange"):
 
 _CODES = {"int": "q", "float": "d", "bool": "?7x", "tuple[int, ...]": "q"}
 """Of each field's type 8 bytes: of several numbers, which are the last field, how many follow."""
-_FORMATS = {k: "<q" + "".join(_CODES[str(f.type)] for f in fields(k)) for k in KINDS}
+_LAYOUTS = {k: struct.Struct("<q" + "".join(_CODES[str(f.type)] for f in fields(k))) for k in KINDS}
+_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+_COUNTING = {kind for kind in KINDS if "counts" in kind.__dataclass_fields__}
 
 
 def encode(request: Request) -> bytes:
     """The header: kind and fields, 8 bytes for each number."""
-    kind = type(request)
-    layout, values = _FORMATS[kind], list(vars(request).values())
-    if isinstance(values[-1], tuple):
-        layout += f"{len(values[-1])}q"
-        values[-1:] = [len(values[-1]), *values[-1]]
-    return struct.pack(layout, KINDS.index(kind), *values)
+    kind, values = type(request), vars(request).values()
+    if kind not in _COUNTING:
+        return _LAYOUTS[kind].pack(_NUMBERS[kind], *values)
+    *first, counts = values
+    head = _LAYOUTS[kind].pack(_NUMBERS[kind], *first, len(counts))
+    return head + struct.pack(f"<{len(counts)}q", *counts)
 
 
 def decode(header: bytes) -> Request:
     """The inverse; what follows is ignored. Raises ValueError where it is no request's header."""
     try:
-        (number,) = struct.unpack_from("<Q", header)
-        kind = KINDS[number]
-        _, *values = struct.unpack_from(_FORMATS[kind], header)
-        if "counts" in kind.__dataclass_fields__:
-            start = struct.calcsize(_FORMATS[kind])
-            values[-1] = struct.unpack_from(f"<{values[-1]}q", header, start)
+        kind = KINDS[header[0]]
+        number, *values = _LAYOUTS[kind].unpack_from(header)
+        if number != _NUMBERS[kind]:
+            raise IndexError(f"there is no kind {number}")
+        if kind in _COUNTING:
+            values[-1] = struct.unpack_from(f"<{values[-1]}q", header, _LAYOUTS[kind].size)
     except (struct.error, IndexError) as error:
         raise ValueError(f"{len(header)} bytes are no request's header: {error}") from None
     request: Request = kind(*values)

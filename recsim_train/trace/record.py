@@ -110,10 +110,10 @@ class Recorder:
     def add(self, span: Span) -> None:
         """Record one finished effect."""
         if self.counted(span.iteration):
-            key = TotalKey(span.instance, span.loop, span.effect, span.name)
-            total = self.totals.get(key)
+            key = span.instance, span.loop, span.effect, span.name
+            total = self.totals.get(key)  # type: ignore[call-overload]  # as a tuple it is equal
             if total is None:
-                total = self.totals[key] = Total()
+                total = self.totals[TotalKey(*key)] = Total()
             total.count += 1
             total.seconds += span.end - span.start
             total.bytes += span.bytes
