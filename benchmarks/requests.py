@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import FileStore
 
-from recsim_train.calibration.runtime_probe import small_plan
+from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.services import Client, DenseServer, Serving
 from recsim_train.executor.stubs import DenseStub, Remote

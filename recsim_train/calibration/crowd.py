@@ -1,15 +1,14 @@
-"""Short real runs of flat_ps: threads that share one interpreter lock, shards in other processes.
+"""Short real runs of flat_ps in one process: threads that share one interpreter lock.
 
-What is fitted to them (`handover`, `message`, `wire_byte`) holds that strategy's habits. The runs
-go through the executor, readers and all, because who queues for the lock, and what a message costs
-between working threads, is a matter of everything that runs in a process. Their models are this
-module's own.
+What is found there (`handover`) holds that strategy's habits. The runs go through the executor,
+readers and all, because who queues for the lock is a matter of everything that runs in a process.
+Their models are this module's own.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from recsim_train.calibration import grid
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.experiment import (
     Data,
-    Execution,
     Experiment,
     Roles,
     StrategyChoice,
@@ -26,8 +24,6 @@ from recsim_train.config.experiment import (
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.transport import shareable
-from recsim_train.trace.ledger import REQUESTS, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import cost, reading
@@ -41,22 +37,6 @@ _CROWDED = (
     (Setting(24, 12, (128,), (64,), (64,), 8 * MEBI), 64),
     (Setting(12, 22, (64, 32), (96, 32), (112,), 8 * MEBI), 112),
 )
-_REMOTE = (
-    (Setting(8, 6, (24,), (24,), (40,), 4 * MEBI), 40, 500),
-    (Setting(8, 4, (512, 512), (768, 768), (24,), 4 * MEBI), 24, 150),
-    (Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
-)
-"""Settings whose iterations are mostly messages, dense parameters, embedding vectors."""
-_WAYS: tuple[tuple[Execution, str, int], ...] = (
-    (Execution(), "message", 6),
-    (Execution(shared_memory=False), "message", 6),
-    (Execution(transport="gloo"), "gloo_message", 9),
-)
-"""Of one iteration with one server of each kind: Lookup and its answer, Update, Pull and its
-answer, Push; over gloo the headers of three have messages of their own. Price and number."""
-_REQUESTS = 4
-_TALK = (TRANSPORT, REQUESTS, RUNTIME)
-"""What of a run's CPU time is there for requests."""
 _ROWS = 12_000
 _WINDOWS = 8
 _OPERATIONS = (
@@ -103,64 +83,13 @@ def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crow
     return crowds
 
 
-def measure_remote(
-    folder: Path, tick: Callable[[], None], *, quick: bool
-) -> list[dict[str, float]]:
-    """What one iteration spends on requests, of runs with the shards in servers, by ledger.
-
-    ``message`` or ``gloo_message``, ``wire_byte``: handled in that iteration, counted at each of
-    their two ends; ``shared_byte``: copied; ``request``: served; ``effect``; ``cpu``: seconds of
-    all processes for all that.
-    """
-    observed = []
-    for number, (setting, batch, steps) in enumerate(_REMOTE[: 1 if quick else None]):
-        path = folder / f"remote-{number}.tsv"
-        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-        model = setting.model()
-        vectors, dense = 4 * setting.tables * batch * setting.dim, 4 * dense_parameters(model)
-        ids, answers = 8 * setting.tables * batch, (vectors, dense)
-        for execution, price, messages in _WAYS:
-            done = steps // 4 if quick else steps
-            run = _experiment(setting, batch, 1, done, path, execution)
-            shares = price == "message" and execution.shared_memory
-            work = {**_bytes((ids, *answers), answers, shares=shares), price: 2 * messages}
-            work |= {"request": _REQUESTS, "effect": _EFFECTS, "cpu": _talk_seconds(run)}
-            observed.append(work)
-            tick()
-    return observed
-
-
-def _bytes(requests: Sequence[int], answers: Sequence[int], *, shares: bool) -> dict[str, float]:
-    """Bytes on the wire, counted at both ends, and copies of bytes to share them: of a request one,
-    of an answer two."""
-    work = {"wire_byte": 0.0, "shared_byte": 0.0}
-    for copies, sizes in ((1, requests), (2, answers)):
-        for size in sizes:
-            if shares and shareable(size):
-                work["shared_byte"] += copies * size
-            else:
-                work["wire_byte"] += 2 * size
-    return work
-
-
-def _talk_seconds(experiment: Experiment) -> float:
-    """CPU seconds per iteration that all processes spend on requests."""
-    ledger = _run(experiment).facts.ledger
-    assert ledger is not None
-    spent = sum(line.seconds for line in ledger.lines if line.what in _TALK)
-    return spent / experiment.training.steps
-
-
 def _experiment(
     setting: Setting,
     batch: int,
     threads: int,
     steps: int,
     path: Path,
-    execution: Execution | None = None,
 ) -> Experiment:
-    """``execution``: with one server of each kind; None: there are none."""
-    servers = 0 if execution is None else 1
     rules = grid.training("adagrad").model_copy(
         update={
             "dense_optimizer": "sgd",
@@ -174,9 +103,8 @@ def _experiment(
         name="calibration",
         model=setting.model(),
         data=Data(path=str(path), eval_rows=0),
-        roles=Roles(trainers=1, embedding_servers=servers, dense_servers=servers),
+        roles=Roles(trainers=1),
         training=rules,
-        execution=execution or Execution(),
         strategies=(StrategyChoice(kind="flat_ps"),),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
+from recsim_train.calibration.talk import Talked
 from recsim_train.config.experiment import Model
 from recsim_train.workload.operations import reading, seconds
 
@@ -179,18 +180,9 @@ def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
     return from_repeats([mean(seconds) for seconds in windows])
 
 
-def run_observations(
-    runs: Sequence[Mapping[str, float]], known: Mapping[str, float]
-) -> list[Observation]:
-    """CPU of the messages and bytes of real runs; ``known``: prices of what is paid besides."""
-    found = []
-    for run in runs:
-        work = {name: units for name, units in run.items() if name in WIRE_PRIORS}
-        besides = sum(run[name] * price for name, price in known.items())
-        if run["cpu"] > 0.0:
-            seconds = max(0.1 * run["cpu"], run["cpu"] - besides)
-            found.append(Observation("messages in runs", work, seconds))
-    return found
+def run_observations(runs: Sequence[Talked]) -> list[Observation]:
+    """CPU of the messages and bytes of runs."""
+    return [Observation("messages in runs", run.work, max(1e-9, run.transport)) for run in runs]
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:

@@ -42,10 +42,6 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
-    if part == "runtime":
-        from recsim_train.calibration import runtime_probe
-
-        return runtime_probe.measure(quick=quick)
     assert part == "readers"
     from recsim_train.calibration import reader_probe
 

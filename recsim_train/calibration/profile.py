@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import crowd, grid
+from recsim_train.calibration import crowd, grid, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.prices import (
@@ -39,6 +39,7 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     Calibration,
@@ -68,7 +69,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 94
+        self._total = sum(len(s.batches) for s in settings) + 103
         self._done = 0
         self._progress = progress
 
@@ -175,13 +176,12 @@ def calibrate_machine(
         threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        overheads = measuring.part("runtime", 3)
         rows = measuring.part("readers", 4, folder=path)
         crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
-        remote = crowd.measure_remote(folder, lambda: measuring.tick(4), quick=quick)
-    prices = _work_prices(timed, overheads, rows)
+        talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(4), quick=quick)
+    prices = _work_prices(timed, talked, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
-    wire = _wire_prices(ends, loaded, remote, prices)
+    wire = _wire_prices(ends, loaded, talked, prices)
     _lock_price(crowded, measuring.cores, shared, prices)
     measuring.finish()
     calibration = Calibration(
@@ -200,7 +200,7 @@ def calibrate_machine(
 
 def _work_prices(
     timed: Sequence[dict[str, Any]],
-    overheads: dict[str, list[float]],
+    talked: Sequence[Talked],
     rows: dict[str, list[dict[str, float]]],
 ) -> Prices:
     """Prices of kernels, of the runtime's own work and of rows."""
@@ -208,7 +208,8 @@ def _work_prices(
     kernels = fit_kernels(kernel_observations(timed))
     prices.add(kernels.prices)
     prices.residuals |= describe(kernels)
-    prices.add({name: from_repeats(values) for name, values in overheads.items()})
+    prices.add({"effect": from_repeats([run.per_effect for run in talked])})
+    prices.add({"request": from_repeats([run.per_request for run in talked])})
     for name, measured in rows.items():
         prices.add({name: row_price(measured, name, grid.READER_MODEL, prices)})
     return prices
@@ -230,13 +231,12 @@ def _thread_law(
 def _wire_prices(
     ends: Sequence[dict[str, Any]],
     loaded: Sequence[dict[str, Any]],
-    remote: Sequence[dict[str, float]],
+    talked: Sequence[Talked],
     prices: Prices,
 ) -> Wire:
     """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
     idle = fit_wire(wire_observations(ends))
-    besides = {name: prices.value(name) for name in ("request", "effect")}
-    talks = fit_wire([*wire_observations(loaded), *run_observations(remote, besides)])
+    talks = fit_wire([*wire_observations(loaded), *run_observations(talked)])
     prices.add(talks.prices)
     message = idle.prices["message"].value
     text = describe(talks)

@@ -13,10 +13,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
-from recsim_train.calibration.runtime_probe import small_plan
+from recsim_train.calibration.grid import MEBI, Setting, training
+from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
 from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import heads_of
 
 _TIMEOUT = timedelta(seconds=60)
@@ -30,6 +33,22 @@ End = TcpChannel | TcpPort
 _TURNED_BYTES = 8 << 20
 _GLOO_BYTES = 1 << 10
 """Of a bare message: of this size and below its bytes do not show."""
+
+
+_SETTING = Setting(16, 8, (32,), (16,), (64,), 2 * MEBI)
+
+
+def small_plan() -> Plan:
+    """One trainer, one embedding server, one dense server."""
+    experiment = Experiment(
+        name="calibration",
+        model=_SETTING.model(),
+        roles=Roles(trainers=1, embedding_servers=1, dense_servers=1),
+        training=training("sgd"),
+        execution=Execution(shared_memory=False),
+        strategies=(StrategyChoice(kind="flat_ps"),),
+    )
+    return build_plan(experiment, experiment.strategies[0])
 
 
 def _cpu() -> float:

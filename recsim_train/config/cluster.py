@@ -116,14 +116,14 @@ class Costs(Section):
     synthesize_row: Price
     """One row made by the generator."""
     effect: Price
-    """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
+    """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock.
+    Measured in runs of calibration's own program, like the next ones."""
     request: Price
     """One request served, the runtime's own overhead, holding the interpreter lock."""
     message: Price
-    """One request or answer over TCP, at each of its two ends. Fitted mostly to short runs of
-    flat_ps."""
+    """One request or answer over TCP, at each of its two ends."""
     wire_byte: Price
-    """One byte through the transport, at each of its two ends. Fitted as `message` is."""
+    """One byte through the transport, at each of its two ends."""
     shared_byte: Price = magnitude(1e-10)
     """One byte copied into or out of memory that two processes of one host share."""
     gloo_message: Price = magnitude(5e-5)

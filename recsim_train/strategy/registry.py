@@ -49,6 +49,11 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
     return strategy
 
 
+def forget(strategy: type[Strategy]) -> None:
+    """Undo `register`."""
+    _registered.pop(strategy.kind, None)
+
+
 def registered(choice: Choice) -> list[type[Strategy]]:
     """The chosen class where only `register` has made it known, else nothing."""
     return [_registered[choice.kind]] if choice.kind in _registered else []

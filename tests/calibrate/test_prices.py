@@ -28,6 +28,7 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import RETIRED, Costs
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
@@ -153,23 +154,23 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
     def end() -> dict[str, Any]:
         return {"talks": [talk(3, size, 1.0, 3 * 40e-6 + size * 2e-10) for size in (128, 1 << 20)]}
 
-    besides = {"request": 1e-5, "effect": 2e-6}
-    runs = [
-        {
-            name: number,
-            "wire_byte": size,
-            "request": 4,
-            "effect": 7,
-            "cpu": 5.4e-5 + number * price + size * 4e-10,
-        }
-        for name, number, price in (("message", 12, 80e-6), ("gloo_message", 18, 110e-6))
+    prices = {"message": 80e-6, "gloo_message": 110e-6, "wire_byte": 4e-10, "shared_byte": 1e-10}
+    works = [
+        {name: number, "wire_byte": size, "shared_byte": shared}
+        for name, number in (("message", 12), ("gloo_message", 18))
         for size in (1 << 16, 1 << 23)
+        for shared in ((0, 1 << 23) if name == "message" else (0,))
     ]
-    seen = [*wire_observations([end(), end()]), *run_observations(runs, besides)]
+    runs = [
+        Talked(work, sum(prices[name] * units for name, units in work.items()), 1.0, 1.0)
+        for work in works
+    ]
+    seen = [*wire_observations([end(), end()]), *run_observations(runs)]
     found = fit_wire(seen).prices
     assert found["gloo_message"].value == pytest.approx(110e-6, rel=0.15)
     assert found["message"].value == pytest.approx(80e-6, rel=0.15)
     assert found["wire_byte"].value == pytest.approx(4e-10, rel=0.15)
+    assert found["shared_byte"].value == pytest.approx(1e-10, rel=0.15)
 
 
 def iterations(loop: str, times: list[float]) -> list[Iteration]:

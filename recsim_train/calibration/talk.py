@@ -1,0 +1,212 @@
+"""Runs of calibration's own program: what effects, requests, messages and bytes cost in a run.
+
+They go through the executor as every run does, with as many trainers as there are cores (of two to
+four), because caches, the interpreter's lock and who else wants the cores decide what a call
+costs. What is booked under a line of the ledger is what is priced: nothing is subtracted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from recsim_train.calibration import grid
+from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+)
+from recsim_train.data.synthetic import write_criteo
+from recsim_train.executor.launch import execute
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.transport import shareable
+from recsim_train.strategy import registry
+from recsim_train.strategy.base import (
+    DENSE,
+    EMBEDDING,
+    DenseService,
+    EmbeddingService,
+    Loop,
+    Strategy,
+    Topology,
+    option,
+)
+from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push, Update
+from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD, SNAPSHOT
+from recsim_train.trace.ledger import REQUESTS, RUNTIME, TRANSPORT
+from recsim_train.workload.shape import dense_parameters
+
+
+@dataclass
+class Talk(Strategy):
+    """Requests to one kind of server only, with other work between them."""
+
+    kind: ClassVar[str] = "talk"
+    summary: ClassVar[str] = "calibration's own program"
+    source: ClassVar[str] = "recsim-train"
+
+    asks: Literal["dense", "embedding"] = option("dense", help="which servers are asked")
+
+    def topology(self, threads: int) -> Topology:
+        services = EmbeddingService(), DenseService()
+        return Topology(loops=(Loop("talker", copies=threads),), services=services)
+
+    async def talker(self) -> None:
+        while (batch := await NextBatch()) is not None:
+            if self.asks == "dense":
+                await Compute(LOAD, await Pull(DENSE))
+                await Push(DENSE, await Compute(SNAPSHOT))
+            else:
+                rows = await Lookup(EMBEDDING, batch.ids)
+                gradients = await Compute(FORWARD_BACKWARD, batch, rows)
+                await Update(EMBEDDING, gradients.rows)
+
+
+class _Asking(NamedTuple):
+    """Of one iteration of a `Talk`, with one server of each kind."""
+
+    effects: int
+    messages: int
+    over_gloo: int
+    """The same, where the header of a request with content travels alone."""
+
+
+_REQUESTS = 2
+_ASKING: dict[Literal["dense", "embedding"], _Asking] = {
+    "dense": _Asking(5, 3, 4),
+    "embedding": _Asking(4, 3, 5),
+}
+_RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
+    ("dense", Setting(8, 4, (512, 512), (768, 768), (24,), 4 * MEBI), 24, 300),
+    ("embedding", Setting(16, 18, (256, 128), (256,), (128,), 32 * MEBI), 128, 200),
+    ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
+    ("dense", Setting(8, 6, (24,), (24,), (40,), 4 * MEBI), 40, 800),
+)
+"""(what is asked, of which model, batch, iterations): large messages and small ones, beside
+little work and beside as much as there is in a training step."""
+_WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
+_ROWS = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Talked:
+    """What one iteration of one loop handles, and CPU seconds of all processes for it."""
+
+    work: dict[str, float]
+    """``message`` or ``gloo_message``, ``wire_byte``: counted at each of their two ends;
+    ``shared_byte``: copied."""
+    transport: float
+    per_request: float
+    per_effect: float
+
+
+def runs_of(cores: int, *, quick: bool) -> int:
+    """How many runs `measure` makes."""
+    return len(_WAYS) * len(_RUNS[: 2 if quick else None])
+
+
+def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Talked]:
+    """One run for each kind of request and each way that it can travel."""
+    found = []
+    trainers = min(4, max(2, cores))
+    with _known(Talk):
+        for number, (asks, setting, batch, steps) in enumerate(_RUNS[: 2 if quick else None]):
+            path = folder / f"talk-{number}.tsv"
+            write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+            for execution in _WAYS:
+                done = steps // 4 if quick else steps
+                run = _experiment(asks, setting, batch, trainers, done, path, execution)
+                found.append(_talked(run, asks, execution))
+                tick()
+    return found
+
+
+@contextmanager
+def _known(strategy: type[Strategy]) -> Iterator[None]:
+    """A strategy has its name for as long as this takes."""
+    registry.register(strategy)
+    try:
+        yield
+    finally:
+        registry.forget(strategy)
+
+
+def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
+    plan = build_plan(run, run.strategies[0])
+    with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
+        ledger = execute(plan, staging=Path(staging)).facts.ledger
+    assert ledger is not None
+    iterations = run.training.steps * run.roles.trainers
+    spent = {
+        what: sum(line.seconds for line in ledger.lines if line.what == what) / iterations
+        for what in (TRANSPORT, REQUESTS, RUNTIME)
+    }
+    asking = _ASKING[asks]
+    gloo = execution.transport == "gloo"
+    price, messages = "message", asking.messages
+    if gloo:
+        price, messages = "gloo_message", asking.over_gloo
+    shares = execution.shared_memory and not gloo
+    work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
+    requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
+    return Talked(work, spent[TRANSPORT], requests, effects)
+
+
+def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
+    """Bytes of one iteration's requests and of their answers."""
+    if asks == "dense":
+        dense = 4 * dense_parameters(run.model)
+        return [0, dense], [dense]
+    ids = run.training.batch_size * len(run.model.tables)
+    vectors = 4 * ids * run.model.embedding_dim
+    return [8 * ids, vectors], [vectors]
+
+
+def _bytes(requests: Sequence[int], answers: Sequence[int], *, shares: bool) -> dict[str, float]:
+    """Bytes on the wire, counted at both ends, and copies of bytes to share them: of a request one,
+    of an answer two."""
+    work = {"wire_byte": 0.0, "shared_byte": 0.0}
+    for copies, sizes in ((1, requests), (2, answers)):
+        for size in sizes:
+            if shares and shareable(size):
+                work["shared_byte"] += copies * size
+            else:
+                work["wire_byte"] += 2 * size
+    return work
+
+
+def _experiment(
+    asks: str,
+    setting: Setting,
+    batch: int,
+    trainers: int,
+    steps: int,
+    path: Path,
+    execution: Execution,
+) -> Experiment:
+    rules = grid.training("adagrad").model_copy(
+        update={
+            "dense_optimizer": "sgd",
+            "batch_size": batch,
+            "threads": 1,
+            "steps": steps,
+            "warmup_steps": 20,
+        }
+    )
+    return Experiment(
+        name="calibration",
+        model=setting.model(),
+        data=Data(path=str(path), eval_rows=0),
+        roles=Roles(trainers=trainers, embedding_servers=1, dense_servers=1),
+        training=rules,
+        execution=execution,
+        strategies=(StrategyChoice(kind=Talk.kind, options={"asks": asks}),),
+    )
