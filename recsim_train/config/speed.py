@@ -13,17 +13,19 @@ Relative = Annotated[float, Field(gt=0.0)]
 
 
 class MachineSpeed(Section):
-    """Speed of all cores at once, each part of the work by itself; 1 is about a core of 2026.
-    Only ratios of speeds mean anything."""
+    """Mean speed of all cores, each part of the work by itself.
+
+    Speed 1 is about that of a core of 2026; only ratios mean anything.
+    """
 
     products: Relative
-    """Matrix products."""
+    """Of matrix products."""
     gather: Relative
-    """Rows read at random."""
+    """Of rows read at random from 32 MiB."""
     interpreter: Relative
-    """Plain Python."""
+    """Of plain Python."""
     loopback: Relative
-    """Bytes through a connection over loopback."""
+    """Of bytes through a TCP connection over loopback."""
 
     @property
     def overall(self) -> float:
@@ -36,9 +38,9 @@ class MachineSpeeds(Section):
     """Speeds right before and right after something that was measured."""
 
     before: MachineSpeed | None = None
-    """None: it could not be measured."""
+    """Right before; none: it could not be measured."""
     after: MachineSpeed | None = None
-    """None: what was measured did not come to its end."""
+    """Right after; none: what was measured did not come to its end."""
 
     @property
     def beside(self) -> float | None:
