@@ -42,6 +42,14 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
+    if part == "speed":
+        from recsim_train.calibration import reference_work
+
+        def ready() -> None:
+            _tick()
+            sys.stdin.readline()
+
+        return reference_work.measure(ready)
     assert part == "readers"
     from recsim_train.calibration import reader_probe
 
