@@ -24,6 +24,7 @@ from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import compressed
+from recsim_train.workload.scope import Scope
 
 Progress = Callable[[int, int], None]
 
@@ -57,8 +58,15 @@ class Job:
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
 
-    def run(self, progress: Progress | None, steps: int | None = None) -> Outcome:
+    def run(
+        self,
+        progress: Progress | None,
+        steps: int | None = None,
+        asked: list[tuple[str, Scope]] | None = None,
+    ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
+
+        ``asked``: where operations are noted with their shapes when each is first asked for.
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -91,6 +99,7 @@ class Job:
             replay=self.replay,
             folding=self.folding,
         )
+        runtime.pricing.asked = asked
         steady = Steady(self.plan, self.folding)
         aborted = ""
         try:
