@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
@@ -186,9 +186,16 @@ class Threads(Section):
 THREAD_CLASSES = tuple(name for name in Threads.model_fields if name != "measured")
 
 
+def _price(name: str) -> str:
+    if name not in Costs.model_fields:
+        raise ValueError(f"there is no price {name!r}")
+    return name
+
+
 SHAPE = r"^[^;]+; ([a-z]+ [0-9.e+]+(, [a-z]+ [0-9.e+]+)*)?$"
 """The text of a `recsim_train.workload.signature.Signature`."""
 Units = Annotated[float, Field(ge=0.0)]
+PriceName = Annotated[str, AfterValidator(_price)]
 
 
 class Pooled(Section):
@@ -218,8 +225,16 @@ class MeasuredOperation(Section):
     """Relative standard error of ``seconds``."""
     pooled: Pooled | None = None
     """On several threads, where the strategy that it was measured for has operations use them."""
-    work: dict[str, Units]
+    work: dict[PriceName, Units]
     """Counts of priced work of this shape, by the price's name: what other shapes are scaled by."""
+
+    def times(self, factor: float) -> MeasuredOperation:
+        """The same with all seconds multiplied."""
+        pooled = self.pooled and self.pooled.model_copy(
+            update={"seconds": self.pooled.seconds * factor, "cpu": self.pooled.cpu * factor}
+        )
+        seconds = {"seconds": self.seconds * factor, "alone": self.alone * factor}
+        return self.model_copy(update={**seconds, "pooled": pooled})
 
 
 class Calibration(Section):

@@ -37,9 +37,7 @@ def resting(machines: Machines, pricing: Pricing) -> Resting:
     beyond = max(1.0, fsum(shares.values()))  # what goes on at the end is booked, not yet spent
     measured, scaled, guessed = (shares[x] / beyond for x in ("measured", "scaled", "guessed"))
     guesses = tuple(sorted(name for name, rests in pricing.rests.items() if "guessed" in rests))
-    return Resting(
-        measured, scaled, max(0.0, 1.0 - measured - scaled - guessed), guessed, guesses
-    )
+    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled - guessed), guessed, guesses)
 
 
 def resting_in_words(found: Resting) -> Iterator[str]:

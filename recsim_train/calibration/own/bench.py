@@ -14,7 +14,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.model import dtype_of
-from recsim_train.executor.values import RealDense, RealIds, RealRows
+from recsim_train.executor.values import RealDense, RealIds
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
@@ -22,7 +22,8 @@ from recsim_train.strategy.values import Batch
 from recsim_train.workload.scope import Scope
 
 _BATCHES = 24
-"""Real batches that rounds go through, at most."""
+"""Real batches that rounds go through, at most; of a cache, steps."""
+_CACHED = 100
 _EXAMPLES = 1 << 16
 """Of all of them together, at least four batches."""
 
@@ -67,8 +68,9 @@ class Bench:
     def _read(self) -> list[list[Batch]]:
         """Steps of batches, those of one place in the stream each: a few, or with a cache all."""
         plan, spec = self.plan, self.plan.experiment
-        places = range(plan.streams if plan.topology.cache is not None else 1)
-        steps = min(_BATCHES, max(4, _EXAMPLES // plan.examples))
+        cached = plan.topology.cache is not None
+        places = range(plan.streams if cached else 1)
+        steps = min(_CACHED if cached else _BATCHES, max(4, _EXAMPLES // plan.examples))
         steps = max(1, min(steps, spec.training.warmup_steps + spec.training.steps))
         found: list[list[Batch]] = [[] for _ in range(steps)]
         with open_stream(
@@ -114,8 +116,3 @@ def ids_of(batch: Batch) -> RealIds:
     """A batch's ids."""
     assert isinstance(batch.ids, RealIds)
     return batch.ids
-
-
-def rows_of(tensor: Tensor, ids: RealIds) -> RealRows:
-    """Rows that the caller may keep."""
-    return RealRows(tensor, ids)

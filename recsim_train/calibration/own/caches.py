@@ -42,15 +42,15 @@ class Caches:
         split = plan.embedding.split_tables
         self.parts = Parts(bench.model, [shard.slices for shard in self.shards], split)
         self.slices = sum(len(shard.slices) for shard in self.shards)
-        self._steps = cycle(bench.by_trainer)
+        self._steps = cycle(enumerate(bench.by_trainer))
         flushed = max((s.unique for name, s in bench.cells if name == "flush"), default=0.0)
         self._flushed = int(flushed)
         self._spare = bench.worker(cache=MixCache(plan, 0)) if flushed else None
-        for _ in bench.by_trainer:  # until rows must leave that others need
-            self.round(bench.batches[0], _untimed)
 
     def round(self, _: Batch, timed: Timed) -> None:
-        step, worker = next(self._steps), self.worker
+        (number, step), worker = next(self._steps), self.worker
+        if not number:  # or, sooner or later, nothing would miss any more
+            worker.cache = MixCache(self.bench.plan, 0)
         batch = step[0]
         ids, held = ids_of(batch), cache.cache_of(worker)
         count = ids.values.numel()
@@ -128,9 +128,3 @@ class Caches:
 
 def _sizes(**sizes: float) -> dict[str, Any]:
     return {"pooling": "worker", **sizes}
-
-
-def _untimed(_: str, call: Any, **__: Any) -> Any:
-    return call()
-
-

@@ -132,5 +132,3 @@ def _crossed(how: Crossing, values: Sequence[Value]) -> list[Value]:
             for h in range(len(values))
         ]
     return list(values)
-
-
