@@ -12,7 +12,16 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Cluster, Costs, Host, Network, Scaling, Threads
+from recsim_train.config.cluster import (
+    Cluster,
+    Costs,
+    Host,
+    MeasuredOperation,
+    Network,
+    Pooled,
+    Scaling,
+    Threads,
+)
 from recsim_train.config.hazards import (
     Episodes,
     Failures,
@@ -51,6 +60,8 @@ PROFILE: dict[str, type[BaseModel]] = {
     "costs": Costs,
     "threads": Threads,
     "threads.CLASS": Scaling,
+    "operations[]": MeasuredOperation,
+    "operations[].pooled": Pooled,
 }
 """Sections of a cluster profile by key."""
 

@@ -213,7 +213,9 @@ COUNTED: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "pick": lambda args, answer: {"elements": args[1].numel(), "kept": answer.numel()},
     "unpick": lambda args, answer: {"elements": answer.numel(), "kept": args[0].numel()},
     "deduplicate": lambda args, _: {"ids": args[1].values.numel()},
-    "route_ids": lambda args, _: {"unique" if args[0].inverse is not None else "ids": args[0].values.numel()},
+    "route_ids": lambda args, _: {
+        "ids" if args[0].inverse is None else "unique": args[0].values.numel()
+    },
     "assemble_rows": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
     "route_gradient": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
     "lookup_pooled": lambda args, _: {"ids": args[1].values.size, "tables": len(args[1].counts)},
@@ -310,8 +312,9 @@ class Spies:
         return spy
 
 
-# where several loops' gradients make one update the rows of all are stepped on at once
-INSTEAD = {"update_pooled": {"update_pooled", "update_rows"}, "update_rows": {"update_rows", "update_pooled"}}
+BOTH = {"update_pooled", "update_rows"}
+INSTEAD = {"update_pooled": BOTH, "update_rows": BOTH}
+"""Where several loops' gradients make one update, the rows of all are stepped on at once."""
 
 
 @pytest.mark.parametrize("case", CASES)
