@@ -15,11 +15,14 @@ from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any
 
+import psutil
+
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.config.cluster import Cluster, Costs, MeasuredOperation, Pooled
 from recsim_train.executor import carried
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
+from recsim_train.workload import shape
 from recsim_train.workload.operations import cost
 from recsim_train.workload.operations import seconds as priced
 from recsim_train.workload.scope import Scope
@@ -33,6 +36,8 @@ _LIMIT = 300.0
 """Seconds that the processes of one plan may take."""
 _MOST_BUSY = 8
 """Processes side by side, at most."""
+_FREE, _PROCESS = 0.7, 500e6
+"""Share of the free memory that processes may take; bytes of one without tables."""
 _NOISE = 0.02
 """Relative error below which no price is claimed to be known, nor what an operation takes."""
 _WINDOWS = 5
@@ -58,7 +63,7 @@ def measure_operations(
     measured are from those expected; ``tick`` is called `UNITS` times. Raises RunFailed where a
     process fails.
     """
-    cores = min(environment.cores(), _MOST_BUSY)
+    cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
     part = (_QUICK if quick else seconds) / _WINDOWS
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, ExitStack() as stack:
@@ -98,6 +103,14 @@ def measure_operations(
     return [entry for entry in entries if entry is not None]
 
 
+def _that_fit(plan: Plan) -> int:
+    """How many processes with all tables fit into memory that is free now; at least one."""
+    spec = plan.experiment
+    tables = sum(table.rows for table in spec.model.tables)
+    each = _PROCESS + tables * shape.stored_row_bytes(spec.model, spec.training)
+    return max(1, int(_FREE * psutil.virtual_memory().available / each))
+
+
 Seen = dict[tuple[object, ...], list[dict[str, Any]]]
 
 
@@ -120,8 +133,8 @@ def _entry(
     pooled: Seen,
 ) -> MeasuredOperation | None:
     """None where the micro-workloads have not done this shape."""
-    shape, work = signature(name, scope), cost(name, scope)
-    key = name, *shape.fixed()
+    own, work = signature(name, scope), cost(name, scope)
+    key = name, *own.fixed()
     if key not in busy or key not in alone:
         return None
     once = priced(work, prices)[0]
@@ -136,7 +149,7 @@ def _entry(
         several = Pooled.model_construct(threads=threads, seconds=wall, cpu=cpu)
     return MeasuredOperation.model_construct(
         operation=name,
-        shape=str(shape),
+        shape=str(own),
         seconds=mean(busy),
         alone=mean(alone),
         uncertainty=min(1.0, max(_NOISE, _error(busy[key]))),
