@@ -16,9 +16,7 @@ from recsim_train.config.cluster import (
     Cluster,
     Costs,
     Host,
-    MeasuredOperation,
     Network,
-    Pooled,
     Scaling,
     Threads,
 )
@@ -31,6 +29,7 @@ from recsim_train.config.hazards import (
     Stragglers,
     Tail,
 )
+from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
 from recsim_train.config.topology import MixedHosts, Topology, Traffic

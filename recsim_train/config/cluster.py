@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.section import Section
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+from recsim_train.config.units import Duration, Rate, Share, Size
 
 
 class Host(Section):
@@ -184,57 +185,6 @@ class Threads(Section):
 
 
 THREAD_CLASSES = tuple(name for name in Threads.model_fields if name != "measured")
-
-
-def _price(name: str) -> str:
-    if name not in Costs.model_fields:
-        raise ValueError(f"there is no price {name!r}")
-    return name
-
-
-SHAPE = r"^[^;]+; ([a-z]+ [0-9.e+]+(, [a-z]+ [0-9.e+]+)*)?$"
-"""The text of a `recsim_train.workload.signature.Signature`."""
-Units = Annotated[float, Field(ge=0.0)]
-PriceName = Annotated[str, AfterValidator(_price)]
-
-
-class Pooled(Section):
-    """An operation on several threads."""
-
-    threads: Annotated[int, Field(ge=2)]
-    """So many."""
-    seconds: PositiveDuration
-    """From its beginning to its end."""
-    cpu: PositiveDuration
-    """CPU seconds of all these threads."""
-
-
-class MeasuredOperation(Section):
-    """One operation at one shape, as `recsim-train calibrate --for` measures it."""
-
-    operation: Annotated[str, Field(pattern=r"^[a-z_]+$")]
-    """Its name."""
-    shape: Annotated[str, Field(pattern=SHAPE)]
-    """What its work depends on, such as "26 x 20, sgd; batch 128, ids 3328": settings that are
-    equal or not (of a net or tables a short digest), and sizes."""
-    seconds: PositiveDuration
-    """CPU seconds of one call, the mean, on one thread while every core is as busy."""
-    alone: PositiveDuration
-    """The same while the other cores are idle."""
-    uncertainty: Share
-    """Relative standard error of ``seconds``."""
-    pooled: Pooled | None = None
-    """On several threads, where the strategy that it was measured for has operations use them."""
-    work: dict[PriceName, Units]
-    """Counts of priced work of this shape, by the price's name: what other shapes are scaled by."""
-
-    def times(self, factor: float) -> MeasuredOperation:
-        """The same with all seconds multiplied."""
-        pooled = self.pooled and self.pooled.model_copy(
-            update={"seconds": self.pooled.seconds * factor, "cpu": self.pooled.cpu * factor}
-        )
-        seconds = {"seconds": self.seconds * factor, "alone": self.alone * factor}
-        return self.model_copy(update={**seconds, "pooled": pooled})
 
 
 class Calibration(Section):

@@ -33,6 +33,6 @@ def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
 
 def _mean(scopes: list[Scope]) -> Scope:
     means: dict[str, Any] = {
-        name: fmean(getattr(scope, name) for scope in scopes) for name in VARYING
+        name: float(f"{fmean(getattr(scope, name) for scope in scopes):.6g}") for name in VARYING
     }
-    return replace(scopes[0], **{name: float(f"{size:.6g}") for name, size in means.items()})
+    return replace(scopes[0], **means)

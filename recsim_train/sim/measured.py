@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import fsum
 from typing import Literal, NamedTuple
 
-from recsim_train.config.cluster import MeasuredOperation
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.workload.signature import Signature
 
 Rest = Literal["measured", "scaled", "unit", "guessed"]

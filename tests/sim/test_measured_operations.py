@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.config.cluster import Cluster, MeasuredOperation, Pooled
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.elasticity import elasticities, scaled

@@ -47,7 +47,7 @@ class Dense:
         gradient = self.bench.dense(worker.replica.parameters.numel())
         if name == "drain":
             kernels.accumulate(worker, gradient)
-        call = {
+        calls: dict[str, Callable[[], Any]] = {
             "apply": partial(kernels.apply, worker, gradient),
             "load": partial(kernels.load, worker, kernels.snapshot(worker)),
             "snapshot": partial(kernels.snapshot, worker),
@@ -56,8 +56,8 @@ class Dense:
             "drain": partial(kernels.drain, worker),
             "interpolate": partial(kernels_sync.interpolate, worker, gradient, _ALPHA),
             "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
-        }[name]
-        return lambda timed: timed(name, call, elements=elements)
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
@@ -74,12 +74,12 @@ class Dense:
         host = min(hosts, key=lambda h: abs(net.answered_elements(h) - scope.elements))
         worker, elements = self.bench.worker(host), net.answered_elements(host)
         value = self.bench.dense(elements)
-        call = {
+        calls: dict[str, Callable[[], Any]] = {
             "net_answered": partial(outer.net_answered, worker),
             "net_towards": partial(outer.net_towards, worker, value, 0.5),
             "net_move": partial(outer.net_move, worker, value),
-        }[name]
-        return lambda timed: timed(name, call, elements=elements)
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
 
     # ------------------------------------------------------------------ compression
 
@@ -135,13 +135,13 @@ class Dense:
         state, elements = self._state(scope.elements), scope.elements
         value = self.bench.dense(state.values.numel()).tensor
         into = torch.empty_like(value)
-        call: Callable[[], Any] = {
+        calls: dict[str, Callable[[], Any]] = {
             "dense_read": partial(kernels.dense_read, state, into),
             "dense_apply": partial(kernels.dense_apply, state, value),
             "dense_elastic": partial(kernels_sync.dense_elastic, state, value, _ALPHA),
             "dense_elastic_new": partial(kernels_sync.dense_elastic_new, state, value, _ALPHA),
-        }[name]
-        return lambda timed: timed(name, call, elements=elements)
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
 
     def _sparse_apply(self, name: str, scope: Scope) -> Call:
         plan, model = self.bench.plan, self.bench.model
@@ -167,10 +167,11 @@ class Dense:
         kind = HALF.get(self.bench.plan.experiment.execution.wire, torch.bfloat16)
         wide = self.bench.dense(scope.elements).tensor
         narrowed = narrow(wide, kind)
-        call = partial(narrow, wide, kind)
-        if name == "widen":
-            call = partial(widen, narrowed, self.bench.dtype)
-        return lambda timed: timed(name, call, elements=scope.elements)
+        calls: dict[str, Callable[[], Any]] = {
+            "narrow": partial(narrow, wide, kind),
+            "widen": partial(widen, narrowed, self.bench.dtype),
+        }
+        return lambda timed: timed(name, calls[name], elements=scope.elements)
 
 
 MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {

@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.config.cluster import Cluster, Costs, MeasuredOperation, Pooled
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.executor import carried
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
@@ -145,7 +146,7 @@ def _entry(
     several = None
     if key in pooled:
         wall = mean(pooled, "wall")
-        cpu = max(wall, mean(pooled))
+        cpu = min(threads * wall, max(wall, mean(pooled)))
         several = Pooled.model_construct(threads=threads, seconds=wall, cpu=cpu)
     return MeasuredOperation.model_construct(
         operation=name,

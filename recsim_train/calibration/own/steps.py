@@ -145,7 +145,7 @@ class Steps:
                 parts.append(parts[-1])
             whole = np.concatenate([p[0] for _, p in parts])
             key = index, *(number for number, _ in parts)
-            sizes["unique"] = self._count(key, lambda whole=whole: int(np.unique(whole).size))
+            sizes["unique"] = self._count(key, partial(_different, whole))
             sizes["ids"] = whole.size
             timed(name, partial(_update_together, state, [p for _, p in parts]), **sizes)
 
@@ -192,3 +192,7 @@ def _distinct_ids(worker: Any, ids: RealIds) -> int:
 def _distinct(part: Routed) -> int:
     cuts = np.cumsum(part.counts)[:-1]
     return sum(np.unique(values).size for values in np.split(part.values, cuts))
+
+
+def _different(places: Numbers) -> int:
+    return int(np.unique(places).size)
