@@ -19,7 +19,6 @@ from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
-from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
 LOCAL = Path(PROFILES) / "local.yaml"
@@ -133,23 +132,19 @@ def _with_operations(
 
     known: set[str] = set()
     for plan in plans:
-        found = operations_of(plan, plain)
-        cells = [(name, scope) for name, scope in found if not _seen(known, name, scope)]
-        if not cells:
+        cells = []
+        for name, scope in operations_of(plan, plain):
+            shape = f"{name} {signature(name, scope)}"
+            if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
+                cells.append((name, scope))
+            known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
+        if cells:
+            entries = measure_operations(plan, cells, plain, tick, seconds=seconds, quick=quick)
+            cluster = with_operations(cluster, entries)
+        else:
             for _ in range(UNITS):
                 tick()
-            continue
-        entries = measure_operations(plan, cells, plain, tick, seconds=seconds, quick=quick)
-        cluster = with_operations(cluster, entries)
     return cluster
-
-
-def _seen(known: set[str], name: str, scope: Scope) -> bool:
-    """Whether this shape was there before; it is now."""
-    text = f"{name} {signature(name, scope)}"
-    before = text in known
-    known.add(text)
-    return before
 
 
 def not_real(profile: Cluster | None) -> str | None:

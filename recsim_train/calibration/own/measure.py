@@ -146,7 +146,7 @@ def _entry(
     several = None
     if key in pooled:
         wall = mean(pooled, "wall")
-        cpu = min(threads * wall, max(wall, mean(pooled)))
+        cpu = min(threads * wall, mean(pooled))
         several = Pooled.model_construct(threads=threads, seconds=wall, cpu=cpu)
     return MeasuredOperation.model_construct(
         operation=name,
@@ -167,6 +167,13 @@ def _error(figures: Sequence[Mapping[str, Any]]) -> float:
 
 
 def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:
-    """The profile with these; what it had of the same shapes is replaced."""
-    found = {(e.operation, e.shape): e for e in (*(cluster.operations or ()), *entries)}
+    """The profile with these; what it had of the same shapes is replaced, but for what several
+    threads came to where that was not measured again: they gain as they did."""
+    found = {(entry.operation, entry.shape): entry for entry in cluster.operations or ()}
+    for entry in entries:
+        key = entry.operation, entry.shape
+        pooled = entry.pooled
+        if pooled is None and key in found:
+            pooled = found[key].times(entry.seconds / found[key].seconds).pooled
+        found[key] = entry.model_copy(update={"pooled": pooled})
     return cluster.model_copy(update={"operations": tuple(found.values()) or None})

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 from recsim_train.calibration.own import caches, dense, nets, steps
 from recsim_train.calibration.own.bench import Bench, Cell, Micro
-from recsim_train.executor.pools import make_pool
+from recsim_train.executor.pools import make_pool, tasks
 from recsim_train.placement.plan import Plan
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
@@ -139,8 +141,24 @@ class Rounds:
         for _ in range(_WARM):
             self.once(clock)
         clock.counting = True
-        begin, rounds = time.perf_counter(), 0
+        begin, rounds, before = time.perf_counter(), 0, _delayed()
         while rounds < _LEAST or time.perf_counter() - begin < seconds:
             self.once(clock)
             rounds += 1
-        return [tally.figures() for tally in clock.tallies.values() if tally.count]
+        # what others took is no part of an operation: CPU seconds are without it, walls are not
+        late = (_delayed() - before) / threads / (time.perf_counter() - begin)
+        found = [tally.figures() for tally in clock.tallies.values()]
+        for figures in found:
+            figures["wall"] = max(figures["cpu"] / threads, figures["wall"] * (1.0 - late))
+        return found
+
+
+def _delayed() -> float:
+    """Seconds for which threads of this process could have run, and others did; where the system
+    does not say, 0."""
+    waited = 0
+    for thread in tasks():
+        with suppress(OSError):
+            text = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
+            waited += int(text.split()[1])
+    return waited / 1e9
