@@ -22,6 +22,7 @@ from recsim_train.config.hazards import (
     Stragglers,
     Tail,
 )
+from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -52,6 +53,8 @@ PROFILE: dict[str, type[BaseModel]] = {
     "costs": Costs,
     "threads": Threads,
     "threads.CLASS": Scaling,
+    "operations[]": MeasuredOperation,
+    "operations[].pooled": Pooled,
     "calibration": Calibration,
     "calibration.machine_speed": MachineSpeeds,
     "calibration.machine_speed.before": MachineSpeed,

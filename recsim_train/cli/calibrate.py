@@ -8,14 +8,47 @@ from typing import Annotated
 import typer
 
 from recsim_train.cli import common
+from recsim_train.config.errors import UserError
+
+_LOCAL = Path("cluster_profiles/local.yaml")
 
 
 def calibrate(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The profile to write.")
-    ] = Path("cluster_profiles/local.yaml"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help=f"The profile to write.  [default: {_LOCAL}]",
+            show_default=False,
+        ),
+    ] = None,
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--for",
+            metavar="EXPERIMENT",
+            help="Also measure every operation of this experiment at its own shapes: half a minute "
+            "for each of its strategies. May be given several times.",
+        ),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="PROFILE",
+            help="With --for: measure only these operations, and add them to this profile.",
+        ),
+    ] = None,
 ) -> None:
     """Measure this machine on micro-workloads and short runs of flat_ps; write a dated profile."""
     from recsim_train import session
 
-    session.calibrate(output, caller=common.caller())
+    if into is not None and output is not None:
+        raise UserError("--into adds to a profile, --output writes a new one: give one of them")
+    if into is not None and not experiments:
+        raise UserError("--into adds the operations of experiments: name one with --for")
+    target = into or output or _LOCAL
+    found = [str(experiment) for experiment in experiments or ()]
+    session.calibrate(target, experiments=found, add=into is not None, caller=common.caller())

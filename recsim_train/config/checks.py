@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from recsim_train.config.claim import Claim, claim_problems
@@ -15,7 +16,8 @@ from recsim_train.config.experiment import (
     Recovery,
 )
 from recsim_train.config.hazards import Stragglers
-from recsim_train.config.problems import Findings
+from recsim_train.config.measured import SHAPE, MeasuredOperation
+from recsim_train.config.problems import Findings, suggest
 from recsim_train.config.topology import Topology, Traffic
 
 CRITEO_FEATURES = 13
@@ -117,7 +119,23 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
         if law.basis in UNKNOWN and law.uncertainty < 1.0:
             message = f"expected 100 %, because its basis is {law.basis!r}"
             findings.add(("threads", name, "uncertainty"), message)
+    _check_operations(cluster.operations or (), findings)
     _check_surroundings(cluster, findings)
+
+
+def _check_operations(operations: Sequence[MeasuredOperation], findings: Findings) -> None:
+    for n, entry in enumerate(operations):
+        if not re.fullmatch(SHAPE, entry.shape):
+            message = "expected settings, a semicolon and sizes, as `calibrate --for` writes them"
+            findings.add(("operations", n, "shape"), message)
+        for price in entry.work:
+            if price not in Costs.model_fields:
+                message = f"there is no price {price!r}{suggest(price, Costs.model_fields)}"
+                findings.add(("operations", n, "work", price), message, at_key=True)
+        pooled = entry.pooled
+        if pooled is not None and pooled.cpu > 1.001 * pooled.threads * pooled.seconds:
+            message = f"{pooled.threads} threads cannot be busy for longer in that time"
+            findings.add(("operations", n, "pooled", "cpu"), message)
 
 
 def _check_surroundings(cluster: Cluster, findings: Findings) -> None:

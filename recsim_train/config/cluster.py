@@ -9,6 +9,7 @@ from pydantic import Field
 from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.section import Section
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
@@ -242,6 +243,9 @@ class Cluster(Section):
     costs: Costs
     threads: Threads = Threads()
     """How operations scale over threads."""
+    operations: tuple[MeasuredOperation, ...] | None = None
+    """Operations measured at the shapes of some experiments; all others have unit prices, scaled by
+    what the nearest shape of the same operation came to. None: nothing was measured so."""
     calibration: Calibration | None = None
 
     def host(self, role: RoleName) -> Host:

@@ -29,6 +29,7 @@ _WORDS = {
     "nic": "network rate",
     "uplink": "rate of the racks' uplinks",
     "latency": "latency",
+    "operations": "seconds of the measured operations",
     **{
         f"threads.{group}": f"serial share of {work}"
         for group, work in (

@@ -204,14 +204,19 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Re
 def calibrate(
     path: str | Path = "cluster_profiles/local.yaml",
     *,
+    experiments: Sequence[str | Path] = (),
+    add: bool = False,
     quick: bool = False,
     caller: Caller = NOBODY,
 ) -> Profile:
     """Measure this machine on micro-workloads and short runs of flat_ps; write its profile.
 
-    ``path``: the profile, which an experiment then names by its stem. ``quick``: a few seconds
-    instead of two minutes, and too rough to predict with. Raises UserError where the folder cannot
-    be written to, RunFailed where a measuring process fails.
+    ``path``: the profile, which an experiment then names by its stem. ``experiments``: their
+    operations are measured too, each at the shapes that these files give it (half a minute for
+    each strategy of a file); ``add``: only these, into the profile that ``path`` is already.
+    ``quick``: a few seconds instead of two minutes, and too rough to predict with. Raises UserError
+    where the folder cannot be written to or an experiment is wrong, RunFailed where a measuring
+    process fails; a profile that was there stays as it was.
 
     >>> import recsim_train
     >>> profile = recsim_train.calibrate("cluster_profiles/local.yaml")
@@ -220,10 +225,16 @@ def calibrate(
     >>> recsim_train.load("experiments/quickstart.yaml").experiment.cluster
     'local'
     """
-    from recsim_train.session.prepare import measure_machine
+    from recsim_train.session import prepare
 
     target = Path(path)
-    return Profile(measure_machine(target, caller, quick=quick), target)
+    if add:
+        target = prepare.existing(target)
+    jobs = [job for file in experiments for job in load(file).jobs("real")]
+    prepare.check_this_machine([job.plan for job in jobs])
+    prepare.ensure_all_data(jobs, caller)
+    cluster = prepare.measure_machine(target, caller, quick=quick, jobs=jobs, add=add)
+    return Profile(cluster, target)
 
 
 def _folder(out: str | Path | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
-from recsim_train.session.caller import Caller
+from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.workload.signature import signature
 
 LOCAL = Path(PROFILES) / "local.yaml"
 """Where the profile of this machine lies, under the current folder."""
@@ -57,18 +60,90 @@ class Profiles:
         return load_cluster(wanted, loaded.path, loaded.profile_sets)
 
 
-def measure_machine(target: Path, caller: Caller, *, quick: bool = False) -> Cluster:
-    """Measure this machine and write its profile."""
+def measure_machine(
+    target: Path,
+    caller: Caller,
+    *,
+    quick: bool = False,
+    jobs: Sequence[Job] = (),
+    add: bool = False,
+) -> Cluster:
+    """Measure this machine, and the operations of these jobs at their shapes; write its profile.
+
+    ``add``: the operations only, into the profile that is there.
+    """
     from recsim_train.calibration.profile import calibrate_machine
 
-    writable(target.parent)
-    with caller.progress("calibrating") as progress:
-        cluster = calibrate_machine(
-            name=target.stem, command=list(caller.command), progress=progress, quick=quick
-        )
-    text = dump_cluster(cluster, "Written by `recsim-train calibrate`; edit a copy, not this file.")
-    put(target, text.encode())
+    if add:
+        cluster, said = load_cluster(str(target)), _comment(target)
+        was = None if cluster.calibration is None else cluster.calibration.machine
+        if was != (here := machine_name()):
+            caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
+    else:
+        writable(target.parent)
+        said = "Written by `recsim-train calibrate`; edit a copy, not this file."
+        with caller.progress("calibrating") as progress:
+            cluster = calibrate_machine(
+                name=target.stem, command=list(caller.command), progress=progress, quick=quick
+            )
+    if jobs:
+        with caller.progress("measuring operations") as progress:
+            cluster = _with_operations(cluster, [job.plan for job in jobs], progress, quick=quick)
+    put(target, dump_cluster(cluster, said).encode())
     caller.say(f"wrote {target}")
+    return cluster
+
+
+def existing(profile: Path) -> Path:
+    """The file of a profile, which may be named as experiments name it. Raises UserError."""
+    load_cluster(str(profile))
+    return find_cluster(str(profile)) or profile
+
+
+def _comment(profile: Path) -> str:
+    """The lines at a file's beginning that are comments."""
+    lines = profile.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
+
+
+_TOGETHER = 120.0
+"""Seconds that the operations of many plans may take together, if each still has a few."""
+_LEAST = 5.0
+
+
+def _with_operations(
+    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool
+) -> Cluster:
+    from recsim_train.calibration.own.measure import (
+        SECONDS,
+        UNITS,
+        measure_operations,
+        with_operations,
+    )
+    from recsim_train.sim.asked import operations_of
+
+    plain = cluster.model_copy(update={"operations": None})
+    seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
+    done = itertools.count(1)
+
+    def tick() -> None:
+        progress(next(done), UNITS * len(plans))
+
+    known: set[str] = set()
+    for plan in plans:
+        cells = []
+        for name, scope in operations_of(plan, plain):
+            shape = f"{name} {signature(name, scope)}"
+            if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
+                cells.append((name, scope))
+            known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
+        if cells:
+            entries = measure_operations(plan, cells, plain, tick, seconds=seconds, quick=quick)
+            cluster = with_operations(cluster, entries)
+        else:
+            for _ in range(UNITS):
+                tick()
     return cluster
 
 

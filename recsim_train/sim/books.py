@@ -40,7 +40,7 @@ class Books:
         booked = self.seconds
         for what, seconds, saved, added in parts:
             key, own = (role, what, thread), seconds
-            if threaded and saved:
+            if threaded and (saved or added):
                 pool, own = (role, what, "pool"), seconds - saved
                 booked[pool] = booked.get(pool, 0.0) + (saved + added) * times
             booked[key] = booked.get(key, 0.0) + own * times

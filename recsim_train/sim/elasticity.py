@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, log, sqrt
+from math import exp, fsum, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class Elasticities:
 
     changes: dict[str, float]
     """Relative change of examples per second if this were `STEP` more: "cores", "nic", "uplink"
-    (where there are racks), "latency",
+    (where there are racks), "latency", "operations" (the seconds of all measured ones),
     "costs.NAME" for the prices in use, "threads.CLASS" for serial shares of operations on several
     threads; "embedding_servers", "dense_servers": one server more."""
     errors: dict[str, float]
@@ -204,7 +204,8 @@ def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
         for name in THREAD_CLASSES
         if threads > 1 and name in work and 0.0 < cluster.threads.of(name).serial < 1.0
     ]
-    return ["cores", "nic", *uplink, *latency, *prices, *serial]
+    measured = ["operations"] if cluster.operations else []
+    return ["cores", "nic", *uplink, *latency, *prices, *serial, *measured]
 
 
 def _uncertainty(unsure: Mapping[str, float], slopes: Mapping[str, float], error: float) -> float:
@@ -217,7 +218,8 @@ def _uncertainty(unsure: Mapping[str, float], slopes: Mapping[str, float], error
 
 
 def _unsure(cluster: Cluster, names: Iterable[str], threads: int) -> dict[str, float]:
-    """The relative standard errors of those inputs that have one: prices and serial shares."""
+    """The relative standard errors of those inputs that have one: prices, serial shares, and the
+    measured operations, which are taken to err together."""
     found = {}
     for name in names:
         group, _, member = name.partition(".")
@@ -225,6 +227,10 @@ def _unsure(cluster: Cluster, names: Iterable[str], threads: int) -> dict[str, f
             found[name] = getattr(cluster.costs, member).uncertainty
         elif group == "threads":
             found[name] = cluster.threads.uncertainty(member, threads)
+        elif group == "operations":
+            entries = cluster.operations or ()
+            unsure = fsum(entry.uncertainty * entry.seconds for entry in entries)
+            found[name] = unsure / fsum(entry.seconds for entry in entries)
     return found
 
 
@@ -303,8 +309,10 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         law = cluster.threads.of(name)
         serial = min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))
         laws[name] = law.model_copy(update={"serial": serial})
+    slower = factors.get("operations", 1.0)
     return cluster.model_copy(
         update={
+            "operations": cluster.operations and tuple(e.times(slower) for e in cluster.operations),
             "hosts": _each(cluster.hosts, host),
             "network": cluster.network.model_copy(update=network),
             "costs": cluster.costs.model_copy(update=costs),

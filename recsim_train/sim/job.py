@@ -15,19 +15,16 @@ from recsim_train.sim.bounds import Window, bounds_of, iterations_within, loops_
 from recsim_train.sim.critical import critical_path
 from recsim_train.sim.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
+from recsim_train.sim.resting import resting, resting_in_words
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import say_surroundings
 from recsim_train.sim.usage import Snapshot
-from recsim_train.trace.facts import Facts, PayloadSpread, Unmeasured
+from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import compressed
-
-_UNMEASURED = (
-    "Calibration never measured these operations: {names}. They are priced by counts of their "
-    "work, and {share:.1%} of the predicted CPU seconds rest on them."
-)
+from recsim_train.workload.scope import Scope
 
 Progress = Callable[[int, int], None]
 
@@ -61,8 +58,15 @@ class Job:
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
 
-    def run(self, progress: Progress | None, steps: int | None = None) -> Outcome:
+    def run(
+        self,
+        progress: Progress | None,
+        steps: int | None = None,
+        asked: list[tuple[str, Scope]] | None = None,
+    ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
+
+        ``asked``: where operations are noted with their shapes when each is first asked for.
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -95,6 +99,7 @@ class Job:
             replay=self.replay,
             folding=self.folding,
         )
+        runtime.pricing.asked = asked
         steady = Steady(self.plan, self.folding)
         aborted = ""
         try:
@@ -168,10 +173,8 @@ class Job:
                 exact=self.counts.exact and not folded,
                 effects={e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
             )
-        if names := sorted(runtime.pricing.unmeasured):
-            share = runtime.machines.unmeasured()
-            outcome.facts.unmeasured = Unmeasured(tuple(names), share)
-            outcome.warn([_UNMEASURED.format(names=", ".join(names), share=share)])
+        outcome.facts.resting = found = resting(runtime.machines, runtime.pricing)
+        outcome.warn(resting_in_words(found))
         if replay is not None:
             outcome.facts.cache = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))

@@ -27,8 +27,6 @@ from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
-from recsim_train.workload.measured import MEASURED
-from recsim_train.workload.operations import COSTS
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -252,13 +250,6 @@ class Machines:
         standing = {p.cores: p.standing / p.cores.pace for p in self.processes.values()}
         units = zip(self.engine.fluid.resources, used, strict=True)
         return fsum(unit * standing[cores] for cores, unit in units if cores in standing)
-
-    def unmeasured(self) -> float:
-        """Share of all CPU seconds that operations take which calibration never measured."""
-        booked = self.books.seconds.items()
-        guessed = fsum(s for (_, what, _), s in booked if what in COSTS and what not in MEASURED)
-        whole = self.cpu_seconds(self.engine.fluid.used())
-        return min(1.0, guessed / whole) if whole > 0.0 else 0.0
 
     def transfer(
         self,

@@ -7,11 +7,13 @@ from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Experiment
+from recsim_train.sim.measured import Known, MeasuredOperations, Rest
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.measured import MEASURED
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import signature
 from recsim_train.workload.threads import shared
 
 _REMEMBERED = 1 << 16
@@ -28,9 +30,16 @@ class Pricing:
     """The profile's prices applied to the experiment's model."""
 
     def __init__(
-        self, experiment: Experiment, cluster: Cluster, examples: int, threads: int = 1
+        self,
+        experiment: Experiment,
+        cluster: Cluster,
+        examples: int,
+        threads: int = 1,
+        *,
+        crowded: bool = True,
     ) -> None:
-        """``threads``: on which an operation of a foreground loop runs."""
+        """``threads``: on which an operation of a foreground loop runs; ``crowded``: whether there
+        are enough loops to keep every core busy."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
@@ -38,8 +47,12 @@ class Pricing:
         self.prices: dict[str, float] = {
             name: getattr(cluster.costs, name).value for name in Costs.model_fields
         }
-        self.unmeasured: set[str] = set()
-        """Operations that were asked for and that calibration does not measure."""
+        self.rests: dict[str, dict[Rest, float]] = {}
+        """By operation that was asked for: seconds of its different shapes by what they rest on."""
+        self.asked: list[tuple[str, Scope]] | None = None
+        """Operations in the order in which each was first asked for; None: nobody wants to know."""
+        self._measured = MeasuredOperations(cluster.operations or ())
+        self._crowded, self._contention = crowded, cluster.contention
         self._known: dict[tuple[object, ...], Seconds] = {}
         self._over_gloo = experiment.execution.transport == "gloo"
         self._messages: dict[tuple[str, int, str], Seconds] = {}
@@ -104,16 +117,50 @@ class Pricing:
                 numbers=numbers,
                 kept=kept,
             )
-            work = operations.cost(name, scope)
-            total, held = operations.seconds(work, self.prices)
-            gains = shared(work, self.prices, self._law, self._threads)
-            if name not in MEASURED:
-                self.unmeasured.add(name)
-            known = total, held, ((name, total, *gains),)
+            if self.asked is not None:
+                self.asked.append((name, scope))
+            rest, known = self._priced(name, scope)
+            by_rest = self.rests.setdefault(name, {})
+            by_rest[rest] = by_rest.get(rest, 0.0) + known[0]
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
         return known
+
+    def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
+        work = operations.cost(name, scope)
+        total, held = operations.seconds(work, self.prices)
+        gains = shared(work, self.prices, self._law, self._threads)
+        if name not in self._measured or not total:
+            rest: Rest = "unit" if name in MEASURED else "guessed"
+            return rest, (total, held, ((name, total, *gains),))
+        shape = signature(name, scope)
+        known = self._measured.nearest(name, shape)
+        rest = "measured" if shape.is_own(known.shape) else "scaled"
+        seconds = self._measured_seconds(known)
+        if shape != known.shape:
+            seconds *= total / known.priced(self.prices)
+        ratio = seconds / total
+        saved, added = self._on_threads(known, seconds) or (gains[0] * ratio, gains[1] * ratio)
+        return rest, (seconds, held * ratio, ((name, seconds, saved, added),))
+
+    def _measured_seconds(self, known: Known) -> float:
+        """On an idle core, which the simulated machine slows by its contention when all are busy:
+        so that on busy cores they come to what was measured on busy cores."""
+        entry = known.entry
+        return entry.seconds * self._contention if self._crowded else entry.alone
+
+    def _on_threads(self, known: Known, seconds: float) -> tuple[float, float] | None:
+        """As `recsim_train.workload.threads.shared` what the operation's threads came to; None
+        where it was not measured on so many."""
+        pooled = known.entry.pooled
+        if pooled is None or pooled.threads != self._threads:
+            return None
+        once = known.entry.seconds
+        saved = max(0.0, 1.0 - pooled.seconds / once)
+        # they cannot be busy for longer than all of them are there
+        most = self._threads * (1.0 - saved) - 1.0
+        return seconds * saved, seconds * min(max(0.0, pooled.cpu / once - 1.0), max(0.0, most))
 
 
 def plus(*parts: Seconds) -> Seconds:

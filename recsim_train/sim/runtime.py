@@ -76,7 +76,13 @@ class Runtime:
         jitter = Jitter(experiment.seed, *chance)
         self.machines = Machines(plan, cluster, self.engine, jitter, folding)
         self.ledger = Ledger(experiment.execution.max_spans)
-        self.pricing = Pricing(experiment, cluster, plan.examples, plan.operation_threads)
+        self.pricing = Pricing(
+            experiment,
+            cluster,
+            plan.examples,
+            plan.operation_threads,
+            crowded=_crowded(plan, cluster),
+        )
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts
         self.embedding: dict[str, EmbeddingRuntime] = {}
@@ -266,3 +272,10 @@ class Runtime:
                 *(f"  group {group.name!r}: {group.arrived}" for group in groups),
             ]
         )
+
+
+def _crowded(plan: Plan, cluster: Cluster) -> bool:
+    """Whether there are enough loops to keep every core of a trainer's machine busy."""
+    threads = len(plan.all_loops) * plan.operation_threads
+    machines = 1 if cluster.colocate else plan.experiment.roles.trainers
+    return threads >= cluster.host("trainer").cores * machines

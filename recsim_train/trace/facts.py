@@ -74,12 +74,19 @@ class PayloadSpread:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmeasured:
-    """Operations that calibration never measured."""
+class Resting:
+    """What the predicted CPU seconds rest on: shares, 0..1, which add up to 1."""
 
-    operations: tuple[str, ...]
-    cpu_share: float
-    """Of the predicted CPU seconds, 0..1."""
+    measured: float
+    """Operations that were measured at their own shapes."""
+    scaled: float
+    """Operations of other shapes, scaled by what the nearest measured one came to."""
+    unit: float
+    """Unit prices: other operations, messages, the runtime's own work."""
+    guessed: float
+    """Operations that calibration never measured, priced by counts of their work."""
+    guesses: tuple[str, ...] = ()
+    """Those operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +242,7 @@ class Facts:
     id_counts: str | None = None
     """Where the numbers of ids come from."""
     payload_spread: PayloadSpread | None = None
-    unmeasured: Unmeasured | None = None
+    resting: Resting | None = None
     folding: Folded | None = None
 
     # of a prediction: its cluster

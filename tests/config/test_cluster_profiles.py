@@ -21,6 +21,7 @@ from recsim_train.config.cluster import (
 from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import find_cluster, load_cluster
+from recsim_train.config.measured import Pooled
 from recsim_train.config.problems import ConfigErrors
 
 OURS = sorted((Path(__file__).parents[2] / "cluster_profiles").glob("*.yaml"))
@@ -117,6 +118,30 @@ def test_a_price_may_be_its_value_alone(tmp_path: Path) -> None:
 
 
 HOST = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
+MEASURED = {
+    "operation": "load",
+    "shape": "any; elements 475985",
+    "seconds": "150 us",
+    "alone": "140 us",
+    "uncertainty": "2 %",
+    "work": {"stream_byte": 3807880.0, "call": 1.0},
+}
+
+
+def test_measured_operations_are_read(tmp_path: Path) -> None:
+    pooled = {"threads": 2, "seconds": "100 us", "cpu": "170 us"}
+    several = [MEASURED, MEASURED | {"shape": "16 x 26 fab90e6f; ", "pooled": pooled}]
+    cluster = load_cluster(str(write(tmp_path, profile(operations=several))))
+    assert cluster.operations is not None
+    assert [entry.pooled is None for entry in cluster.operations] == [True, False]
+    assert cluster.operations[0].seconds == pytest.approx(150e-6)
+    assert cluster.operations[1].times(2.0).pooled == Pooled(
+        threads=2, seconds="200 us", cpu="340 us"
+    )
+    text = dump_cluster(cluster)
+    (tmp_path / "again.yaml").write_text(text, encoding="utf-8")
+    assert load_cluster(str(tmp_path / "again.yaml")).operations == cluster.operations
+    assert load_cluster(str(write(tmp_path, profile()))).operations is None
 
 
 @pytest.mark.parametrize(
@@ -165,6 +190,26 @@ HOST = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
         ({"costs": {"call": "5"}}, "costs.call.value: expected a duration with its unit"),
         ({"jitter": -0.1}, "jitter: expected a number of at least 0 and at most 2, got -0.1"),
         ({"colocate": "yes"}, "colocate: expected true or false, got 'yes'"),
+        (
+            {"operations": [MEASURED | {"work": {"gem_flop": 3.0}}]},
+            "there is no price 'gem_flop'; did you mean 'gemm_flop'?",
+        ),
+        (
+            {"operations": [MEASURED, MEASURED | {"shape": "batch 128"}]},
+            "operations[1].shape: expected settings, a semicolon and sizes",
+        ),
+        (
+            {"operations": [MEASURED | {"seconds": "0 us"}]},
+            "operations[0].seconds: expected a duration above 0",
+        ),
+        (
+            {"operations": [MEASURED | {"pooled": {"threads": 2, "seconds": "1 s", "cpu": "3 s"}}]},
+            "operations[0].pooled.cpu: 2 threads cannot be busy for longer",
+        ),
+        (
+            {"operations": [MEASURED | {"pooled": {"threads": 1, "seconds": "1 s", "cpu": "1 s"}}]},
+            "operations[0].pooled.threads: expected an integer of at least 2, got 1",
+        ),
         ({"jiter": 0.1}, "jiter: unknown key; did you mean 'jitter'?"),
         (
             {"calibration": {"date": "2026-11-20", "machine": "m", "valid_range": {"b": [1]}}},

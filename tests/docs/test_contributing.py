@@ -216,6 +216,14 @@ def NEGATED(value: Dense) -> Dense:
             '\n    "negated": lambda worker, value: type(value)(-value.tensor),',
             "KERNELS: dict[str, Callable[..., object]] = {",
         ),
+        Edit(
+            "recsim_train/calibration/own/dense.py",
+            """
+    "negated": lambda own, name, scope: lambda timed: timed(
+        name, own.bench.dense(scope.elements).tensor.neg, elements=scope.elements
+    ),""",
+            "MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {",
+        ),
     ],
     "Add a price": [
         Edit(
@@ -310,6 +318,7 @@ HELD = {
     "tests/house/test_layering.py": "scratch or halfway or detour",
     "tests/docs/test_docs.py": "scratch or glossary or profile or all_strategies",
     "tests/config/test_model_forms.py": "scratch",
+    "tests/calibrate/test_own_operations.py": "every_operation_has",
     "tests/calibrate/test_prices.py": "tells_all_kernel_prices or every_counted_price",
 }
 """Tests that a scratch copy with all additions must pass."""

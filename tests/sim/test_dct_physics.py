@@ -12,10 +12,12 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.sim import machines, pricing
+from recsim_train.sim import pricing
 from recsim_train.sim.memory import memory_of
+from recsim_train.sim.resting import resting
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
 from recsim_train.workload.measured import MEASURED
@@ -138,8 +140,7 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     plans: Plans, clusters: Clusters, fake_counts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The share by hand: what the loops spend in them, of all that cores do; nothing queues."""
-    for module in (machines, pricing):
-        monkeypatch.setattr(module, "MEASURED", MEASURED - {"sparsify", "densify"})
+    monkeypatch.setattr(pricing, "MEASURED", MEASURED - {"sparsify", "densify"})
     part = {"compression": {"kind": "dct", "density": "10 %", "refresh": 4}}
     roles = {"trainers": 2, "embedding_servers": 1, "readers": 2}
     plan = plans("allreduce", part, roles=roles, model=WIDE, simulation={"what_if_steps": 0})
@@ -153,18 +154,20 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     fluid = runtime.engine.fluid
     used = zip(fluid.resources, fluid.used(), strict=True)
     cores = sum(units for resource, units in used if resource.name.endswith(".cores"))
-    assert runtime.machines.unmeasured() == pytest.approx(spent / cores, rel=0.01)
+    guessed = resting(runtime.machines, runtime.pricing).guessed
+    assert guessed == pytest.approx(spent / cores, rel=0.01)
 
     outcome = simulate(plan, cluster)
-    found = outcome.facts.unmeasured
+    found = outcome.facts.resting
     assert found is not None
-    assert list(found.operations) == sorted(named)
-    assert found.cpu_share == pytest.approx(spent / cores, rel=0.1)
+    assert list(found.guesses) == sorted(named)
+    assert found.unit == pytest.approx(1.0 - found.guessed)
+    assert found.guessed == pytest.approx(spent / cores, rel=0.1)
     (said,) = outcome.facts.warnings
     assert "never measured these operations: densify, sparsify." in str(said)
 
 
 def test_a_plan_of_measured_operations_says_nothing(plans: Plans, clusters: Clusters) -> None:
     outcome = simulate(plans(simulation={"what_if_steps": 0}), clusters())
-    assert outcome.facts.unmeasured is None
+    assert outcome.facts.resting == Resting(measured=0.0, scaled=0.0, unit=1.0, guessed=0.0)
     assert not outcome.facts.warnings

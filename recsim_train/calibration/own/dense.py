@@ -1,0 +1,197 @@
+"""Micro-workloads of operations on dense parameters: each for every shape that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import torch
+
+from recsim_train.calibration.own.bench import Bench, Timed
+from recsim_train.executor import kernels, kernels_sync, outer, sparse
+from recsim_train.executor.narrowing import HALF, narrow, widen
+from recsim_train.executor.state import DenseState
+from recsim_train.executor.values import RealDense, RealParts
+from recsim_train.executor.worker import Block, Replica, Worker
+from recsim_train.placement.program import TaggedNet
+from recsim_train.strategy.values import Batch
+from recsim_train.workload.compression import layout
+from recsim_train.workload.scope import Scope
+
+Call = Callable[[Timed], object]
+_ALPHA = 1e-6
+"""How far synchronisation moves what it moves: the same work as a whole step."""
+
+
+class Dense:
+    """One call for each shape."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        # also beside a cut net, at whose end the whole of it is loaded
+        self._replica = Worker(Replica(bench.model, bench.training, bench.seed), bench.pooling)
+        self.calls: list[Call] = [
+            MAKE[name](self, name, scope) for name, scope in bench.cells if name in MAKE
+        ]
+
+    def round(self, _: Batch, timed: Timed) -> None:
+        for call in self.calls:
+            call(timed)
+
+    # ------------------------------------------------------------------ on a replica
+
+    def _replicas(self, name: str, scope: Scope) -> Call:
+        worker, elements = self._replica, scope.elements
+        gradient = self.bench.dense(worker.replica.parameters.numel())
+        if name == "drain":
+            kernels.accumulate(worker, gradient)
+        calls: dict[str, Callable[[], Any]] = {
+            "apply": partial(kernels.apply, worker, gradient),
+            "load": partial(kernels.load, worker, kernels.snapshot(worker)),
+            "snapshot": partial(kernels.snapshot, worker),
+            "subtract": partial(kernels.subtract, worker, gradient),
+            "accumulate": partial(kernels.accumulate, worker, gradient),
+            "drain": partial(kernels.drain, worker),
+            "interpolate": partial(kernels_sync.interpolate, worker, gradient, _ALPHA),
+            "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
+
+    def _block_step(self, name: str, scope: Scope) -> Call:
+        worker = Worker(self._replica.replica, self.bench.pooling)
+        mean = self.bench.dense(scope.elements)
+        worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
+        call = partial(kernels_sync.block_step, worker, mean, _ALPHA, 0.5)
+        return lambda timed: timed(name, call, elements=scope.elements)
+
+    def _outer(self, name: str, scope: Scope) -> Call:
+        """On what one host of a group answers for to other groups."""
+        net = self.bench.plan.net
+        assert isinstance(net, TaggedNet)
+        hosts = range(net.hosts)
+        host = min(hosts, key=lambda h: abs(net.answered_elements(h) - scope.elements))
+        worker, elements = self.bench.worker(host), net.answered_elements(host)
+        value = self.bench.dense(elements)
+        calls: dict[str, Callable[[], Any]] = {
+            "net_answered": partial(outer.net_answered, worker),
+            "net_towards": partial(outer.net_towards, worker, value, 0.5),
+            "net_move": partial(outer.net_move, worker, value),
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
+
+    # ------------------------------------------------------------------ compression
+
+    def _share(self) -> float:
+        """Of the entries of large tensors, what the plan's compression keeps."""
+        cut = layout(self.bench.model)
+        large = sum(stop - start for start, stop in cut.large)
+        kept = max(
+            (s.kept for name, s in self.bench.cells if name.startswith("sparsify")), default=0.0
+        )
+        return min(1.0, max(1.0, kept - cut.small_elements + 0.5) / max(1, large))
+
+    def _thresholds(self, name: str, scope: Scope) -> Call:
+        worker = Worker(self._replica.replica, self.bench.pooling)
+        value = self.bench.dense(worker.replica.parameters.numel())
+        kernel = getattr(sparse, name)
+        call = partial(kernel, worker, value, self._share())
+        sizes = {"elements": scope.elements, "tables": scope.tables}
+        return lambda timed: timed(name, call, **sizes)
+
+    def _sparsified(self, name: str) -> tuple[Worker, RealDense]:
+        worker = Worker(self._replica.replica, self.bench.pooling)
+        value = self.bench.dense(worker.replica.parameters.numel())
+        find = sparse.threshold_difference if name.endswith("difference") else sparse.threshold
+        find(worker, value, self._share())
+        return worker, value
+
+    def _sparsify(self, name: str, scope: Scope) -> Call:
+        worker, value = self._sparsified(name)
+        # what was left is taken back, so that as many pass each time
+        given = cycle((value, RealDense(-value.tensor)) if name == "sparsify" else (value,))
+        kernel = getattr(sparse, name)
+        sent = kernel(worker, next(given))
+        sizes = {"elements": scope.elements, "kept": sent.values.numel() + sent.whole.numel()}
+        return lambda timed: timed(name, partial(kernel, worker, next(given)), **sizes)
+
+    def _densify(self, name: str, scope: Scope) -> Call:
+        worker, value = self._sparsified("sparsify_difference")
+        sent = sparse.sparsify_difference(worker, value)
+        parts = RealParts((sent.tensor,) * scope.shards)
+        entries = sent.values.numel() + sent.whole.numel()
+        sizes = {"elements": scope.elements, "kept": entries * scope.shards, "shards": scope.shards}
+        given = parts if scope.shards > 1 else sent
+        return lambda timed: timed(name, partial(sparse.densify, worker, given), **sizes)
+
+    # ------------------------------------------------------------------ a shard's
+
+    def _state(self, elements: int) -> DenseState:
+        bench = self.bench
+        return DenseState(bench.model, bench.training, bench.seed, 0, elements)
+
+    def _central(self, name: str, scope: Scope) -> Call:
+        state, elements = self._state(scope.elements), scope.elements
+        value = self.bench.dense(state.values.numel()).tensor
+        into = torch.empty_like(value)
+        calls: dict[str, Callable[[], Any]] = {
+            "dense_read": partial(kernels.dense_read, state, into),
+            "dense_apply": partial(kernels.dense_apply, state, value),
+            "dense_elastic": partial(kernels_sync.dense_elastic, state, value, _ALPHA),
+            "dense_elastic_new": partial(kernels_sync.dense_elastic_new, state, value, _ALPHA),
+        }
+        return lambda timed: timed(name, calls[name], elements=elements)
+
+    def _sparse_apply(self, name: str, scope: Scope) -> Call:
+        plan, model = self.bench.plan, self.bench.model
+        assert plan.dense is not None
+        shard = min(plan.dense.shards, key=lambda s: abs(s.elements - scope.elements))
+        worker, value = self._sparsified("sparsify_difference")
+        sent = sparse.sparsify_difference(worker, value)
+        part = sparse.cut_sparse(model, sent, shard.start, shard.stop)
+        bench = self.bench
+        state = DenseState(model, bench.training, bench.seed, shard.start, shard.stop)
+
+        def call() -> None:
+            """As `recsim_train.executor.services.DenseServer.push_sparse`."""
+            entries = sparse.all_entries(model, part, shard.start, shard.stop)
+            sparse.sparse_apply(state, *entries)
+
+        kept = part.whole.numel() + part.values.numel()
+        return lambda timed: timed(name, call, elements=shard.elements, kept=kept)
+
+    # ------------------------------------------------------------------ rounding
+
+    def _rounded(self, name: str, scope: Scope) -> Call:
+        kind = HALF.get(self.bench.plan.experiment.execution.wire, torch.bfloat16)
+        wide = self.bench.dense(scope.elements).tensor
+        narrowed = narrow(wide, kind)
+        calls: dict[str, Callable[[], Any]] = {
+            "narrow": partial(narrow, wide, kind),
+            "widen": partial(widen, narrowed, self.bench.dtype),
+        }
+        return lambda timed: timed(name, calls[name], elements=scope.elements)
+
+
+MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {
+    **dict.fromkeys(
+        (
+            "apply", "load", "snapshot", "subtract", "accumulate", "drain", "interpolate",
+            "towards",
+        ),
+        Dense._replicas,
+    ),
+    "block_step": Dense._block_step,
+    **dict.fromkeys(("net_answered", "net_towards", "net_move"), Dense._outer),
+    **dict.fromkeys(("threshold", "threshold_difference"), Dense._thresholds),
+    **dict.fromkeys(("sparsify", "sparsify_difference"), Dense._sparsify),
+    "densify": Dense._densify,
+    **dict.fromkeys(
+        ("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), Dense._central
+    ),
+    "sparse_apply": Dense._sparse_apply,
+    **dict.fromkeys(("narrow", "widen"), Dense._rounded),
+}  # fmt: skip
+"""By operation: what makes its call."""
+OPERATIONS = frozenset(MAKE)

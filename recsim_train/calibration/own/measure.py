@@ -1,0 +1,179 @@
+"""The caller's side: measuring processes, one for each core, and what a profile says of them.
+
+No torch here. What a profile says is a mean over rounds, over processes and over windows that are
+apart in time, because a run sees all of them: never the best.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import psutil
+
+from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.measured import MeasuredOperation, Pooled
+from recsim_train.executor import carried
+from recsim_train.placement.plan import Plan
+from recsim_train.results import environment
+from recsim_train.workload import shape
+from recsim_train.workload.operations import cost
+from recsim_train.workload.operations import seconds as priced
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import Signature, signature
+
+CELLS = "cells.pickle"
+SECONDS = 24.0
+"""Of all windows of one plan together."""
+_QUICK = 1.0
+_LIMIT = 300.0
+"""Seconds that the processes of one plan may take."""
+_MOST_BUSY = 8
+"""Processes side by side, at most."""
+_FREE, _PROCESS = 0.7, 500e6
+"""Share of the free memory that processes may take; bytes of one without tables."""
+_NOISE = 0.02
+"""Relative error below which no price is claimed to be known, nor what an operation takes."""
+_WINDOWS = 5
+UNITS = _WINDOWS + 1
+"""Ticks of progress for one plan."""
+
+Windows = list[list[dict[str, Any]]]
+"""By process and window, what was seen of each operation and shape."""
+
+
+def measure_operations(
+    plan: Plan,
+    cells: Sequence[tuple[str, Scope]],
+    cluster: Cluster,
+    tick: Callable[[], None],
+    *,
+    seconds: float = SECONDS,
+    quick: bool = False,
+) -> list[MeasuredOperation]:
+    """Each shape that a plan asks for, as its real kernel takes it.
+
+    ``cells``: operations and shapes; ``cluster``: its prices tell how far the batches that were
+    measured are from those expected; ``tick`` is called `UNITS` times. Raises RunFailed where a
+    process fails.
+    """
+    cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
+    threads = plan.operation_threads
+    part = (_QUICK if quick else seconds) / _WINDOWS
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, ExitStack() as stack:
+        content = (plan, list(cells), carried.pack(plan.strategy))
+        (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
+        request = {"quick": quick, "folder": folder}
+        children = [
+            stack.enter_context(MeasuringProcess("operations", request, _LIMIT))
+            for _ in range(cores)
+        ]
+        for child in children:
+            child.hear()
+        tick()
+
+        def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
+            for child in some:
+                child.tell({"seconds": part, "threads": threads})
+            found = [child.hear()["seen"] for child in some]
+            tick()
+            return found
+
+        busy = window(children)
+        alone = window(children[:1])
+        busy += window(children)
+        pooled: Windows = []
+        if threads > 1:
+            together = children[: max(1, cores // threads)]
+            pooled = window(together, threads) + window(together, threads)
+        else:
+            alone += window(children[:1])
+            busy += window(children)
+        for child in children:
+            child.tell({})
+    prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    seen = [_by_shape(windows) for windows in (busy, alone, pooled)]
+    entries = (_entry(name, scope, prices, threads, *seen) for name, scope in cells)
+    return [entry for entry in entries if entry is not None]
+
+
+def _that_fit(plan: Plan) -> int:
+    """How many processes with all tables fit into memory that is free now; at least one."""
+    spec = plan.experiment
+    tables = sum(table.rows for table in spec.model.tables)
+    each = _PROCESS + tables * shape.stored_row_bytes(spec.model, spec.training)
+    return max(1, int(_FREE * psutil.virtual_memory().available / each))
+
+
+Seen = dict[tuple[object, ...], list[dict[str, Any]]]
+
+
+def _by_shape(windows: Windows) -> Seen:
+    found: Seen = {}
+    for window in windows:
+        for figures in window:
+            key = figures["operation"], *Signature.parse(figures["shape"]).fixed()
+            found.setdefault(key, []).append(figures)
+    return found
+
+
+def _entry(
+    name: str,
+    scope: Scope,
+    prices: Mapping[str, float],
+    threads: int,
+    busy: Seen,
+    alone: Seen,
+    pooled: Seen,
+) -> MeasuredOperation | None:
+    """None where the micro-workloads have not done this shape."""
+    own, work = signature(name, scope), cost(name, scope)
+    key = name, *own.fixed()
+    if key not in busy or key not in alone:
+        return None
+    once = priced(work, prices)[0]
+
+    def mean(seen: Seen, what: str = "cpu") -> float:
+        return once * fmean(f[what] / priced(f["work"], prices)[0] for f in seen[key])
+
+    several = None
+    if key in pooled:
+        wall = mean(pooled, "wall")
+        cpu = min(threads * wall, mean(pooled))
+        several = Pooled.model_construct(threads=threads, seconds=wall, cpu=cpu)
+    return MeasuredOperation.model_construct(
+        operation=name,
+        shape=str(own),
+        seconds=mean(busy),
+        alone=mean(alone),
+        uncertainty=min(1.0, max(_NOISE, _error(busy[key]))),
+        pooled=several,
+        work={price: float(f"{units:.6g}") for price, units in work.items() if units},
+    )
+
+
+def _error(figures: Sequence[Mapping[str, Any]]) -> float:
+    """Relative standard error of the mean over windows: theirs, and how far they are apart."""
+    means = [f["cpu"] for f in figures]
+    apart = pvariance(means) / fmean(means) ** 2
+    return sqrt((fmean(f["error"] ** 2 for f in figures) + apart) / len(figures))
+
+
+def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:
+    """The profile with these; what it had of the same shapes is replaced, but for what several
+    threads came to where that was not measured again: they gain as they did."""
+    found = {(entry.operation, entry.shape): entry for entry in cluster.operations or ()}
+    for entry in entries:
+        key = entry.operation, entry.shape
+        pooled = entry.pooled
+        if pooled is None and key in found:
+            pooled = found[key].times(entry.seconds / found[key].seconds).pooled
+        found[key] = entry.model_copy(update={"pooled": pooled})
+    return cluster.model_copy(update={"operations": tuple(found.values()) or None})

@@ -1,0 +1,164 @@
+"""The micro-workloads that a plan needs, and rounds through all of them on the thread's own clock.
+
+`OPERATIONS` is what there is a micro-workload for; a test compares it with all operations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from recsim_train.calibration.own import caches, dense, nets, steps
+from recsim_train.calibration.own.bench import Bench, Cell, Micro
+from recsim_train.executor.pools import make_pool, tasks
+from recsim_train.placement.plan import Plan
+from recsim_train.workload.operations import cost
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import Signature, signature
+
+OPERATIONS = steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS
+"""Operations that have a micro-workload."""
+MISSING: frozenset[str] = frozenset()
+"""Operations that have none."""
+_WARM = 3
+"""Rounds that are not counted: memory is touched for the first time, caches fill."""
+_LEAST = 5
+"""Rounds that count, at least."""
+
+
+def micros(bench: Bench) -> list[Micro]:
+    """What does the operations that a plan asks for, in the order of an iteration."""
+    plan = bench.plan
+    found: list[Micro] = []
+    if plan.topology.cache is not None:
+        found.append(caches.Caches(bench))
+    elif plan.embedding is not None and bench.asks(steps.OPERATIONS):
+        found.append(steps.Steps(bench))
+    if plan.net is not None and bench.asks(nets.OPERATIONS):
+        found.append(nets.Nets(bench))
+    if bench.asks(dense.OPERATIONS):
+        found.append(dense.Dense(bench))
+    return found
+
+
+@dataclass
+class Tally:
+    """What calls of one shape took, in seconds."""
+
+    operation: str
+    shape: Signature
+    count: int = 0
+    cpu: float = 0.0
+    squares: float = 0.0
+    """Of the CPU seconds."""
+    wall: float = 0.0
+    work: dict[str, float] = field(default_factory=dict)
+    """Sums of the counted work."""
+
+    def figures(self) -> dict[str, Any]:
+        """Means, and the relative standard error of the CPU seconds, as plain data."""
+        mean = self.cpu / self.count
+        variance = max(0.0, self.squares / self.count - mean * mean)
+        return {
+            "operation": self.operation,
+            "shape": str(self.shape),
+            "count": self.count,
+            "cpu": mean,
+            "error": sqrt(variance / self.count) / mean if mean > 0.0 else 1.0,
+            "wall": self.wall / self.count,
+            "work": {name: units / self.count for name, units in self.work.items()},
+        }
+
+
+class Clock:
+    """Times operations: CPU seconds of the calling thread, or with a pool of the whole process."""
+
+    def __init__(self, plan: Plan, *, pooled: bool = False) -> None:
+        self._plan, self._pooled = plan, pooled
+        self._now: Callable[[], float] = time.process_time if pooled else time.thread_time
+        self._scopes: dict[object, tuple[tuple[object, ...], Signature, dict[str, float]]] = {}
+        self.tallies: dict[tuple[object, ...], Tally] = {}
+        self.counting = False
+
+    def __call__(self, operation: str, call: Callable[[], Any], **sizes: Any) -> Any:
+        start, busy = time.perf_counter(), self._now()
+        answer = call()
+        cpu, wall = self._now() - busy, time.perf_counter() - start
+        if self.counting:
+            self._add(operation, sizes, cpu, wall)
+        return answer
+
+    def _add(self, operation: str, sizes: dict[str, Any], cpu: float, wall: float) -> None:
+        key = operation, *sizes.values()
+        known = self._scopes.get(key)
+        if known is None:
+            known = self._scopes[key] = self._describe(operation, sizes)
+        group, shape, work = known
+        tally = self.tallies.get(group)
+        if tally is None:
+            tally = self.tallies[group] = Tally(operation, shape)
+        tally.count += 1
+        tally.cpu += cpu
+        tally.squares += cpu * cpu
+        tally.wall += wall
+        for name, units in work.items():
+            tally.work[name] = tally.work.get(name, 0.0) + units
+
+    def _describe(
+        self, operation: str, sizes: dict[str, Any]
+    ) -> tuple[tuple[object, ...], Signature, dict[str, float]]:
+        experiment = self._plan.experiment
+        scope = Scope(experiment.model, experiment.training, batch=self._plan.examples, **sizes)
+        shape = signature(operation, scope)
+        return (operation, *shape.fixed()), shape, dict(cost(operation, scope))
+
+
+class Rounds:
+    """All micro-workloads of one plan; made and used in one thread."""
+
+    def __init__(self, plan: Plan, cells: list[Cell]) -> None:
+        self.plan, self.bench = plan, Bench(plan, cells)
+        self.micros = micros(self.bench)
+
+    def once(self, timed: Any) -> None:
+        """One round."""
+        batch = self.bench.next()
+        for micro in self.micros:
+            micro.round(batch, timed)
+
+    def window(self, seconds: float, threads: int = 1) -> list[dict[str, Any]]:
+        """What rounds of so many seconds took, by operation and shape.
+
+        ``threads``: on which each operation runs.
+        """
+        make_pool(threads)
+        clock = Clock(self.plan, pooled=threads > 1)
+        for _ in range(_WARM):
+            self.once(clock)
+        clock.counting = True
+        begin, rounds, before = time.perf_counter(), 0, _delayed()
+        while rounds < _LEAST or time.perf_counter() - begin < seconds:
+            self.once(clock)
+            rounds += 1
+        # what others took is no part of an operation: CPU seconds are without it, walls are not
+        late = (_delayed() - before) / threads / (time.perf_counter() - begin)
+        found = [tally.figures() for tally in clock.tallies.values()]
+        for figures in found:
+            figures["wall"] = max(figures["cpu"] / threads, figures["wall"] * (1.0 - late))
+        return found
+
+
+def _delayed() -> float:
+    """Seconds for which threads of this process could have run, and others did; where the system
+    does not say, 0."""
+    waited = 0
+    for thread in tasks():
+        with suppress(OSError):
+            text = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
+            waited += int(text.split()[1])
+    return waited / 1e9

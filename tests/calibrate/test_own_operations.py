@@ -1,0 +1,423 @@
+"""Micro-workloads of a plan's own operations: which there are, and that each is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from recsim_train.calibration.own import caches, steps
+from recsim_train.calibration.own.measure import UNITS, measure_operations, with_operations
+from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, Rounds
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Model,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+    Table,
+    Training,
+)
+from recsim_train.config.load import load_cluster
+from recsim_train.executor import kernels, masks, services
+from recsim_train.executor.operations import KERNELS
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.asked import operations_of
+from recsim_train.workload import operations
+from recsim_train.workload.operations import COSTS, seconds
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import Signature, signature
+
+DCT = {"compression": {"kind": "dct", "density": 0.05, "refresh": 2}}
+MASKED = {"compression": {"kind": "dct", "mode": "mp", "mp_density": 0.25}}
+TAGS = "bottom.0=dp, bottom.1=dp, interaction=dp, top.0=0, top.1=1, top.2=dp"
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "flat_ps": ("flat_ps", {}, {}),
+    "rounded": ("flat_ps", {}, {"wire": "bfloat16"}),
+    "worker": ("flat_ps", {"pooling": "worker"}, {"sparse": "sgd"}),
+    "easgd": ("flat_ps", {"mode": "easgd", "every": 2}, {}),
+    "local": ("flat_ps", {}, {"servers": 0}),
+    "bags": ("flat_ps", {}, {"bags": True, "kind": "deepfm"}),
+    "dct": ("flat_ps", DCT, {}),
+    "masked": ("flat_ps", MASKED, {}),
+    "allreduce": ("allreduce", {}, {"dense": "adagrad"}),
+    "allreduce dct": ("allreduce", DCT, {}),
+    "new": ("shadowsync", {"algorithm": {"kind": "easgd", "central": "new"}}, {}),
+    "ma": ("shadowsync", {"algorithm": "ma"}, {}),
+    "bmuf": ("shadowsync", {"algorithm": "bmuf"}, {}),
+    "differences": ("shadowsync", {"algorithm": "easgd", **DCT}, {}),
+    "gradient accumulation": ("flat_ps", {"every": 3}, {}),
+    "tags": ("hierarchical", {"tags": TAGS}, {"trainers": 2}),
+    "groups": ("hierarchical", {"tags": TAGS, "hosts": 2, "outer": "easgd"}, {"trainers": 4}),
+    "groups ma": (
+        "hierarchical",
+        {"tags": TAGS, "hosts": 2, "outer": "bmuf", "sync": "foreground", "every": 2},
+        {"trainers": 4},
+    ),
+    "des": ("des", {"partition": "field"}, {"kind": "deepfm"}),
+    "des split": ("des", {"partition": "hash", "top": "split"}, {"kind": "dcn"}),
+    "cache": ("scalefreectr", {"cache_share": 0.5}, {}),
+}
+
+
+def plan_of(name: str) -> Plan:
+    kind, options, other = CASES[name]
+    net, bags = other.get("kind", "dlrm"), other.get("bags", False)
+    tables = tuple(Table(rows=rows) for rows in (300, 40, 500, 60))
+    if bags:
+        tables = (*tables[:2], Table(rows=500, ids=3), Table(rows=60, ids=4, variable=True))
+    model = Model(
+        kind=net,
+        embedding_dim=8,
+        bottom_mlp=(64, 8) if net == "dlrm" else (),
+        top_mlp=(64, 32, 1),
+        tables=tables,
+    )
+    servers = other.get("servers", 2)
+    experiment = Experiment(
+        name="own",
+        model=model,
+        data=Data(eval_rows=0, synthetic=Synthetic(rows=4000)),
+        roles=Roles(
+            trainers=other.get("trainers", 2),
+            embedding_servers=servers,
+            dense_servers=min(1, servers),
+        ),
+        training=Training(
+            batch_size=32,
+            steps=12,
+            warmup_steps=2,
+            sparse_optimizer=other.get("sparse", "rowwise_adagrad"),
+            dense_optimizer=other.get("dense", "sgd"),
+            sparse_lr=1e-4,
+            dense_lr=1e-4,
+        ),
+        execution=Execution(wire=other.get("wire", "full")),
+        strategies=(StrategyChoice(kind=kind, options=options),),
+    )
+    return build_plan(experiment, experiment.strategies[0])
+
+
+@pytest.fixture(scope="module")
+def profile() -> Cluster:
+    return load_cluster("cluster_profiles/reference-2core.yaml")
+
+
+@pytest.fixture(scope="module")
+def asked(profile: Cluster) -> Callable[[str], list[tuple[str, Scope]]]:
+    known: dict[str, list[tuple[str, Scope]]] = {}
+
+    def of(name: str) -> list[tuple[str, Scope]]:
+        if name not in known:
+            known[name] = operations_of(plan_of(name), profile)
+        return known[name]
+
+    return of
+
+
+def test_every_operation_has_a_micro_workload() -> None:
+    assert set(COSTS) - MISSING == OPERATIONS
+    assert not OPERATIONS & MISSING
+    assert set(KERNELS) == set(COSTS)
+
+
+def test_an_operation_without_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(operations.COSTS, "unheard_of", operations.COSTS["apply"])
+    with pytest.raises(AssertionError):
+        test_every_operation_has_a_micro_workload()
+
+
+# ---------------------------------------------------------------- the real kernels, counted
+
+
+def numel(values: Any) -> set[int]:
+    """Numbers of elements of all tensors among some values."""
+    if isinstance(values, Tensor):
+        return {values.numel()}
+    if isinstance(values, list | tuple):
+        return set().union(*map(numel, values)) if values else set()
+    if hasattr(values, "tensor"):
+        return {values.tensor.numel()}
+    return set()
+
+
+def _unique(places: Any) -> int:
+    return int(np.unique(np.asarray(places)).size)
+
+
+def _replica(args: Any, answer: Any) -> dict[str, float]:
+    [elements] = {*numel(args), *numel(answer)} or {args[0].replica.parameters.numel()}
+    return {"elements": elements}
+
+
+def _largest(args: Any, answer: Any) -> dict[str, float]:
+    return {"elements": max({*numel(args), *numel(answer)})}
+
+
+def _large(args: Any, _: Any) -> dict[str, float]:
+    cuts = sparse_layout(args[0])
+    return {"elements": sum(b - a for a, b in cuts), "tables": len(cuts)}
+
+
+def sparse_layout(worker: Any) -> Any:
+    from recsim_train.workload.compression import layout
+
+    return layout(worker.replica.model).large
+
+
+def _sent(args: Any, answer: Any) -> dict[str, float]:
+    kept = answer.values.numel() + answer.whole.numel()
+    return {"elements": args[1].tensor.numel(), "kept": kept}
+
+
+def _members(args: Any, answer: Any) -> dict[str, float]:
+    parts = args[1]
+    return {"elements": answer.tensor.numel(), "shards": len(getattr(parts, "tensors", (parts,)))}
+
+
+def _forward(args: Any, answer: Any) -> dict[str, float]:
+    ids = args[2].ids
+    source = ids if ids.batch_ids is None else ids.batch_ids
+    found = {"batch": args[1].size, "ids": source.values.numel()}
+    return found if ids.inverse is None else {**found, "unique": ids.values.numel()}
+
+
+def _cut(args: Any, answer: Any) -> dict[str, float]:
+    tensors = answer.tensors if hasattr(answer, "tensors") else (answer.tensor,)
+    return {"numbers": sum(t.numel() for t in tensors)}
+
+
+COUNTED: dict[str, Callable[[Any, Any], dict[str, float]]] = {
+    **dict.fromkeys(
+        ("apply", "load", "snapshot", "subtract", "accumulate", "drain", "interpolate", "towards",
+         "net_answered", "net_towards", "net_move", "block_step"), _replica,
+    ),
+    **dict.fromkeys(("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), _largest),
+    "narrow": _largest,
+    "widen": _largest,
+    **dict.fromkeys(("threshold", "threshold_difference"), _large),
+    **dict.fromkeys(("sparsify", "sparsify_difference"), _sent),
+    "densify": _members,
+    "sparse_apply": lambda args, _: {"kept": args[1].numel()},
+    "mask": lambda args, answer: {"elements": args[0].numel(), "kept": answer.values.numel()},
+    "unmask": lambda args, answer: {"elements": answer.numel(), "kept": args[0].numel()},
+    "pick": lambda args, answer: {"elements": args[1].numel(), "kept": answer.numel()},
+    "unpick": lambda args, answer: {"elements": answer.numel(), "kept": args[0].numel()},
+    "deduplicate": lambda args, _: {"ids": args[1].values.numel()},
+    "route_ids": lambda args, _: {
+        "ids" if args[0].inverse is None else "unique": args[0].values.numel()
+    },
+    "assemble_rows": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
+    "route_gradient": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
+    "lookup_pooled": lambda args, _: {"ids": args[1].values.size, "tables": len(args[1].counts)},
+    "lookup_rows": lambda args, _: {"ids": args[1].values.size, "unique": args[1].values.size},
+    "update_pooled": lambda args, _: {"ids": args[1].size, "unique": _unique(args[1])},
+    "update_rows": lambda args, _: {"ids": args[1].size, "unique": _unique(args[1])},
+    "forward_backward": _forward,
+    "row_numbers": lambda args, answer: {"ids": answer.tensor.numel()},
+    "virtual_ids": lambda args, answer: {
+        "ids": sum(part.numel() for part in args[2].tensors), "unique": answer.values.numel(),
+    },
+    "probe": lambda args, answer: {
+        "ids": args[1].values.numel(), "unique": answer.slots.slots.numel(),
+    },
+    "fill": lambda args, answer: {
+        "ids": answer.tensor.shape[0], "unique": args[1].filled.numel(),
+    },
+    "cached_rows": lambda args, answer: {
+        "ids": answer.tensor.shape[0], "unique": args[1].slots.numel(),
+    },
+    "update_cached": lambda args, _: {"unique": args[1].slots.numel()},
+    "flush": lambda args, answer: {"unique": answer.tensor.shape[0]},
+    "fetch_rows": lambda args, answer: {"unique": answer.shape[0]},
+    "store_rows": lambda args, _: {"unique": args[2].shape[0]},
+    "net_open": lambda args, _: {"numbers": args[2].tensor.numel()},
+    "net_forward": _cut,
+    "net_backward": _cut,
+    "net_apply": lambda args, _: {"elements": args[1].own.tensor.numel()},
+    "net_whole": lambda args, _: {"elements": args[0].replica.parameters.numel()},
+    # what arrives is what was sent, and the last segment hands over no numbers to count
+    "net_receive": lambda args, _: {},
+    "net_return": lambda args, _: {},
+    "net_gradients": lambda args, _: {},
+}  # fmt: skip
+"""By operation: sizes, counted on what its kernel was called with and what it answered."""
+
+NUMBERS = {"tags", "groups", "groups ma"}
+"""Cases whose cuts carry exactly the numbers that are priced: partial results of a substituted net
+hold more than what crosses."""
+
+
+class Spies:
+    """Every kernel, wrapped where micro-workloads and services find it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, Any, Any]] = []
+        from recsim_train.calibration.own import dense
+        from recsim_train.executor import (
+            cache,
+            kernels_sync,
+            narrowing,
+            net_kernels,
+            outer,
+            routing,
+            sparse,
+        )
+
+        modules = [
+            kernels, kernels_sync, cache, narrowing, net_kernels, outer, routing, sparse, services,
+            steps, caches, dense, masks,
+        ]  # fmt: skip
+        kernels_by_name = {
+            n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}
+        }
+        for name, kernel in kernels_by_name.items():
+            for module in modules:
+                for attribute, value in vars(module).copy().items():
+                    if value is kernel:
+                        monkeypatch.setattr(module, attribute, self._wrap(name, kernel))
+        for name in ("mask", "unmask", "pick", "unpick"):
+            real = getattr(masks.PooledMask, name)
+            monkeypatch.setattr(masks.PooledMask, name, self._method(name, real))
+
+    def _wrap(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def spy(*args: Any, **kwargs: Any) -> Any:
+            answer = kernel(*args, **kwargs)
+            self.calls.append((name, args, answer))
+            return answer
+
+        return spy
+
+    def _method(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def spy(of: Any, *args: Any) -> Any:
+            answer = real(of, *args)
+            first = args[0].values if name == "unmask" else args[0]
+            self.calls.append((name, (first, args[0]), answer))
+            return answer
+
+        return spy
+
+
+BOTH = {"update_pooled", "update_rows"}
+INSTEAD = {"update_pooled": BOTH, "update_rows": BOTH}
+"""Where several loops' gradients make one update, the rows of all are stepped on at once."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
+    case: str, asked: Callable[[str], list[tuple[str, Scope]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(3)
+    plan, cells = plan_of(case), asked(case)
+    spies = Spies(monkeypatch)
+    own = plan.embedding is not None and plan.embedding.service.access == "own"
+    done: set[tuple[object, ...]] = set()
+
+    def timed(operation: str, call: Callable[[], Any], **sizes: Any) -> Any:
+        spies.calls.clear()
+        answer = call()
+        experiment = plan.experiment
+        scope = Scope(experiment.model, experiment.training, batch=plan.examples, **sizes)
+        done.add((operation, *signature(operation, scope).fixed()))
+        if own and operation in ("route_ids", "assemble_rows", "route_gradient"):
+            return answer  # a loop whose shard is its own has next to nothing to do
+        name, args, result = spies.calls[-1]
+        assert name in INSTEAD.get(operation, {operation})
+        for size, counted in COUNTED[name](args, result).items():
+            if size != "numbers" or case in NUMBERS:
+                said = scope.batch if size == "batch" else sizes[size]
+                assert counted == said, (operation, size)
+        return answer
+
+    work = Rounds(plan, cells)
+    for _ in range(3):
+        work.once(timed)
+    wanted = {(name, *signature(name, scope).fixed()) for name, scope in cells}
+    assert wanted <= done
+
+
+def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, Scope]]]) -> None:
+    found = {name for case in CASES for name, _ in asked(case)}
+    assert found == set(COSTS)
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_a_clock_counts_work_and_seconds() -> None:
+    plan = plan_of("flat_ps")
+    clock = Clock(plan)
+    clock("load", lambda: None, elements=10)
+    assert not clock.tallies
+    clock.counting = True
+
+    def busy() -> int:
+        return sum(range(50_000))
+
+    for elements in (10, 10, 30):
+        clock("load", busy, elements=elements)
+    clock("lookup_pooled", busy, ids=10, tables=2)
+    clock("lookup_pooled", busy, ids=30, tables=2)
+    figures = [tally.figures() for tally in clock.tallies.values()]
+    assert [f["count"] for f in figures] == [2, 1, 2]
+    together = figures[2]["work"]
+    halfway = operations.cost(
+        "lookup_pooled",
+        Scope(plan.experiment.model, plan.experiment.training, batch=32, ids=20, tables=2),
+    )
+    assert together == pytest.approx(dict(halfway))
+    assert all(1e-5 < f["cpu"] <= 2 * f["wall"] for f in figures)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_measured_operations_are_a_profile(
+    profile: Cluster, asked: Callable[[str], list[tuple[str, Scope]]], tmp_path: Any
+) -> None:
+    from recsim_train.config.dump import dump_cluster
+
+    plan, cells = plan_of("allreduce"), asked("allreduce")
+    plan = build_plan(
+        plan.experiment.model_copy(
+            update={"training": plan.experiment.training.model_copy(update={"threads": 2})}
+        ),
+        plan.strategy,
+    )
+    ticks: list[None] = []
+    entries = measure_operations(plan, cells, profile, lambda: ticks.append(None), quick=True)
+    assert len(ticks) == UNITS
+    assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
+        (name, signature(name, scope)) for name, scope in cells
+    ]
+    for entry in entries:
+        assert entry.pooled is not None
+        assert entry.pooled.threads == 2
+        assert entry.pooled.cpu <= 2.001 * entry.pooled.seconds
+        assert 1e-7 < entry.alone < 10 * entry.seconds < 1.0
+        assert 0.02 <= entry.uncertainty <= 1.0
+    prices = {name: getattr(profile.costs, name).value for name in type(profile.costs).model_fields}
+    net = next(e for e in entries if e.operation == "forward_backward")
+    assert 0.1 < net.seconds / seconds(net.work, prices)[0] < 10
+    once = entries[0].model_copy(update={"pooled": None}).times(2.0)
+    whole = with_operations(with_operations(profile, entries), [once])
+    assert whole.operations is not None
+    assert len(whole.operations) == len(entries)
+    assert whole.operations[0] == entries[0].times(2.0)
+    whole = with_operations(whole, entries[:1])
+    target = tmp_path / "here.yaml"
+    target.write_text(dump_cluster(whole), encoding="utf-8")
+    loaded = load_cluster(str(target)).operations
+    assert loaded is not None
+    for here, there in zip(entries, loaded, strict=True):
+        assert (here.operation, here.shape) == (there.operation, there.shape)
+        assert there.seconds == pytest.approx(here.seconds, rel=1e-4)
+        assert there.work == pytest.approx(here.work)

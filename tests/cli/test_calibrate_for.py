@@ -1,0 +1,116 @@
+"""`recsim-train calibrate --for`: operations at an experiment's own shapes, into a profile."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recsim_train.calibration.own import measure
+from recsim_train.cli.main import app
+from recsim_train.config.load import load_cluster
+from recsim_train.session import prepare
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "cluster_profiles" / "reference-2core.yaml"
+
+EXPERIMENT = """
+name: small
+model: {embedding_dim: 8, bottom_mlp: [16, 8], top_mlp: [16, 1], tables: {count: 6, rows: 500}}
+data: {eval_rows: 0, synthetic: {rows: 3000}}
+roles: {trainers: 2, embedding_servers: 1, dense_servers: 1}
+training: {batch_size: 32, threads: 1, steps: 20, warmup_steps: 2}
+strategy: flat_ps
+cluster: mine
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a profile that was measured before, and short measurements."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "SECONDS", 0.5)
+    monkeypatch.setattr(prepare, "_LEAST", 0.5)
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "cluster_profiles").mkdir()
+    shutil.copy(REFERENCE, tmp_path / "cluster_profiles" / "mine.yaml")
+    return tmp_path
+
+
+def done(*words: str, code: int = 0) -> Any:
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == code, found.output
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
+    before = load_cluster("mine")
+    # a name, as experiments say it
+    said = done("calibrate", "--for", "small.yaml", "--into", "mine").output
+    assert "wrote cluster_profiles/mine.yaml" in said
+    assert "measuring operations: 100 %" in said
+    after = load_cluster("mine")
+    assert after.operations
+    assert {"forward_backward", "lookup_pooled", "update_pooled", "dense_apply"} <= {
+        entry.operation for entry in after.operations
+    }
+    # nothing else was measured anew, and the comment at its beginning is there still
+    assert after.model_copy(update={"operations": None}) == before
+    text = (folder / "cluster_profiles" / "mine.yaml").read_text()
+    assert text.splitlines()[0] == REFERENCE.read_text().splitlines()[0]
+    predicted = json.loads(done("simulate", "small.yaml", "--json").stdout)
+    [run] = predicted["runs"]
+    rests = run["facts"]["resting"]
+    assert rests["measured"] > 0.1
+    assert rests["scaled"] == 0.0
+    assert sum(rests[x] for x in ("measured", "scaled", "unit", "guessed")) == pytest.approx(1.0)
+    [said] = [w for w in run["facts"]["warnings"] if "rest on operations measured" in w]
+    assert f"{rests['measured']:.1%}" in said
+    # once more: what is there is replaced
+    done("calibrate", "--for", "small.yaml", "--into", "cluster_profiles/mine.yaml")
+    assert len(load_cluster("mine").operations or ()) == len(after.operations)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--into", "mine"), "name one with --for"),
+        (("--for", "small.yaml", "--into", "mine", "-o", "other.yaml"), "give one of them"),
+        (("--for", "nothing.yaml", "--into", "mine"), "nothing.yaml"),
+        (("--for", "small.yaml", "--into", "none"), "none"),
+    ],
+)
+def test_bad_words_are_one_sentence(folder: Path, words: tuple[str, ...], sentence: str) -> None:
+    found = done("calibrate", *words, code=2)
+    assert sentence in found.output
+    assert "Traceback" not in found.output
+    assert (folder / "cluster_profiles" / "mine.yaml").read_text() == REFERENCE.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_ctrl_c_leaves_the_profile_as_it_was(folder: Path) -> None:
+    words = ["calibrate", "--for", "small.yaml", "--into", "mine"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recsim_train", *words],
+        cwd=folder, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "measuring operations" in line:
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (folder / "cluster_profiles" / "mine.yaml").read_text() == REFERENCE.read_text()
