@@ -36,10 +36,10 @@ class Pricing:
         examples: int,
         threads: int = 1,
         *,
-        crowded: bool = True,
+        crowded: float = 1.0,
     ) -> None:
-        """``threads``: on which an operation of a foreground loop runs; ``crowded``: whether there
-        are enough loops to keep every core busy."""
+        """``threads``: on which an operation of a foreground loop runs; ``crowded``: which share of
+        the other cores there are loops for."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
@@ -148,7 +148,7 @@ class Pricing:
         """On an idle core, which the simulated machine slows by its contention when all are busy:
         so that on busy cores they come to what was measured on busy cores."""
         entry = known.entry
-        return entry.seconds * self._contention if self._crowded else entry.alone
+        return entry.alone + self._crowded * (entry.seconds * self._contention - entry.alone)
 
     def _on_threads(self, known: Known, seconds: float) -> tuple[float, float] | None:
         """As `recsim_train.workload.threads.shared` what the operation's threads came to; None

@@ -274,8 +274,9 @@ class Runtime:
         )
 
 
-def _crowded(plan: Plan, cluster: Cluster) -> bool:
-    """Whether there are enough loops to keep every core of a trainer's machine busy."""
-    threads = len(plan.all_loops) * plan.operation_threads
+def _crowded(plan: Plan, cluster: Cluster) -> float:
+    """For which share of the cores beside its own there are other loops on a trainer's machine."""
     machines = 1 if cluster.colocate else plan.experiment.roles.trainers
-    return threads >= cluster.host("trainer").cores * machines
+    others = len(plan.all_loops) * plan.operation_threads / machines - 1.0
+    beside = cluster.host("trainer").cores - 1.0
+    return min(1.0, others / beside) if beside > 0.0 else 1.0

@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.books import Books
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
@@ -144,3 +145,14 @@ def test_a_slow_host_takes_more_cpu_time(
         assert abs(ledger.remainder) < 0.03 * ledger.total
         found.append(ledger.rows()["trainer", "forward_backward"])
     assert found[1] == pytest.approx(2 * found[0])
+
+
+def test_a_pool_that_saves_nothing_is_booked_for_what_it_adds() -> None:
+    books = Books()
+    books.add("trainer", "loop", [("load", 3.0, 0.0, 1.0)], threaded=True)
+    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0)], threaded=True)
+    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0)])
+    assert books.seconds == {
+        ("trainer", "load", "loop"): 3.0 + 1.0 + 3.0,
+        ("trainer", "load", "pool"): 1.0 + 3.0,
+    }

@@ -17,8 +17,10 @@ from recsim_train.sim.asked import operations_of
 from recsim_train.sim.elasticity import elasticities, scaled
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
 from recsim_train.workload.operations import COSTS, cost, seconds
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.shape import dense_parameters
 from recsim_train.workload.signature import Signature, signature
 
 Plans = Callable[..., Plan]
@@ -153,9 +155,36 @@ def test_busy_cores_and_idle_ones(plan: Plan, clusters: Clusters) -> None:
     scope = Scope(spec.model, spec.training, elements=500)
     known = entry(plain, "load", scope, 2.0, alone=1e-4)
     cluster = plain.model_copy(update={"operations": (known,)})
-    for crowded, expected in ((True, known.seconds * 0.8), (False, 1e-4)):
+    for crowded, expected in ((1.0, known.seconds * 0.8), (0.0, 1e-4)):
         pricing = Pricing(spec, cluster, plan.examples, crowded=crowded)
         assert pricing.operation("load", elements=500)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("trainers", "threads", "cores", "share"),
+    [(1, 1, 2, 0.0), (2, 1, 2, 1.0), (2, 2, 2, 1.0), (2, 1, 5, 0.25), (1, 1, 1, 1.0)],
+)
+def test_how_crowded_a_machine_is_follows_from_its_loops(
+    plans: Plans,
+    clusters: Clusters,
+    fake_counts: Any,
+    trainers: int,
+    threads: int,
+    cores: int,
+    share: float,
+) -> None:
+    roles = {"trainers": trainers, "embedding_servers": 1, "dense_servers": 1}
+    plan, plain = plans(roles=roles, training={"threads": threads}), clusters(cores=cores)
+    elements = dense_parameters(plan.experiment.model)
+    scope = Scope(plan.experiment.model, plan.experiment.training, elements=elements)
+    known = entry(plain, "load", scope, 1.0, alone=1e-3)
+    for colocate, expected in ((True, share), (False, min(1.0, (threads - 1) / max(1, cores - 1)))):
+        cluster = plain.model_copy(update={"operations": (known,), "colocate": colocate})
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=1)
+        runtime.run()
+        found = runtime.pricing.operation("load", elements=elements)[0]
+        wanted = 1.0 if cores == 1 else expected
+        assert found == pytest.approx(1e-3 + wanted * (known.seconds - 1e-3))
 
 
 def test_threads_come_to_what_they_took(plan: Plan, clusters: Clusters) -> None:
