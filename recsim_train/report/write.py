@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.report import anatomy, figures, sweep_figures
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison
@@ -17,14 +17,13 @@ from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
 from recsim_train.report.findings import Findings, compare, headlines
-from recsim_train.report.html import page
 from recsim_train.report.load import find_sweep, left_out, load_runs
-from recsim_train.report.markdown import markdown
+from recsim_train.report.publish import publish, unwritable
 from recsim_train.report.sweep import SweepFindings
 from recsim_train.report.swept import swept
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import put, writable
+from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import SweepRecord, base_path, read_sweep
 from recsim_train.trace.perfetto import Source, write_trace
@@ -110,22 +109,9 @@ def _kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Re
     if out is None:
         return made
     numbers = json.dumps(made.document, indent=2, allow_nan=False, ensure_ascii=False)
-    try:
-        (out / "figures").mkdir(exist_ok=True)
-        for picture in pictures.values():
-            put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
-            put(out / "figures" / f"{picture.name}.png", picture.png)
-        put(out / "summary.json", f"{numbers}\n".encode())
-        put(out / "summary.md", markdown(made.report).encode("utf-8"))
-        put(out / "report.html", page(made.report).encode("utf-8"))
-    except OSError as error:
-        raise _unwritable(out, error) from None
+    publish(out, made.report, pictures, "summary.md", {"summary.json": f"{numbers}\n".encode()})
     place = Lines([str(out / "report.html")], Where.TERMINAL, lead="page")
     return replace(made, out=out, report=replace(made.report, items=[*made.report.items, place]))
-
-
-def _unwritable(out: Path, error: OSError) -> RunFailed:
-    return RunFailed(f"{out}: the report could not be written: {error.strerror}")
 
 
 def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
@@ -181,7 +167,7 @@ def _traces(
     try:
         return {number: _trace(out, number, c) for number, c in shown}
     except OSError as error:
-        raise _unwritable(out, error) from None
+        raise unwritable(out, error) from None
 
 
 def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:

@@ -22,8 +22,8 @@ class Predicted:
 
     key: str
     """Tells it from all others, whatever predicts or measures it."""
-    alone: str
-    """The same of the same setting with one trainer."""
+    setting: str
+    """The same of all that differ from it in the number of trainers alone."""
     label: str
     """In words."""
     strategy: str

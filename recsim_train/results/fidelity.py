@@ -44,14 +44,22 @@ class Baseline:
     """A naive prediction beside ours, where it can be made."""
 
     name: str
-    count: int
-    """Configurations that have it."""
     left_out: int
     """Measured ones that do not."""
-    error: float | None
-    """Its median absolute error; None without any."""
+    errors: tuple[float, ...]
+    """Its signed errors."""
     ours: float | None
-    """Ours, of the same configurations."""
+    """Our median absolute error, of the configurations that have it; None without any."""
+
+    @property
+    def count(self) -> int:
+        """Configurations that have it."""
+        return len(self.errors)
+
+    @property
+    def error(self) -> float | None:
+        """Its median absolute error; None without any."""
+        return median([abs(error) for error in self.errors]) if self.errors else None
 
     @property
     def ratio(self) -> float | None:
@@ -146,10 +154,11 @@ class Fidelity:
     @property
     def baselines(self) -> tuple[Baseline, Baseline]:
         """What could be had without a simulator."""
-        alone = {row.predicted.key: row.measured for row in self.measured}
+        singles = [row for row in self.measured if row.predicted.trainers == 1]
+        alone = {row.predicted.setting: row.measured for row in singles}
 
         def scaled(row: Row) -> float | None:
-            one = alone.get(row.predicted.alone) if row.predicted.trainers > 1 else None
+            one = alone.get(row.predicted.setting)
             return None if one is None else one * row.predicted.trainers
 
         several = [row for row in self.measured if row.predicted.trainers > 1]
@@ -182,9 +191,8 @@ def _baseline(name: str, rows: Sequence[Row], predict: Callable[[Row], float | N
         if naive is not None and measured:
             theirs.append(naive / measured - 1)
             ours.append(row.error)
-    both = errors_of(theirs), errors_of(ours)
-    error, own = (None if e is None else e.median for e in both)
-    return Baseline(name, len(theirs), len(rows) - len(theirs), error, own)
+    own = errors_of(ours)
+    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own and own.median)
 
 
 def fidelity(
