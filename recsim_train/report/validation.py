@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from recsim_train.config.validation import Validation
@@ -247,7 +246,7 @@ def notes(made: Validated) -> Iterator[str]:
     at = made.folder.predictions["speed_at_calibration"]
     speeds = [run["speed"] / at for run in runs if at and run.get("speed")]
     if len(speeds) < len(found.measured) or not speeds:
-        yield "How fast the machine was is not known of every run, so not every error has a net one."
+        yield "The machine's speed is not known beside every run: some errors have no net one."
     elif max(abs(speed - 1) for speed in speeds) > _MOVED:
         low, high = (text.percent(s - 1, signed=True) for s in (min(speeds), max(speeds)))
         yield f"The machine's speed moved since its calibration: {low} to {high} beside the runs."
@@ -262,10 +261,11 @@ def origins(made: Validated) -> Iterator[str]:
     predictions = made.folder.predictions
     profile, runs = predictions["profile"], list(made.folder.runs.values())
     calibrated = (profile.get("calibration") or {}).get("date", "not calibrated")
+    yield (f"Profile {profile['name']} ({calibrated}), SHA-256 {predictions['agreed']['profile']}.")
+    first = f" ({min(str(run['started']) for run in runs)})" if runs else ""
     yield (
-        f"Profile {profile['name']} ({calibrated}), SHA-256 {predictions['agreed']['profile'][:16]}; "
-        f"predictions written {predictions['made']}, SHA-256 {made.folder.sha256[:16]}, before the "
-        f"first run{f' ({_first(runs)})' if runs else ''}."
+        f"Predictions written {predictions['made']}, SHA-256 {made.folder.sha256}, before the first "
+        f"run{first}."
     )
     yield f"Machine: {predictions['environment'].get('machine')}."
     others = [run["others_cores"] for run in runs if run.get("others_cores") is not None]
@@ -280,10 +280,6 @@ def origins(made: Validated) -> Iterator[str]:
         f"{order.within:,} more the measured difference may be noise."
     )
     yield (
-        "Each repeat went through all configurations in an order of its own, which was settled with "
-        "the predictions."
+        "Each repeat went through all configurations in an order of its own, which was settled "
+        "with the predictions."
     )
-
-
-def _first(runs: Sequence[dict[str, Any]]) -> str:
-    return min(str(run["started"]) for run in runs)
