@@ -264,8 +264,8 @@ def origins(made: Validated) -> Iterator[str]:
     yield (f"Profile {profile['name']} ({calibrated}), SHA-256 {predictions['agreed']['profile']}.")
     first = f" ({min(str(run['started']) for run in runs)})" if runs else ""
     yield (
-        f"Predictions written {predictions['made']}, SHA-256 {made.folder.sha256}, before the first "
-        f"run{first}."
+        f"Predictions written {predictions['made']}, SHA-256 {made.folder.sha256}, before the "
+        f"first run{first}."
     )
     yield f"Machine: {predictions['environment'].get('machine')}."
     others = [run["others_cores"] for run in runs if run.get("others_cores") is not None]

@@ -16,6 +16,7 @@ from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
+from recsim_train.report.elsewhere import beside
 from recsim_train.report.findings import Findings, compare, headlines
 from recsim_train.report.load import find_sweep, left_out, load_runs
 from recsim_train.report.publish import publish, unwritable
@@ -24,8 +25,9 @@ from recsim_train.report.swept import swept
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
+from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import SweepRecord, base_path, read_sweep
+from recsim_train.results.sweep import RUNS, SweepRecord, base_path, read_sweep
 from recsim_train.trace.perfetto import Source, write_trace
 
 if TYPE_CHECKING:
@@ -73,18 +75,33 @@ class Report:
         return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
 
 
-def report_on(paths: Sequence[Path], out: Path | None = None) -> Report:
+def report_on(
+    paths: Sequence[Path], out: Path | None = None, measured: Path | None = None
+) -> Report:
     """What lies at ``paths``: run directories, folders that hold some, or one sweep.
 
     ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
-    None: nowhere. Raises UserError for bad input and RunFailed if the disk does not take them.
+    None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, for the
+    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and RunFailed if the disk does not take them.
     """
+    lines = [] if measured is None else read_measured(measured)
     if (place := find_sweep(paths)) is not None:
+        if measured is not None:
+            raise UserError(
+                f"{measured}: measurements are put beside runs, and {place} is a sweep; with "
+                f"sweep.keep_runs=true its runs lie in {place / RUNS}"
+            )
         return _on_sweep(place, out)
     claims = tuple(judge_all(paths))
     records = load_runs(paths)
     findings = compare(without_claims(records, claims))
-    findings = replace(findings, left_out=tuple(left_out(paths)))
+    pairs, unmatched = beside(lines, records)
+    findings = replace(
+        findings,
+        left_out=tuple(left_out(paths)),
+        elsewhere=tuple(pairs),
+        unmatched=tuple(unmatched),
+    )
     said = Compared(findings, claims, commands=_repeating_runs(records))
     if out is not None:
         writable(out)

@@ -317,6 +317,7 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "world": record.world,
         "strategy": record.strategy,
         "strategy_options": record.manifest["strategy"].get("options", {}),
+        "key": record.manifest["comparison_key"],
         "experiment": record.manifest.get("experiment"),
         "seed": record.manifest.get("seed"),
         "status": record.status,

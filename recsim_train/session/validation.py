@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _KEPT = (
     "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
-    "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers", "dense_servers",
-    "operation_threads", "run_id", "bounds", "time_by_effect",
+    "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
+    "dense_servers", "operation_threads", "run_id", "bounds", "time_by_effect",
 )  # fmt: skip
 """Figures of a prediction that the result file keeps as they came."""
 
