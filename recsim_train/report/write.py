@@ -82,7 +82,8 @@ def report_on(
 
     ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
     None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, for the
-    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and RunFailed if the disk does not take them.
+    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and
+    RunFailed if the disk does not take them.
     """
     lines = [] if measured is None else read_measured(measured)
     if (place := find_sweep(paths)) is not None:
