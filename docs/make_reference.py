@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Cluster, Costs, Host, Network, Scaling, Threads
+from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Scaling, Threads
 from recsim_train.config.hazards import (
     Episodes,
     Failures,
@@ -24,6 +24,7 @@ from recsim_train.config.hazards import (
 )
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.topology import MixedHosts, Topology, Traffic
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
@@ -51,6 +52,9 @@ PROFILE: dict[str, type[BaseModel]] = {
     "costs": Costs,
     "threads": Threads,
     "threads.CLASS": Scaling,
+    "calibration": Calibration,
+    "calibration.machine_speed": MachineSpeeds,
+    "calibration.machine_speed.before": MachineSpeed,
 }
 """Sections of a cluster profile by key."""
 

@@ -46,6 +46,14 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import runtime_probe
 
         return runtime_probe.measure(quick=quick)
+    if part == "speed":
+        from recsim_train.calibration import reference_work
+
+        def ready() -> None:
+            _tick()
+            sys.stdin.readline()
+
+        return reference_work.measure(ready)
     assert part == "readers"
     from recsim_train.calibration import reader_probe
 

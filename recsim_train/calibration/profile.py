@@ -39,6 +39,7 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.speed import measure_speed
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     Calibration,
@@ -49,6 +50,7 @@ from recsim_train.config.cluster import (
     Price,
     Threads,
 )
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.results import environment
 
 Progress = Callable[[int, int], None]
@@ -68,7 +70,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 82
+        self._total = sum(len(s.batches) for s in settings) + 84
         self._done = 0
         self._progress = progress
 
@@ -88,6 +90,12 @@ class _Measuring:
             report = child.result(None if units else self.tick)
         self.tick(units)
         return report
+
+    def speed(self) -> MachineSpeed:
+        """How fast the machine is at the moment."""
+        found = measure_speed()
+        self.tick()
+        return found
 
     def threads(self) -> list[dict[str, Any]]:
         """Operations on one thread and on one for each core; nothing where there is one core."""
@@ -170,6 +178,7 @@ def calibrate_machine(
     measuring = _Measuring(quick, progress)
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
+        before = measuring.speed()
         shared, jitter = measuring.busy()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
         threaded = measuring.threads()
@@ -179,6 +188,7 @@ def calibrate_machine(
         rows = measuring.part("readers", 4, folder=path)
         crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
         remote = crowd.measure_remote(folder, lambda: measuring.tick(4), quick=quick)
+        speeds = MachineSpeeds(before=before, after=measuring.speed())
     prices = _work_prices(timed, overheads, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
     wire = _wire_prices(ends, loaded, remote, prices)
@@ -190,6 +200,7 @@ def calibrate_machine(
         versions=environment.versions(),
         background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
         seconds=round(time.monotonic() - begin, 1),
+        machine_speed=speeds,
         command=command if isinstance(command, str) else " ".join(command),
         residuals=prices.residuals,
         valid_range=grid.ranges(measuring.settings),

@@ -10,6 +10,7 @@ from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.section import Section
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
 from recsim_train.config.units import Duration, Rate, Share, Size
 
@@ -199,6 +200,8 @@ class Calibration(Section):
     """Other load while measuring."""
     seconds: float = 0.0
     """How long it took."""
+    machine_speed: MachineSpeeds | None = None
+    """How fast the machine was, by its reference work; none: the profile is older than that."""
     command: str = ""
     """The command that wrote the profile."""
     residuals: dict[str, str] = Field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
 from recsim_train.results.rundir import RunRecord
@@ -26,6 +27,7 @@ def environments(comparisons: Sequence[Comparison]) -> list[Card]:
 def _profile_card(record: RunRecord) -> Card:
     cluster = record.manifest.get("cluster") or {}
     calibration = cluster.get("calibration") or {}
+    told = calibration.get("machine_speed")
     host = (cluster.get("hosts") or {}).get("default") or {}
     rows = {
         "profile": cluster.get("name"),
@@ -36,6 +38,7 @@ def _profile_card(record: RunRecord) -> Card:
         "network": f"{host['nic'] * 8 / 1e9:.3g} Gbit/s" if host.get("nic") else None,
         "latency": text.seconds((cluster.get("network") or {}).get("latency")),
         "load while calibrating": calibration.get("background_load"),
+        "speed while calibrating": _speeds(told and MachineSpeeds.model_validate(told)),
         "calibrated with": _versions(calibration.get("versions")),
         "simulated with": _versions(record.environment.get("versions")),
     }
@@ -56,10 +59,19 @@ def _machine_card(record: RunRecord) -> Card:
         "date": e.get("date"),
         "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
         "others' load": f"{use.others + use.steal:.2f} of {use.cores} cores" if use else None,
+        "speed beside it": _speeds(record.facts.machine_speed),
         "revision": e.get("revision"),
         "versions": _versions(e.get("versions")),
     }
     return "Measurement", [(k, str(v)) for k, v in rows.items() if v not in (None, "")]
+
+
+def _speeds(speeds: MachineSpeeds | None) -> str:
+    """Of the reference work, before and after."""
+    if speeds is None:
+        return ""
+    each = (("before", speeds.before), ("after", speeds.after))
+    return ", ".join(f"{speed.overall:.3f} {when}" for when, speed in each if speed is not None)
 
 
 def _versions(versions: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 from recsim_train.report import text
 from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
+from recsim_train.report.machine import beside
+from recsim_train.results.environment import same_machine
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import flat_settings
 
-BUSY_SHARE = 0.25
-"""Background load above this share of the cores is worth a warning."""
 NOISY = 0.10
 """Spread of a measurement above which repeats are advised."""
 
@@ -27,7 +26,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
         found += _settings(simulated, real)
         found += _profile(simulated, real)
     found += _range(simulated)
-    found += busy(repeats)
+    found += beside([(simulated, real) for real in repeats]).values()
     for real in repeats:
         found += stated(real)
         found += _data(simulated, real)
@@ -84,23 +83,6 @@ def _profile(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
         yield f"The profile was calibrated with torch {theirs}, the run used torch {torch}."
 
 
-def same_machine(calibrated: str, environment: dict[str, Any]) -> bool:
-    """Whether a profile's machine is a run's: the same words, or its processor and core count."""
-    here = str(environment.get("machine") or "")
-    if not calibrated or not here:
-        return False
-    if calibrated.casefold() == here.casefold():
-        return True
-    cpu = str(environment.get("cpu") or "").casefold()
-    return bool(cpu) and cpu in calibrated.casefold() and _same_cores(calibrated, environment)
-
-
-def _same_cores(calibrated: str, environment: dict[str, Any]) -> bool:
-    words = calibrated.replace(",", " ").replace("(", " ").split()
-    counts = [a for a, b in itertools.pairwise(words) if b.startswith("core")]
-    return not counts or counts[0] == str(environment.get("cores"))
-
-
 def settings_of(record: RunRecord) -> dict[str, float]:
     """Every numeric setting of a run, by its dotted name."""
     return {
@@ -129,34 +111,6 @@ def _range(simulated: RunRecord) -> Iterator[str]:
 def stated(record: RunRecord) -> Iterator[str]:
     """Warnings that a world put among its own facts."""
     yield from record.facts.warnings
-
-
-def busy(repeats: Sequence[RunRecord]) -> Iterator[str]:
-    """Measurements beside which something else ran."""
-    busy = []
-    for real in repeats:
-        ledger = real.facts.ledger
-        if ledger is not None and (use := ledger.machine) is not None:
-            if (other := use.others + use.steal) > BUSY_SHARE * use.cores:
-                yield (
-                    f"While {real.run_id} was measured, other work took {other:.1f} of {use.cores} "
-                    "cores, so the measurement may be too slow."
-                )
-            continue
-        # The launcher's own reading is from before the run; the environment may be from after it.
-        load = real.facts.load_average_before
-        load = real.environment.get("load") if load is None else load
-        cores = real.environment.get("cores")
-        if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
-            busy.append((load, cores, real.run_id))
-    if not busy:
-        return
-    load, cores, name = max(busy)
-    if len(busy) == 1:
-        what = f"when {name} began: load {load:.1f}"
-    else:
-        what = f"when {len(busy)} of {len(repeats)} measurements began: load up to {load:.1f}"
-    yield f"The machine was busy {what} on {cores} cores, so the measurement may be too slow."
 
 
 def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:

@@ -10,6 +10,7 @@ from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
+from recsim_train.results.drift import Drift, drift_of, net_error_of
 from recsim_train.results.figures import Summary
 from recsim_train.results.folder import clean
 from recsim_train.results.rundir import RunRecord
@@ -42,6 +43,29 @@ class Comparison:
     def signed_error(self) -> float:
         """Predicted / measured - 1: positive where the prediction is too fast."""
         return self.predicted_eps / self.measured_eps - 1
+
+    @property
+    def pairs(self) -> list[tuple[RunRecord, RunRecord]]:
+        """The prediction with each of the measurements."""
+        return [(self.simulated, real) for real in self.all_real]
+
+    @property
+    def drift(self) -> tuple[Drift, ...]:
+        """How the machine's speed moved since the prediction's calibration, for each repeat."""
+        return tuple(drift_of(*pair) for pair in self.pairs)
+
+    @property
+    def net_error(self) -> float | None:
+        """The signed error net of drift, see `recsim_train.results.drift`; None: not known."""
+        repeats = zip(self.all_real, self.drift, strict=True)
+        speeds = [(_eps(real), drift.at_run) for real, drift in repeats]
+        return net_error_of(speeds, self.predicted_eps, self.speed_at_calibration)
+
+    @property
+    def speed_at_calibration(self) -> float | None:
+        """Overall; None: not known, or a repeat is of another machine."""
+        speeds = {drift.at_calibration for drift in self.drift}
+        return None if None in speeds else speeds.pop()
 
     @property
     def within_noise(self) -> bool | None:
@@ -113,7 +137,9 @@ class Comparison:
                 )
         elif not self.unexplained:
             inside = ", which the intervals of both explain"
-        return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
+        net = self.net_error
+        drift = "" if net is None else f" ({text.percent(net, signed=True)} net of drift)"
+        return f"{start}the prediction is {text.percent(abs(error))} too {way}{drift}{inside}"
 
     @property
     def compression(self) -> list[str]:
@@ -141,6 +167,9 @@ class Comparison:
                 "predicted_eps": self.predicted_eps,
                 "measured_eps": self.measured_eps,
                 "signed_error": self.signed_error,
+                "net_error": self.net_error,
+                "speed_at_calibration": self.speed_at_calibration,
+                "speed_of_repeats": [drift.at_run for drift in self.drift],
                 "measured_spread": self.measured_spread,
                 "measured_spread_of": self.spread_of,
                 "within_noise": self.within_noise,

@@ -27,6 +27,7 @@ from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, p
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import limits, run_table
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.statistics import median
 
 _PAGE = Where.PAGE
 _REPEATING = (
@@ -93,11 +94,12 @@ class Compared:
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
         findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
         rank = text.number(findings.rank_agreement, 2)
-        faults = any(c.faults for c in self.comparisons)
+        faults, net = any(c.faults for c in self.comparisons), findings.absolute_net_errors
         agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
             (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
             (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
+            *([(doc.Cell(text.percent(median(net))), "the median net of drift")] if net else ()),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
             (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
@@ -243,12 +245,24 @@ def _subject(findings: Findings, claims: Sequence[Judged]) -> str:
 
 
 def _totals(findings: Findings) -> list[str]:
+    many = len(findings.comparisons)
     return [
         f"Median absolute error {text.percent(findings.median_abs_error)}, "
         f"largest {text.percent(max(findings.absolute_errors))}, "
         f"rank agreement {text.number(findings.rank_agreement, 2)}.",
-        f"Errors larger than the intervals of both explain: {findings.unexplained} of "
-        f"{len(findings.comparisons)}.",
+        *_net(findings.absolute_net_errors, many),
+        f"Errors larger than the intervals of both explain: {findings.unexplained} of {many}.",
+    ]
+
+
+def _net(errors: Sequence[float], many: int) -> list[str]:
+    """The same net of drift, where that is known."""
+    if not errors:
+        return []
+    known = "" if len(errors) == many else f", known of {len(errors)} of {many}"
+    return [
+        f"Net of drift: median absolute error {text.percent(median(errors))}, largest "
+        f"{text.percent(max(errors))}{known}."
     ]
 
 

@@ -38,6 +38,7 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
         column("from calibration", lambda c: what_if.calibration(c.simulated.summary)),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
+        column("net of drift", lambda c: text.percent(c.net_error, signed=True), "net"),
         column("spread", spread),
         column("verdict", _verdict, where=Where.PAGE),
         column("repeats", lambda c: str(len(c.all_real)), where=Where.PAGE),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.report import text
-from recsim_train.report.caveats import busy
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
+from recsim_train.report.machine import beside
 from recsim_train.report.naming import labels, why_alone
 from recsim_train.report.winner import choose, entry_of_run, listed, rated, sentence
 from recsim_train.results.rundir import RunRecord
@@ -57,6 +57,11 @@ class Findings:
         return median(errors) if errors else None
 
     @property
+    def absolute_net_errors(self) -> list[float]:
+        """The same net of drift, of the comparisons where that is known."""
+        return [abs(c.net_error) for c in self.comparisons if c.net_error is not None]
+
+    @property
     def rounds_errors(self) -> list[float]:
         """Absolute errors of the rounds of background loops."""
         return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
@@ -90,12 +95,15 @@ class Findings:
 
     def document(self) -> dict[str, Any]:
         """The document of ``report --json`` and of summary.json."""
-        known, rounds = bool(self.comparisons), self.rounds_errors
+        known, rounds, net = bool(self.comparisons), self.rounds_errors, self.absolute_net_errors
         return {
             "comparisons": [c.document() for c in self.comparisons],
             "summary": {
                 "median_abs_error": self.median_abs_error,
                 "max_abs_error": max(self.absolute_errors, default=None),
+                "median_abs_net_error": median(net) if net else None,
+                "max_abs_net_error": max(net, default=None),
+                "net_errors": len(net),
                 "rank_agreement": self.rank_agreement,
                 "median_abs_rounds_error": median(rounds) if rounds else None,
                 "max_abs_rounds_error": max(rounds, default=None),
@@ -203,20 +211,22 @@ def headlines(findings: Findings) -> list[str]:
 def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
     """(sentence, labels of the comparisons it belongs to), in order of the comparisons.
 
-    Where several comparisons were measured on a busy machine, one sentence says so of all.
+    What the machine did beside several comparisons, such as being busy, is one sentence of each
+    kind.
     """
     comparisons, many = findings.comparisons, len(findings.comparisons)
     everything = [c.label for c in comparisons]
     said = dict.fromkeys(findings.left_out, everything)
-    slowed = {c.label: sentence for c in comparisons for sentence in busy(c.all_real)}
-    if len(slowed) > 1:
-        # profiles may share a measurement, which counts once
-        measured = {real.path: real for c in comparisons for real in c.all_real}
-        (joint,) = busy(list(measured.values()))
-        said[joint] = list(slowed)
+    own = {c.label: beside(c.pairs) for c in comparisons}
+    joint = beside([pair for c in comparisons for pair in c.pairs])
+    together = set()
+    for kind, whole in joint.items():
+        if len(slowed := [label for label, found in own.items() if kind in found]) > 1:
+            said[whole] = slowed
+            together |= {found[kind] for found in own.values() if kind in found}
     for c in comparisons:
         for warning in c.warnings:
-            if len(slowed) < 2 or warning not in slowed.values():
+            if warning not in together:
                 said.setdefault(warning, []).append(c.label)
     if beyond := [c.label for c in comparisons if c.unexplained]:
         subject = "The error is" if many == 1 else f"{len(beyond)} of {many} errors are"

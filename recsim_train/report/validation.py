@@ -195,7 +195,7 @@ def baseline_table(found: Fidelity) -> doc.Table:
             b.name, str(b.count), str(b.left_out), text.percent(b.error), text.percent(b.ours),
             text.number(b.ratio, 1),
         )
-        for b in found.baselines
+        for b in (*found.baselines, found.bound)
     ]  # fmt: skip
     heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
     return doc.Table.of(heads, rows, ("baseline",))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recsim_train.results.drift import corrected
+from recsim_train.results.drift import net_error, net_error_of
 from recsim_train.results.statistics import median
 
 REGIMES = ("compute", "server", "lock", "latency")
@@ -36,6 +36,8 @@ class Predicted:
     """90 % of the same; None where the prediction gives none."""
     bound: float | None
     """Examples per second that the prediction could not exceed."""
+    roofline: float | None
+    """Examples per second if only the net's arithmetic or its bytes counted."""
     bottleneck: str
     """What binds, in one phrase."""
 
@@ -88,14 +90,15 @@ class Row:
     @property
     def net(self) -> float | None:
         """The same, had the machine been as fast as at its calibration; None: not known."""
-        return median(list(self._net)) if self._net else None
+        error = self.net_error
+        return None if error is None else self.predicted.examples_per_second / (1 + error)
 
     @property
-    def _net(self) -> tuple[float, ...]:
-        at = self.speed_at_calibration
-        found = [corrected(r.examples_per_second, r.speed, at) for r in self.runs]
-        known = tuple(value for value in found if value is not None)
-        return known if len(known) == len(found) else ()
+    def _net(self) -> list[float]:
+        """Of each repeat; the prediction cancels out. Empty: not known of every one."""
+        eps, at = self.predicted.examples_per_second, self.speed_at_calibration
+        errors = [net_error(eps, r.examples_per_second, r.speed, at) for r in self.runs]
+        return [] if None in errors else [eps / (1 + e) for e in errors if e is not None]
 
     @property
     def measured(self) -> float | None:
@@ -128,8 +131,11 @@ class Row:
 
     @property
     def net_error(self) -> float | None:
-        """Signed."""
-        return self._error(self.net)
+        """Signed, see `recsim_train.results.drift`."""
+        if not self.runs:
+            return None
+        repeats = [(run.examples_per_second, run.speed) for run in self.runs]
+        return net_error_of(repeats, self.predicted.examples_per_second, self.speed_at_calibration)
 
     @property
     def error(self) -> float | None:
@@ -181,6 +187,7 @@ def row_document(row: Row) -> dict[str, Any]:
         "predicted_low": interval[0],
         "predicted_high": interval[1],
         "bound": p.bound,
+        "roofline": p.roofline,
         "repeats": len(row.runs),
         **{name: getattr(row, name) for name in FIGURES},
     }

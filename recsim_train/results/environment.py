@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
 
@@ -48,6 +50,23 @@ def cores() -> int:
 def machine_name() -> str:
     """Processor and cores, as profiles and runs name a machine: "Xeon 6140, 8 cores"."""
     return f"{cpu_model()}, {cores()} cores"
+
+
+def same_machine(calibrated: str, environment: dict[str, Any]) -> bool:
+    """Whether a profile's machine is a run's: the same words, or its processor and core count."""
+    here = str(environment.get("machine") or "")
+    if not calibrated or not here:
+        return False
+    if calibrated.casefold() == here.casefold():
+        return True
+    cpu = str(environment.get("cpu") or "").casefold()
+    return bool(cpu) and cpu in calibrated.casefold() and _same_cores(calibrated, environment)
+
+
+def _same_cores(calibrated: str, environment: dict[str, Any]) -> bool:
+    words = calibrated.replace(",", " ").replace("(", " ").split()
+    counts = [a for a, b in itertools.pairwise(words) if b.startswith("core")]
+    return not counts or counts[0] == str(environment.get("cores"))
 
 
 def machine() -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import machine, versions
@@ -18,6 +19,7 @@ from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord, Status, World, find_complete, write_run
 from recsim_train.session.caller import NOBODY, Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
 
 _REMEMBERED = 8
@@ -157,14 +159,28 @@ class Maker:
                 tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
+                before = self._speed()
                 outcome = execute(job.plan, staging=Path(staging), progress=progress)
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None and error.outcome.steps > 0:
+                error.outcome.facts.machine_speed = MachineSpeeds(before=before)
                 status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
                 record = self._kept(job, error.outcome, status, str(error))
                 self._caller.say(f"what was measured until then is kept in {record.path}")
             raise
-        return self._kept(job, outcome)
+        with held():
+            outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
+            return self._kept(job, outcome)
+
+    def _speed(self) -> MachineSpeed | None:
+        """The machine's at the moment; no run is lost because it cannot be measured."""
+        from recsim_train.calibration.speed import measure_speed
+
+        try:
+            return measure_speed()
+        except RunFailed as error:
+            self._caller.say(f"note: how fast the machine is beside the run is not known: {error}")
+            return None
 
     def _kept(
         self, job: Job, outcome: Outcome, status: Status = "complete", message: str = ""

@@ -54,6 +54,12 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert calibration.command == "recsim-train calibrate"
     assert calibration.versions["torch"]
     assert calibration.seconds > 1.0
+    speeds = calibration.machine_speed
+    assert speeds is not None
+    assert speeds.before is not None
+    assert speeds.after is not None
+    assert speeds.before != speeds.after
+    assert 0.01 < (speeds.beside or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)
     assert steps[-1][0] == steps[-1][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -13,6 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
+
+from recsim_train.report.text import percent
+from recsim_train.results.environment import machine_name
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
@@ -91,6 +96,46 @@ def test_the_whole_loop(folder: Path) -> None:
     assert "Traceback" not in gate.stderr
     loose = command("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
     assert loose.returncode == 0, loose.stderr
+
+
+def test_a_report_shows_the_raw_error_and_the_one_net_of_drift(folder: Path) -> None:
+    profile = yaml.safe_load(Path(REFERENCE).read_text(encoding="utf-8"))
+    parts = dict.fromkeys(("products", "gather", "interpreter", "loopback"), 0.25)
+    here = {"machine": machine_name(), "machine_speed": {"before": parts, "after": parts}}
+    profile["calibration"] |= here
+    (folder / "here.yaml").write_text(yaml.safe_dump(profile))
+    answer("simulate", "small.yaml", "--cluster", "here.yaml", cwd=folder)
+    run = answer("run", "small.yaml", cwd=folder)["runs"][0]
+    summary = json.loads((folder / run["run_dir"] / "summary.json").read_text())
+    ends = summary["facts"]["machine_speed"]
+    assert set(ends) == {"before", "after"}
+    assert all(set(ends[end]) == set(parts) for end in ends)
+    overall = math.prod(speed for end in ends.values() for speed in end.values()) ** (1 / 8)
+
+    found = answer("report", "runs", "--out", "report", cwd=folder)
+    (pair,) = found["comparisons"]
+    assert pair["speed_at_calibration"] == pytest.approx(0.25)
+    assert pair["speed_of_repeats"] == [pytest.approx(overall)]
+    assert pair["signed_error"] == pytest.approx(pair["predicted_eps"] / pair["measured_eps"] - 1)
+    net = (1 + pair["signed_error"]) * overall / 0.25 - 1
+    assert pair["net_error"] == pytest.approx(net)
+    assert found["summary"]["median_abs_error"] == pytest.approx(abs(pair["signed_error"]))
+    assert found["summary"]["median_abs_net_error"] == pytest.approx(abs(net))
+    shown = command("report", "runs", "--out", "report", cwd=folder).stdout
+    page = (folder / "report" / "report.html").read_text(encoding="utf-8")
+    for error in (pair["signed_error"], net):
+        written = percent(error, signed=True)
+        assert written in shown
+        assert written in page
+    assert f"{percent(net, signed=True)} net of drift" in shown
+    assert f"beside {run['run_id']} than at its calibration" in shown
+
+    # an older run has none: blank, and not the raw one
+    del summary["facts"]["machine_speed"]
+    (folder / run["run_dir"] / "summary.json").write_text(json.dumps(summary))
+    (old,) = answer("report", "runs", "--out", "report", cwd=folder)["comparisons"]
+    assert old["net_error"] is None
+    assert old["signed_error"] == pair["signed_error"]
 
 
 def test_simulation_is_byte_identical_and_free_of_torch(folder: Path) -> None:

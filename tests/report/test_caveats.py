@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from recsim_train.report.caveats import caveats, noisy, same_machine
+from recsim_train.report.caveats import caveats, noisy
+from recsim_train.results.environment import same_machine
 from recsim_train.trace.facts import Facts
 
 

@@ -270,6 +270,9 @@ def test_other_settings_are_not_paired_and_the_difference_is_named(
     assert findings.document()["summary"] == {
         "median_abs_error": None,
         "max_abs_error": None,
+        "median_abs_net_error": None,
+        "max_abs_net_error": None,
+        "net_errors": 0,
         "rank_agreement": None,
         "median_abs_rounds_error": None,
         "max_abs_rounds_error": None,

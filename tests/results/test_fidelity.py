@@ -20,8 +20,8 @@ def predicted(number: int, eps: float, **changes: object) -> Predicted:
     made = Predicted(
         key=f"key{number}", setting=f"setting{number}", label=f"configuration {number}",
         strategy="flat_ps", model="tiny", trainers=1, threads=1, batch_size=128,
-        examples_per_second=eps, interval=(0.9 * eps, 1.1 * eps), bound=1.5 * eps,
-        bottleneck="cores of the machine",
+        examples_per_second=eps, interval=(0.9 * eps, 1.1 * eps), bound=1.1 * eps,
+        roofline=1.5 * eps, bottleneck="cores of the machine",
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -145,9 +145,9 @@ def test_intervals_are_held_to_what_was_measured() -> None:
 def test_naive_baselines_are_worked_out_by_hand() -> None:
     predictions = [
         predicted(0, 100.0, setting="a"),
-        predicted(1, 150.0, setting="a", trainers=2, bound=180.0),
-        predicted(2, 180.0, setting="a", trainers=4, bound=None),
-        predicted(3, 90.0, setting="b", trainers=2, bound=100.0),
+        predicted(1, 150.0, setting="a", trainers=2, roofline=180.0),
+        predicted(2, 180.0, setting="a", trainers=4, roofline=None),
+        predicted(3, 90.0, setting="b", trainers=2, roofline=100.0),
     ]
     runs = [Measured(f"key{n}", eps) for n, eps in enumerate((110.0, 160.0, 150.0, 100.0))]
     linear, roofline = fidelity(predictions, runs).baselines
@@ -190,7 +190,7 @@ def test_runs_near_calibration_are_those_beside_which_the_machine_was_as_fast() 
             "busiest, cores of the machine, is 80% busy",
             "server",
         ),
-        ("latency (61% of an iteration): ... the busiest, interpreter lock of trainer[0]", "latency"),
+        ("latency (61% of an iteration): ... interpreter lock of trainer[0]", "latency"),
         ("waiting for other loops (40% of an iteration): no resource is saturated", "latency"),
         ("bytes on their way (40% of an iteration): ... embedding_server[0]", "latency"),
         ("waiting for readers (80% of an iteration): ...", "latency"),

@@ -1,0 +1,56 @@
+"""How fast a machine was, by its reference work (`recsim_train.calibration.reference_work`)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated
+
+from pydantic import Field
+
+from recsim_train.config.section import Section
+
+Relative = Annotated[float, Field(gt=0.0)]
+
+
+class MachineSpeed(Section):
+    """Mean speed of all cores, each part of the work by itself.
+
+    Speed 1 is about that of a core of 2026; only ratios mean anything.
+    """
+
+    products: Relative
+    """Of matrix products."""
+    gather: Relative
+    """Of rows read at random from 32 MiB."""
+    interpreter: Relative
+    """Of plain Python."""
+    loopback: Relative
+    """Of bytes through a TCP connection over loopback."""
+
+    @property
+    def overall(self) -> float:
+        """Geometric mean of the parts."""
+        parts = [getattr(self, part) for part in type(self).model_fields]
+        return float(prod(parts) ** (1.0 / len(parts)))
+
+
+class MachineSpeeds(Section):
+    """Speeds right before and right after something that was measured."""
+
+    before: MachineSpeed | None = None
+    """Right before; none: it could not be measured."""
+    after: MachineSpeed | None = None
+    """Right after; none: what was measured did not come to its end."""
+
+    @property
+    def beside(self) -> float | None:
+        """Overall speed meanwhile: geometric mean of what is known; None: nothing is."""
+        known = [speed.overall for speed in (self.before, self.after) if speed is not None]
+        return prod(known) ** (1.0 / len(known)) if known else None
+
+    @property
+    def change(self) -> float | None:
+        """Overall speed after / before - 1; None where one is not known."""
+        if self.before is None or self.after is None:
+            return None
+        return self.after.overall / self.before.overall - 1.0

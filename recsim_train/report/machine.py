@@ -1,0 +1,123 @@
+"""What the machine did beside measurements: what others took of it, and how its speed moved.
+
+Speed is by CPU seconds, so that what others took does not count as slowness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from recsim_train.report import text
+from recsim_train.results.drift import MOVED, drift_of
+from recsim_train.results.rundir import RunRecord
+
+BUSY_SHARE = 0.25
+"""Background load above this share of the cores is worth a warning."""
+Pairs = Sequence[tuple[RunRecord, RunRecord]]
+"""(prediction, measurement)."""
+
+
+def beside(pairs: Pairs) -> dict[str, str]:
+    """At most one sentence of each kind, whatever the number of measurements."""
+    reals = list({real.path: real for _, real in pairs}.values())
+    found = {
+        "others": _others(reals),
+        "load": _load(reals),
+        "since": _since(pairs, len(reals)),
+        "during": _during(reals),
+    }
+    return {kind: sentence for kind, sentence in found.items() if sentence}
+
+
+def _others(reals: Sequence[RunRecord]) -> str:
+    """By the ledger of the counted window."""
+    busy = []
+    for real in reals:
+        use = real.facts.ledger and real.facts.ledger.machine
+        if use and (other := use.others + use.steal) > BUSY_SHARE * use.cores:
+            busy.append((other, use.cores, real.run_id))
+    if not busy:
+        return ""
+    other, cores, name = max(busy)
+    taken = f"{other:.1f} of {cores} cores"
+    if len(busy) == 1:
+        return (
+            f"While {name} was measured, other work took {taken}, so the measurement may be too "
+            "slow."
+        )
+    return (
+        f"While {len(busy)} of {len(reals)} measurements ran, other work took up to {taken}, so "
+        "they may be too slow."
+    )
+
+
+def _load(reals: Sequence[RunRecord]) -> str:
+    """By the load average, of runs without a ledger of the machine."""
+    busy = []
+    for real in reals:
+        if real.facts.ledger is not None and real.facts.ledger.machine is not None:
+            continue
+        # The launcher's own reading is from before the run; the environment may be from after it.
+        load = real.facts.load_average_before
+        load = real.environment.get("load") if load is None else load
+        cores = real.environment.get("cores")
+        if isinstance(load, int | float) and isinstance(cores, int) and load > BUSY_SHARE * cores:
+            busy.append((load, cores, real.run_id))
+    if not busy:
+        return ""
+    load, cores, name = max(busy)
+    if len(busy) == 1:
+        what = f"when {name} began: load {load:.1f}"
+    else:
+        what = f"when {len(busy)} of {len(reals)} measurements began: load up to {load:.1f}"
+    return f"The machine was busy {what} on {cores} cores, so the measurement may be too slow."
+
+
+def _since(pairs: Pairs, measurements: int) -> str:
+    """Of the machine that the profile names."""
+    moved = {}
+    for simulated, real in pairs:
+        drift = drift_of(simulated, real)
+        if drift.named and drift.since is not None and abs(drift.since) > MOVED:
+            moved[real.run_id] = drift.since
+    if not moved:
+        return ""
+    blame = "the raw error contains that, the error net of drift does not"
+    if len(moved) == 1:
+        ((name, change),) = moved.items()
+        return (
+            f"The machine's reference work ran {_way(change)} beside {name} than at its "
+            f"calibration: {blame}."
+        )
+    return (
+        f"The machine's reference work ran at another speed than at its calibration beside "
+        f"{len(moved)} of {measurements} measurements ({_span(moved.values())}): {blame}."
+    )
+
+
+def _during(reals: Sequence[RunRecord]) -> str:
+    moved = {}
+    for real in reals:
+        change = real.facts.machine_speed and real.facts.machine_speed.change
+        if change and abs(change) > MOVED:
+            moved[real.run_id] = change
+    if not moved:
+        return ""
+    if len(moved) == 1:
+        ((name, change),) = moved.items()
+        what = f"ran {_way(change)} after {name} than before it"
+    else:
+        what = (
+            f"changed its speed during {len(moved)} of {len(reals)} measurements "
+            f"({_span(moved.values())})"
+        )
+    return f"The machine's reference work {what}: what is net of drift rests on the mean of both."
+
+
+def _way(change: float) -> str:
+    return f"{text.percent(abs(change))} {'faster' if change > 0 else 'slower'}"
+
+
+def _span(changes: Collection[float]) -> str:
+    low, high = (text.percent(edge(changes), signed=True) for edge in (min, max))
+    return f"{low} to {high}"

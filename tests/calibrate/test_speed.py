@@ -1,0 +1,95 @@
+"""The reference work: fixed, short, on all cores, and not in the launcher."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from recsim_train.calibration import reference_work, speed
+from recsim_train.config.errors import RunFailed
+from recsim_train.config.speed import MachineSpeed
+
+
+@pytest.mark.slow
+def test_it_has_a_speed_for_each_part_and_is_soon_done() -> None:
+    speed.measure_speed()  # the first has to wait for torch
+    begin = time.monotonic()
+    found = speed.measure_speed()
+    assert time.monotonic() - begin < 10
+    for part in MachineSpeed.model_fields:
+        assert 0.01 < getattr(found, part) < 100, part
+    assert 0.01 < found.overall < 100
+
+
+def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By count of slices, and a clock that each of them moves by as much as it takes at speed 1."""
+    clock, done, order = [0.0], [], []
+
+    def parts(_: object) -> dict[str, reference_work.Slice]:
+        def slice_of(name: str) -> reference_work.Slice:
+            def work(number: int) -> None:
+                order.append(name)
+                done.append(number)
+                # every fourth one is disturbed, which a median does not show
+                clock[0] += reference_work.SLICE[name] * (9 if number % 4 == 0 else 2)
+
+            return work
+
+        return {name: slice_of(name) for name in reference_work.SLICE}
+
+    monkeypatch.setattr(reference_work, "_parts", parts)
+    monkeypatch.setattr(reference_work.time, "thread_time", lambda: clock[0])
+    waited: list[int] = []
+    found = reference_work.measure(lambda: waited.append(len(done)))
+    assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 0.5))
+    names = list(reference_work.SLICE)
+    assert order == names * (len(order) // len(names))
+    (ready,) = waited
+    assert 0 < ready < len(done) / 4
+    rounds = len(order) // len(names)
+    assert rounds * sum(reference_work.SLICE.values()) == pytest.approx(0.2, rel=0.1)
+
+
+def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    class Core:
+        def __init__(self, part: str, request: object, limit: float) -> None:
+            assert part == "speed"
+            self.number = len(heard)
+            heard.append("made")
+
+        def __enter__(self) -> Core:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def hear(self) -> None:
+            heard.append("ready")
+
+        def tell(self, message: object) -> None:
+            assert heard.count("ready") == 3  # no core starts before all are ready
+            heard.append("go")
+
+        def result(self) -> dict[str, float]:
+            assert heard.count("go") == 3
+            return dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)
+
+    monkeypatch.setattr(speed, "MeasuringProcess", Core)
+    monkeypatch.setattr(speed, "cores", lambda: 3)
+    assert speed.measure_speed().overall == pytest.approx(2.0)
+
+
+def test_what_goes_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_LIMIT", 0.0)
+    with pytest.raises(RunFailed, match="measuring speed did not end within 0 s"):
+        speed.measure_speed()
+
+
+def test_who_asks_for_it_needs_no_torch() -> None:
+    script = "import sys; import recsim_train.calibration.speed; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
