@@ -10,6 +10,8 @@ from recsim_train.config.validation import Gates
 from recsim_train.results.fidelity import Errors, Fidelity
 from recsim_train.results.statistics import median
 
+_ROUNDING = 1e-9
+"""95 % as it is read is no 95 / 100 to the last digit."""
 Verdict = Literal["pass", "fail", "not enough data"]
 
 
@@ -79,7 +81,7 @@ def _net(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         value = None if net is None else of(net)
         known = 0 if net is None else net.count
         said = "unknown" if value is None else _percent(value)
-        within = value is not None and value <= bar
+        within = value is not None and value <= bar + _ROUNDING
         figure = f"{said} ({known} of {many} configurations)"
         says = f"{what} at most {_percent(bar)}"
         yield Gate(name, says, figure, _verdict(enough, within))
@@ -96,7 +98,7 @@ def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         f"median absolute raw error at most {_percent(bar)} over at least {gates.raw_min_runs} "
         f"runs with the machine within {_percent(gates.raw_within)} of its speed at calibration"
     )
-    within = value is not None and value <= bar
+    within = value is not None and value <= bar + _ROUNDING
     figure = f"{said} ({len(errors)} runs)"
     yield Gate("raw_median", says, figure, _verdict(enough, within), optional=True)
 
@@ -109,7 +111,7 @@ def _order(found: Fidelity, gates: Gates) -> Iterator[Gate]:
     said = "unknown" if share is None else _percent(share)
     says = f"order right in at least {_percent(bar)} of at least {least} pairs beyond the noise"
     figure = f"{said} ({order.right:,} of {order.pairs:,} pairs)"
-    within = share is not None and share >= bar
+    within = share is not None and share >= bar - _ROUNDING
     yield Gate("order", says, figure, _verdict(order.pairs >= least, within))
 
 
@@ -121,8 +123,8 @@ def _intervals(found: Fidelity, gates: Gates) -> Iterator[Gate]:
     share = held / of if of else 0.0
     figure = f"{_percent(share)} ({held} of {of})" if of else "no intervals"
     for name, words, within in (
-        ("coverage_least", "at least", lambda bar: share >= bar),
-        ("coverage_most", "at most", lambda bar: share <= bar),
+        ("coverage_least", "at least", lambda bar: share >= bar - _ROUNDING),
+        ("coverage_most", "at most", lambda bar: share <= bar + _ROUNDING),
     ):
         if (bar := getattr(gates, name)) is not None:
             says = f"90 % intervals hold {words} {_percent(bar)} of the measurements"
@@ -131,7 +133,7 @@ def _intervals(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         width = found.half_width
         said = "no intervals" if width is None else _percent(width)
         says = f"median half width of the 90 % intervals at most {_percent(bar)}"
-        narrow = width is not None and width <= bar
+        narrow = width is not None and width <= bar + _ROUNDING
         yield Gate("half_width", says, said, _verdict(enough, narrow))
 
 

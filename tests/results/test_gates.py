@@ -71,6 +71,7 @@ GOOD = [0.01, -0.02, 0.03, -0.01] * 10
         ({"coverage_least": "85 %"}, [0.2, *GOOD[:4]], "fail"),
         ({"coverage_most": "97 %"}, GOOD, "fail"),
         ({"coverage_most": "97 %"}, [0.2, *GOOD[:9]], "pass"),
+        ({"coverage_least": "95 %"}, [0.2, *GOOD[:19]], "pass"),  # to the last digit
         ({"half_width": "10 %"}, GOOD, "pass"),
         ({"half_width": "9 %"}, GOOD, "fail"),
     ],
