@@ -190,7 +190,8 @@ def predictions_alone(findings: Findings) -> list[RunRecord]:
 def headlines(findings: Findings) -> list[str]:
     """The findings of a report, without full stops: of each comparison, or of predictions alone."""
     if findings.comparisons or findings.elsewhere:
-        return [pair.headline for pair in (*findings.comparisons, *findings.elsewhere)]
+        own = [c.headline for c in findings.comparisons]
+        return [*own, *(e.headline for e in findings.elsewhere)]
     records = predictions_alone(findings)
     names = dict(zip((r.path for r in records), labels(records), strict=True))
 

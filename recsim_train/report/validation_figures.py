@@ -13,7 +13,6 @@ from recsim_train.report.drawing import (
     LINES,
     MARKERS,
     MEASURED,
-    PREDICTED,
     finish,
     grid_of,
     new_figure,
@@ -41,6 +40,8 @@ def draw(found: Fidelity) -> dict[str, Picture]:
 def scatter_figure(rows: Sequence[Row]) -> Picture:
     """Predicted over measured throughput: a colour for each strategy, a marker for each regime;
     whiskers are the prediction's 90 % interval and the repeats' half range."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     strategies = list(dict.fromkeys(row.predicted.strategy for row in rows))
     regimes = [name for name in REGIMES if any(row.predicted.regime == name for row in rows)]
     with style():
@@ -66,6 +67,8 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
         axes.set_xlim(*ends)
         axes.set_ylim(*ends)
         for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(lambda value, _: text.tick(value))
         grid_of(axes)
         axes.set_xlabel("measured (examples/s)")
@@ -101,9 +104,8 @@ def error_figure(found: Fidelity) -> Picture:
         figure, (signed, absolute) = new_figure(6.4, 2)
         largest = max(10.0, *(abs(e) for _, errors, _ in ours for e in errors))
         bins = [largest * (k / 12 - 1) for k in range(25)]
-        fills = (PREDICTED, _NET)
-        for (name, errors, _), fill in zip(ours, fills, strict=False):
-            signed.hist(errors, bins=bins, color=fill, alpha=0.65, label=name, edgecolor="white")
+        names, kinds, fills = zip(*ours, strict=True)
+        signed.hist(kinds, bins=bins, color=fills, label=names)
         signed.axvline(0.0, color=INK, linewidth=1.0)
         signed.set_xlabel("signed error (%): predicted / measured − 1")
         signed.set_ylabel("configurations")

@@ -200,7 +200,7 @@ def _baseline(name: str, rows: Sequence[Row], predict: Callable[[Row], float | N
             theirs.append(naive / measured - 1)
             ours.append(row.error)
     own = errors_of(ours)
-    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own and own.median)
+    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own.median if own else None)
 
 
 def fidelity(

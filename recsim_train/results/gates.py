@@ -122,13 +122,11 @@ def _intervals(found: Fidelity, gates: Gates) -> Iterator[Gate]:
     enough = 0 < of == many
     share = held / of if of else 0.0
     figure = f"{_percent(share)} ({held} of {of})" if of else "no intervals"
-    for name, words, within in (
-        ("coverage_least", "at least", lambda bar: share >= bar - _ROUNDING),
-        ("coverage_most", "at most", lambda bar: share <= bar + _ROUNDING),
-    ):
+    for name, words, way in (("coverage_least", "at least", 1), ("coverage_most", "at most", -1)):
         if (bar := getattr(gates, name)) is not None:
             says = f"90 % intervals hold {words} {_percent(bar)} of the measurements"
-            yield Gate(name, says, figure, _verdict(enough, within(bar)))
+            within = way * (share - bar) >= -_ROUNDING
+            yield Gate(name, says, figure, _verdict(enough, within))
     if (bar := gates.half_width) is not None:
         width = found.half_width
         said = "no intervals" if width is None else _percent(width)

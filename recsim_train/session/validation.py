@@ -214,10 +214,10 @@ def _measure_all(
             caller.say(f"{said}: failed: {error}")
         else:
             eps = figures["examples_per_second"]
-            error = entry.examples_per_second / eps - 1
+            off = entry.examples_per_second / eps - 1
             caller.say(
                 f"{said}: {entry.examples_per_second:,.0f} examples/s predicted, {eps:,.0f} "
-                f"measured ({error:+.1%})"
+                f"measured ({off:+.1%})"
             )
         folder.add({**run, "ended": results.now(), **figures})
 

@@ -73,6 +73,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_two_configurations_are_predicted_measured_stopped_and_judged(
     start: Any, folder: Path
 ) -> None:
