@@ -58,7 +58,7 @@ def _parts(stack: ExitStack) -> dict[str, Slice]:
     product = torch.empty(_SIZE, _SIZE)
     table, picked = torch.ones(_ROWS, _WIDTH), torch.empty(_PICKED, _WIDTH)
     order = torch.randperm(_ROWS, generator=torch.Generator().manual_seed(1))
-    rows = order.split(_PICKED)
+    rows = order.view(-1, _PICKED)
     here, there = _connection(stack)
     sent, received = bytes(_MESSAGE), memoryview(bytearray(_MESSAGE))
 

@@ -229,10 +229,12 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
         for warning in c.warnings:
             if warning not in together:
                 said.setdefault(warning, []).append(c.label)
-    if beyond := [c.label for c in comparisons if c.unexplained]:
+    if beyond := [c for c in comparisons if c.unexplained]:
         subject = "The error is" if many == 1 else f"{len(beyond)} of {many} errors are"
+        steady = all(drift.steady for c in beyond for drift in c.drift)
+        changed = "" if steady else ", or the machine has changed since its calibration"
         said[
             f"{subject} larger than the intervals of prediction and measurement explain: the "
-            "simulator leaves something out, or the machine has changed since its calibration."
-        ] = beyond
+            f"simulator leaves something out{changed}."
+        ] = [c.label for c in beyond]
     return list(said.items())

@@ -78,7 +78,7 @@ def _since(pairs: Pairs, measurements: int) -> str:
     moved = {}
     for simulated, real in pairs:
         drift = drift_of(simulated, real)
-        if drift.named and drift.since is not None and abs(drift.since) > MOVED:
+        if drift.named and drift.since is not None and not drift.steady:
             moved[real.run_id] = drift.since
     if not moved:
         return ""

@@ -67,6 +67,11 @@ class Drift:
             return None
         return self.at_run / self.at_calibration - 1
 
+    @property
+    def steady(self) -> bool:
+        """Whether the machine is known to be about as fast as at its calibration."""
+        return self.named and self.since is not None and abs(self.since) <= MOVED
+
 
 def drift_of(simulated: RunRecord, real: RunRecord) -> Drift:
     """Between the calibration of the profile that a prediction was made with, and a measurement."""

@@ -35,14 +35,16 @@ def runs(
     calibrated: MachineSpeeds | None = None,
     machine: str = "Testium 9000, 4 cores",
     others: float = 0.0,
+    known: bool = True,
 ) -> None:
-    """A prediction and one measurement for each of ``beside``."""
+    """A prediction and one measurement for each of ``beside``; ``known``: whether the intervals of
+    both explain the error."""
     plan = factory.plan(strategy)
     calibration = factory.cluster().calibration.model_copy(
         update={"machine_speed": calibrated or speeds(1.0), "machine": machine}
     )
     predicted = factory.outcome(plan)
-    predicted.facts.calibration_ci95 = (1.0, 1e9)
+    predicted.facts.calibration_ci95 = (1.0, 1e9) if known else None
     profile = factory.cluster(calibration=calibration)
     factory.write(out, plan, "simulated", found=predicted, profile=profile)
     for speed in beside:
@@ -148,6 +150,17 @@ def test_a_speed_that_moved_by_more_than_a_tenth_is_said(
     for sentence, part in zip(found, expected, strict=True):
         assert part in sentence
         assert sentence.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("beside", "changed"), [(speeds(1.05), False), (speeds(0.8), True), (None, True)]
+)
+def test_a_machine_that_is_as_fast_as_it_was_is_not_blamed(
+    tmp_path: Path, factory: Any, beside: MachineSpeeds | None, changed: bool
+) -> None:
+    runs(factory, tmp_path, beside, known=False)
+    (sentence,) = (s for s in said(tmp_path) if "the simulator leaves something out" in s)
+    assert ("or the machine has changed since its calibration" in sentence) is changed
 
 
 def test_what_many_measurements_share_is_one_sentence_of_each_kind(
