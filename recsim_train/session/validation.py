@@ -47,7 +47,8 @@ _KEPT = (
 
 def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list[Job]:
     """The configurations of a validation, as predictions to make. Raises UserError with what is
-    wrong: each is a configuration of its own, and all are predicted with one profile."""
+    wrong: each is a configuration of its own, and all are predicted with one profile. ``dry``:
+    nothing is measured or written for it, and data files that are there are checked."""
     if study.claim is not None:
         raise UserError(f"{study.path}: a claim is simulated only; a validation is a sweep")
     jobs = study.jobs(dry=dry, caller=caller)
@@ -63,6 +64,8 @@ def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list
     prepare.check_this_machine(job.plan for job in jobs)
     if all(job.cluster is not None for job in jobs):
         prepare.too_large(jobs, some_may=False, caller=caller)
+    for loaded in (job.loaded for job in jobs if dry):
+        prepare.ensure_data(loaded, caller, make=False)
     return jobs
 
 

@@ -9,19 +9,23 @@ import random
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from recsim_train import session
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.load import load_cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.report.validation import Validated
 from recsim_train.results import validation as results
 from recsim_train.results.drift import net_error_of
+from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
 from recsim_train.session import validation
 from recsim_train.session.caller import Caller
-from recsim_train.session.configurations import interval_90
+from recsim_train.session.configurations import interval_90, speed_at_calibration
 from recsim_train.session.job import Job
 
 ROOT = Path(__file__).parents[2]
@@ -303,3 +307,44 @@ def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
     errors = [draw.gauss(0, 3 / 1.96) + draw.gauss(0, 4 / 1.96) for _ in range(20_000)]
     inside = sum(low <= 100 + error <= high for error in errors)
     assert inside / len(errors) == pytest.approx(0.9, abs=0.01)
+
+
+def test_speeds_count_on_the_machine_that_the_profile_is_of() -> None:
+    speed = MachineSpeed(products=2.0, gather=2.0, interpreter=2.0, loopback=2.0)
+    cluster = load_cluster(str(REFERENCE))
+    assert cluster.calibration is not None
+
+    def at(machine: str, speeds: MachineSpeeds | None) -> float | None:
+        update = {"machine": machine, "machine_speed": speeds}
+        own = cluster.calibration.model_copy(update=update)  # type: ignore[union-attr]
+        return speed_at_calibration(cluster.model_copy(update={"calibration": own}))
+
+    here = machine_name()
+    assert at(here, MachineSpeeds(before=speed)) == pytest.approx(2.0)
+    assert at("another one, 64 cores", MachineSpeeds(before=speed)) is None
+    assert at(here, None) is None
+    assert speed_at_calibration(cluster.model_copy(update={"calibration": None})) is None
+
+
+def test_a_run_tells_the_speed_beside_it_and_who_else_was_there(
+    tmp_path: Path, factory: ModuleType
+) -> None:
+    plan = factory.plan()
+    outcome = factory.outcome(plan, world="real")
+    slow, fast = (MachineSpeed(products=v, gather=v, interpreter=v, loopback=v) for v in (1.0, 4.0))
+    outcome.facts.machine_speed = MachineSpeeds(before=slow, after=fast)
+    figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
+    assert figures["speed"] == pytest.approx(2.0)
+    assert figures["others_cores"] is None  # these records have no ledger
+    assert figures["examples_per_second"] > 0
+    nothing = factory.outcome(plan, world="real", steps=0)
+    with pytest.raises(RunFailed, match="counted no iteration"):
+        validation._figures(factory.write(tmp_path, plan, "real", found=nothing))
+
+
+def test_a_dry_run_checks_the_data(path: Path) -> None:
+    (path.parent / "bad.tsv").write_text("no rows\n")
+    sets = ["model.dense_features=13", f"data.path={path.parent / 'bad.tsv'}"]
+    study = session.load(path, REFERENCE, sets)
+    with pytest.raises(UserError, match=r"bad\.tsv"):
+        validation.checked(study, dry=True)
