@@ -32,7 +32,7 @@ from recsim_train.strategy.registry import schemas, strategies
 
 TARGET = Path(__file__).with_name("reference.md")
 COMMANDS = (
-    "simulate", "run", "report", "calibrate", "data generate", "data profile",
+    "simulate", "run", "report", "validate", "calibrate", "data generate", "data profile",
     "show strategies", "show presets", "show settings", "show schema",
 )  # fmt: skip
 
@@ -74,7 +74,7 @@ Words are explained in the [glossary](glossary.md).
 | 0 | fine |
 | 1 | a run failed in the middle; what was measured is kept |
 | 2 | the input is wrong, and that was known before anything started |
-| 3 | `report --max-error`: the median absolute error is above the limit |
+| 3 | the error is above the limit of `report --max-error`, or a gate of `validate` does not hold |
 | 130 | ended by Ctrl-C; finished parts are kept, and the command that goes on is printed |
 | 143 | ended by SIGTERM, in the same way |
 | 141 | nobody reads the output any more, as after `head`; what is on disk is kept |

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from recsim_train import signals
 
-RESUMABLE = ("run", "simulate")
+RESUMABLE = ("run", "simulate", "validate")
 _STDOUT = 1
 
 

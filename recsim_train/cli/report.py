@@ -28,6 +28,14 @@ def report(
         "report"
     ),
     json: common.JsonOption = False,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            "--measured",
+            metavar="FILE.csv",
+            help="Measurements made elsewhere, to put beside the predictions.",
+        ),
+    ] = None,
     max_error: Annotated[
         str | None,
         typer.Option("--max-error", metavar="PCT", help="Exit 3 if the median error is above."),
@@ -45,7 +53,7 @@ def report(
 
     if limit is not None and find_sweep(runs) is not None:
         raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
-    made = session.compare(*runs, out=out)
+    made = session.compare(*runs, out=out, measured=measured)
     if json:
         common.print_json(made.document)
     else:

@@ -77,6 +77,25 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
         print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
 
 
+def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json: bool) -> None:
+    """The configurations of a validation, how often they are measured, and the gates."""
+    from recsim_train.config.validation import Validation
+    from recsim_train.session.configurations import key_of, label_of
+
+    wanted = study.points[0].validation or Validation()
+    many = repeats or wanted.repeats
+    gates = wanted.gates.model_dump(exclude_unset=True)
+    if json:
+        found = [{"key": key_of(job), "label": label_of(job)} for job in jobs]
+        common.print_json({"configurations": found, "repeats": many, "gates": gates})
+        return
+    name = jobs[0].loaded.experiment.name
+    print(f"{name}: {len(jobs)} configurations, {many} runs of each, {many * len(jobs)} runs")
+    for number, job in enumerate(jobs, start=1):
+        print(f"  {number}  {label_of(job)}")
+    print(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")
+
+
 def show_sweep(record: SweepRecord, json: bool) -> None:
     """A finished sweep: all points, or the best ones. Exit code 1 if one failed."""
     from recsim_train.report.sweep import SweepFindings

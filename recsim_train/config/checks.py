@@ -19,6 +19,7 @@ from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import Findings, suggest
 from recsim_train.config.topology import Topology, Traffic
+from recsim_train.config.validation import Gates
 
 CRITEO_FEATURES = 13
 CRITEO_CATEGORIES = 26
@@ -223,6 +224,17 @@ def check_recovery(recovery: Recovery, findings: Findings) -> None:
         findings.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
     if every is None and recovery.checkpoint_write > 0:
         findings.add(path, "missing; checkpoint_write says how long checkpoints take")
+
+
+def check_gates(gates: Gates, findings: Findings) -> None:
+    """Bars that can be met."""
+    path = ("validation", "gates")
+    for name in ("order", "coverage_least", "coverage_most"):
+        if (getattr(gates, name) or 0.0) > 1.0:
+            findings.add((*path, name), "expected a share of at most 100 %")
+    least, most = gates.coverage_least, gates.coverage_most
+    if least is not None and most is not None and least > most:
+        findings.add((*path, "coverage_least"), "expected at most coverage_most")
 
 
 def check_claim(claim: Claim, findings: Findings) -> None:

@@ -10,6 +10,7 @@ from recsim_train.config.claim import Claim
 from recsim_train.config.section import Section
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.units import Duration, PositiveDuration, Share
+from recsim_train.config.validation import Validation
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -231,6 +232,8 @@ class Experiment(Section):
     """A published claim that this experiment checks: `simulate` runs its variants."""
     sweep: Sweep | None = None
     """Settings that take several values, each combination a point of its own."""
+    validation: Validation | None = None
+    """How `validate` measures the points of the sweep, and what it holds their errors to."""
 
 
 class StrategyChoice(Section):

@@ -14,6 +14,7 @@ from recsim_train.config.checks import (
     check_cluster,
     check_criteo,
     check_data,
+    check_gates,
     check_model,
     check_recovery,
     check_size,
@@ -31,6 +32,7 @@ from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Proble
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.validate import check, parse
+from recsim_train.config.validation import Validation
 from recsim_train.config.yaml_source import Document, read_document
 
 PROFILES = "cluster_profiles"
@@ -59,6 +61,8 @@ class Loaded:
     """The sweep that the file or the command line asks for; the experiment is its first point."""
     point: Point = field(default_factory=Point)
     """Which point of a sweep it is."""
+    validation: Validation | None = None
+    """How `validate` judges it; the experiment itself holds none, as of the claim."""
 
 
 def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
@@ -110,12 +114,20 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
     Sets(document, schemas, findings).apply(own)
     experiment = check_experiment(document, schemas, findings)
-    claim, experiment = experiment.claim, experiment.model_copy(update={"claim": None})
+    claim, validation = experiment.claim, experiment.validation
+    experiment = experiment.model_copy(update={"claim": None, "validation": None})
     if claim is not None and source.sweep is not None:
         findings.add(("claim",), "a claim has variants of its own: it cannot be swept")
         findings.raise_any()
     return Loaded(
-        experiment, source.path, document.data, claim, tuple(of_profile), source.sweep, point
+        experiment,
+        source.path,
+        document.data,
+        claim,
+        tuple(of_profile),
+        source.sweep,
+        point,
+        validation,
     )
 
 
@@ -152,6 +164,8 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
         check_recovery(experiment.recovery, findings)
         if experiment.claim is not None:
             check_claim(experiment.claim, findings)
+        if experiment.validation is not None:
+            check_gates(experiment.validation.gates, findings)
     findings.raise_any()
     assert experiment is not None
     return experiment

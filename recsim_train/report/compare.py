@@ -11,6 +11,7 @@ from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
 from recsim_train.results.drift import Drift, drift_of, net_error_of
+from recsim_train.results.figures import Summary
 from recsim_train.results.folder import clean
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import median
@@ -88,12 +89,7 @@ class Comparison:
     def predicted_interval(self) -> tuple[float, float] | None:
         """Examples per second that the prediction allows for, 95 %: the simulation's own interval
         and what the calibration's errors make; None where neither is known."""
-        summary = self.simulated.summary
-        simulated = summary.ci95 if len(self.all_simulated) == 1 else None
-        known = [i for i in (simulated, summary.facts.calibration_ci95) if i]
-        if not known:
-            return None
-        return min(low for low, _ in known), max(high for _, high in known)
+        return interval_of(self.simulated.summary, alone=len(self.all_simulated) == 1)
 
     @property
     def unexplained(self) -> bool:
@@ -163,6 +159,7 @@ class Comparison:
                 "strategy": self.simulated.strategy,
                 "strategy_options": self.simulated.manifest["strategy"].get("options", {}),
                 "label": self.label,
+                "key": self.simulated.manifest["comparison_key"],
                 "experiment": self.simulated.manifest.get("experiment"),
                 "cluster": (self.simulated.manifest.get("cluster") or {}).get("name"),
                 "worker_threads": p.threads,
@@ -215,6 +212,15 @@ class Comparison:
             }
         )
         return found
+
+
+def interval_of(summary: Summary, *, alone: bool = True) -> tuple[float, float] | None:
+    """Examples per second that a prediction allows for, see `Comparison.predicted_interval`.
+    ``alone``: it is no one of several seeds."""
+    known = [i for i in (summary.ci95 if alone else None, summary.facts.calibration_ci95) if i]
+    if not known:
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def comparison_of(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:

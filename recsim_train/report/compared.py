@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from recsim_train.report import anatomy, cuts, text, what_if
+from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import stated
@@ -61,7 +61,8 @@ class Compared:
         """The report."""
         both, claims = bool(self.comparisons), len(self.claims)
         said = headlines(self.findings)
-        heading = "Predicted against measured" if both or not said else "Predictions"
+        against = both or self.findings.elsewhere or not said
+        heading = "Predicted against measured" if against else "Predictions"
         title = "Published claims beside predictions"
         if claims and not both and not self.findings.unpaired:
             heading, title = title, ""
@@ -78,6 +79,7 @@ class Compared:
                 self._caution("Before you trust these figures", _PAGE),
                 *([published(self.claims, title)] if claims else ()),
                 *(self._comparing() if both else ()),
+                *self._elsewhere(),
                 self._caution("Caveats", Where.SHORT),
                 *self._unpaired(),
                 *self._surroundings(),
@@ -183,6 +185,13 @@ class Compared:
             items.append(doc.Timeline(file, notes))
         return items
 
+    def _elsewhere(self) -> list[doc.Item]:
+        """What was measured elsewhere, where such a file was given."""
+        found = self.findings
+        if not found.elsewhere and not found.unmatched:
+            return []
+        return [elsewhere.section(found.elsewhere, found.unmatched)]
+
     def _unpaired(self) -> list[doc.Item]:
         """Runs without a partner, with what their own world says of them."""
         predictions = predictions_alone(self.findings)
@@ -201,7 +210,7 @@ class Compared:
             noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
             parts.append(doc.Section(record.run_id, [said, brief, noted, *drawn]))
         heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
-        note = stopped([NO_PAIR]) if predictions else []
+        note = stopped([NO_PAIR]) if predictions and not self.findings.elsewhere else []
         items = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
             doc.Table.of(heads, rows, words, where=_PAGE),

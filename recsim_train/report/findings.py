@@ -9,6 +9,7 @@ from typing import Any
 
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison, comparison_of
+from recsim_train.report.elsewhere import Elsewhere
 from recsim_train.report.machine import beside
 from recsim_train.report.naming import labels, why_alone
 from recsim_train.report.winner import choose, entry_of_run, listed, rated, sentence
@@ -34,6 +35,10 @@ class Findings:
     unpaired: tuple[Unpaired, ...] = ()
     left_out: tuple[str, ...] = ()
     """A sentence for each folder that was named and is no run."""
+    elsewhere: tuple[Elsewhere, ...] = ()
+    """Predictions beside measurements that were made elsewhere."""
+    unmatched: tuple[str, ...] = ()
+    """A sentence for each of those that has no prediction."""
 
     @property
     def absolute_errors(self) -> list[float]:
@@ -44,6 +49,12 @@ class Findings:
     def median_abs_error(self) -> float | None:
         """Median of the comparisons' absolute errors; None without a comparison."""
         return median(self.absolute_errors) if self.absolute_errors else None
+
+    @property
+    def judged_error(self) -> float | None:
+        """Median absolute error of the comparisons and of what was measured elsewhere."""
+        errors = [*self.absolute_errors, *(abs(e.signed_error) for e in self.elsewhere)]
+        return median(errors) if errors else None
 
     @property
     def absolute_net_errors(self) -> list[float]:
@@ -69,12 +80,12 @@ class Findings:
 
     def within(self, limit: float) -> bool:
         """Whether the median absolute error is at most ``limit`` (a share); False without one."""
-        error = self.median_abs_error
+        error = self.judged_error
         return error is not None and error <= limit
 
     def gate_sentence(self, limit: float) -> str:
         """Why `within` says what it says."""
-        error = self.median_abs_error
+        error = self.judged_error
         if error is None:
             return "no prediction is paired with a measurement, so there is no error to judge"
         relation = "at most" if error <= limit else "above"
@@ -102,6 +113,7 @@ class Findings:
             "unpaired": [
                 {
                     "run_id": u.record.run_id,
+                    "key": u.record.manifest["comparison_key"],
                     "world": u.record.world,
                     "strategy": u.record.strategy,
                     "examples_per_second": u.record.summary.examples_per_second,
@@ -110,7 +122,15 @@ class Findings:
                 for u in self.unpaired
             ],
             "left_out": list(self.left_out),
+            **self._elsewhere(),
         }
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """Only where such a file was given."""
+        if not self.elsewhere and not self.unmatched:
+            return {}
+        made = [pair.document() for pair in self.elsewhere]
+        return {"measured_elsewhere": made, "unmatched": list(self.unmatched)}
 
 
 def compare(records: Sequence[RunRecord]) -> Findings:
@@ -169,8 +189,9 @@ def predictions_alone(findings: Findings) -> list[RunRecord]:
 
 def headlines(findings: Findings) -> list[str]:
     """The findings of a report, without full stops: of each comparison, or of predictions alone."""
-    if findings.comparisons:
-        return [c.headline for c in findings.comparisons]
+    if findings.comparisons or findings.elsewhere:
+        own = [c.headline for c in findings.comparisons]
+        return [*own, *(e.headline for e in findings.elsewhere)]
     records = predictions_alone(findings)
     names = dict(zip((r.path for r in records), labels(records), strict=True))
 

@@ -9,24 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.report import anatomy, figures, sweep_figures
 from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
+from recsim_train.report.elsewhere import beside
 from recsim_train.report.findings import Findings, compare, headlines
-from recsim_train.report.html import page
 from recsim_train.report.load import find_sweep, left_out, load_runs
-from recsim_train.report.markdown import markdown
+from recsim_train.report.publish import publish, unwritable
 from recsim_train.report.sweep import SweepFindings
 from recsim_train.report.swept import swept
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import put, writable
+from recsim_train.results.folder import writable
+from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import SweepRecord, base_path, read_sweep
+from recsim_train.results.sweep import RUNS, SweepRecord, base_path, read_sweep
 from recsim_train.trace.perfetto import Source, write_trace
 
 if TYPE_CHECKING:
@@ -74,18 +75,34 @@ class Report:
         return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
 
 
-def report_on(paths: Sequence[Path], out: Path | None = None) -> Report:
+def report_on(
+    paths: Sequence[Path], out: Path | None = None, measured: Path | None = None
+) -> Report:
     """What lies at ``paths``: run directories, folders that hold some, or one sweep.
 
     ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
-    None: nowhere. Raises UserError for bad input and RunFailed if the disk does not take them.
+    None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, for the
+    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and
+    RunFailed if the disk does not take them.
     """
+    lines = [] if measured is None else read_measured(measured)
     if (place := find_sweep(paths)) is not None:
+        if measured is not None:
+            raise UserError(
+                f"{measured}: measurements are put beside runs, and {place} is a sweep; with "
+                f"sweep.keep_runs=true its runs lie in {place / RUNS}"
+            )
         return _on_sweep(place, out)
     claims = tuple(judge_all(paths))
     records = load_runs(paths)
     findings = compare(without_claims(records, claims))
-    findings = replace(findings, left_out=tuple(left_out(paths)))
+    pairs, unmatched = beside(lines, records)
+    findings = replace(
+        findings,
+        left_out=tuple(left_out(paths)),
+        elsewhere=tuple(pairs),
+        unmatched=tuple(unmatched),
+    )
     said = Compared(findings, claims, commands=_repeating_runs(records))
     if out is not None:
         writable(out)
@@ -110,22 +127,9 @@ def _kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Re
     if out is None:
         return made
     numbers = json.dumps(made.document, indent=2, allow_nan=False, ensure_ascii=False)
-    try:
-        (out / "figures").mkdir(exist_ok=True)
-        for picture in pictures.values():
-            put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
-            put(out / "figures" / f"{picture.name}.png", picture.png)
-        put(out / "summary.json", f"{numbers}\n".encode())
-        put(out / "summary.md", markdown(made.report).encode("utf-8"))
-        put(out / "report.html", page(made.report).encode("utf-8"))
-    except OSError as error:
-        raise _unwritable(out, error) from None
+    publish(out, made.report, pictures, "summary.md", {"summary.json": f"{numbers}\n".encode()})
     place = Lines([str(out / "report.html")], Where.TERMINAL, lead="page")
     return replace(made, out=out, report=replace(made.report, items=[*made.report.items, place]))
-
-
-def _unwritable(out: Path, error: OSError) -> RunFailed:
-    return RunFailed(f"{out}: the report could not be written: {error.strerror}")
 
 
 def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
@@ -181,7 +185,7 @@ def _traces(
     try:
         return {number: _trace(out, number, c) for number, c in shown}
     except OSError as error:
-        raise _unwritable(out, error) from None
+        raise unwritable(out, error) from None
 
 
 def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:

@@ -112,7 +112,7 @@ def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
     content = {
         "key": comparison_key(plan.experiment, plan.strategy),
         "experiment": plan.experiment.model_dump(
-            mode="json", exclude={"strategies", "cluster", "claim"}
+            mode="json", exclude={"strategies", "cluster", "claim", "validation"}
         ),
         "strategy": plan.strategy.model_dump(mode="json"),
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
@@ -317,6 +317,7 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "world": record.world,
         "strategy": record.strategy,
         "strategy_options": record.manifest["strategy"].get("options", {}),
+        "key": record.manifest["comparison_key"],
         "experiment": record.manifest.get("experiment"),
         "seed": record.manifest.get("seed"),
         "status": record.status,

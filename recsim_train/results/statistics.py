@@ -139,6 +139,15 @@ def median(values: Sequence[float]) -> float:
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The least value that at least ``share`` (0..1) of the values do not exceed (nearest rank);
+    ValueError for none."""
+    if not values:
+        raise ValueError("no quantile of nothing")
+    rank = math.ceil(share * len(values) - 1e-9)  # 0.9 * 10 is nine, whatever floats say
+    return sorted(values)[max(0, rank - 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """Some counts in short; quantiles are values that occurred (nearest rank)."""

@@ -167,13 +167,19 @@ def measure(
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 
-def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Report:
+def compare(
+    *runs: Runs | Run | str | Path,
+    out: str | Path | None = None,
+    measured: str | Path | None = None,
+) -> Report:
     """Pair predictions with measurements: how far they are apart, and why; or look at a sweep.
 
     ``runs``: what `predict` and `measure` gave back, run directories, or folders that hold some.
     One sweep, alone: throughput over its settings, the best points and what binds where. ``out``:
     where a report is written: one HTML page, summary.json, summary.md, figures and timelines;
-    None: nowhere. Raises UserError for a path that is no run or damaged, or a sweep beside others.
+    None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, which go
+    beside the predictions of their settings. Raises UserError for a path that is no run or damaged,
+    a bad cell of that file, or a sweep beside others.
 
     >>> import recsim_train
     >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
@@ -198,7 +204,8 @@ def compare(*runs: Runs | Run | str | Path, out: str | Path | None = None) -> Re
         else:
             several = item.runs if isinstance(item, Runs) else (item,)
             paths += [one.folder if isinstance(one, Run) else Path(one) for one in several]
-    return report_on(paths, None if out is None else Path(out))
+    folder, file = (None if path is None else Path(path) for path in (out, measured))
+    return report_on(paths, folder, file)
 
 
 def calibrate(

@@ -208,7 +208,7 @@ def test_a_report_is_not_left_half_written(folder: Path) -> None:
         [sys.executable, "-m", "recsim_train", *words],
         cwd=folder, capture_output=True, timeout=100, check=True,
     )  # fmt: skip
-    when = ("recsim_train.report.write", "put")
+    when = ("recsim_train.report.publish", "put")
     done = signalled(folder, "report", "runs", when=when, call=2, number=signal.SIGTERM)
     assert done.returncode == 143, done.stderr
     assert done.stderr.endswith("interrupted\n")

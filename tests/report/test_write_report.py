@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.report import write
+from recsim_train.report import publish
 from recsim_train.report.write import report_on
 from recsim_train.trace.facts import Reliability
 
@@ -195,7 +195,7 @@ def test_bad_targets(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write, "put", full)
+    monkeypatch.setattr(publish, "put", full)
     with pytest.raises(RunFailed, match="could not be written: No space left on device"):
         report_on([runs], tmp_path / "report")
 

@@ -1,0 +1,59 @@
+"""``recsim-train validate``: predict a grid, measure it, and hold the errors to gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recsim_train.cli import common
+
+
+def validate(
+    experiment: common.ExperimentArgument,
+    cluster: common.ClusterOption = None,
+    set_: common.SetOption = None,
+    out: common.OutOption = Path("runs"),
+    repeats: Annotated[
+        int | None,
+        typer.Option("--repeats", metavar="N", min=1, help="Measurements of each configuration."),
+    ] = None,
+    json: common.JsonOption = False,
+    dry_run: common.DryRunOption = False,
+    resume: common.ResumeOption = False,
+    jobs: common.JobsOption = None,
+) -> None:
+    """Predict every point of a sweep, write that down, then measure all of them and compare.
+
+    The file's section `validation` says how often each is measured and which gates its errors must
+    pass. Exit code 3 if one does not hold. Writes NAME-validation: the predictions, which are
+    there before the first run begins, and a result that can be shared.
+    """
+    from recsim_train import session
+    from recsim_train.results.environment import cores
+    from recsim_train.session import validation
+
+    caller = common.caller()
+    study = session.load(experiment, cluster, set_ or ())
+    if dry_run:
+        from recsim_train.cli import shown
+
+        shown.show_validation(study, validation.checked(study, caller, dry=True), repeats, json)
+        return
+    made = validation.validate(
+        study, out=out, repeats=repeats, resume=resume, processes=jobs or cores(), caller=caller
+    )
+    if json:
+        common.print_json(made.document)
+    else:
+        from recsim_train.report.terminal import show
+
+        show(made.report)
+    for gate in made.failed:
+        common.say(f"gate failed: {gate.sentence}")
+    if made.failed:
+        raise typer.Exit(common.GATE_FAILED)
+    if not made.complete:
+        common.say("failed: not every run was finished; --resume makes them again")
+        raise typer.Exit(common.FAILED)

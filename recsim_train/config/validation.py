@@ -1,0 +1,59 @@
+"""What a validation asks beside its sweep: how often it measures, and what its errors may be."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from recsim_train.config.section import Section
+from recsim_train.config.units import Share
+
+Positive = Annotated[int, Field(ge=1)]
+Factor = Annotated[float, Field(gt=0.0)]
+
+
+class Gates(Section):
+    """Bars that the figures of a validation are held to; what is left out is not judged.
+
+    A bar without enough data for a figure does not hold, but for ``raw_median``. Net errors are
+    those net of drift: as if the machine had been as fast beside each run as at its calibration.
+    """
+
+    configurations: Positive | None = None
+    """At least so many configurations, and every one of the sweep, were measured."""
+    net_median: Share | None = None
+    """Median absolute error net of drift, at most."""
+    net_p90: Share | None = None
+    """Nine in ten absolute errors net of drift are at most this."""
+    raw_median: Share | None = None
+    """Median absolute raw error, at most, over the single runs beside which the machine was about
+    as fast as at its calibration; not judged where these are fewer than ``raw_min_runs``."""
+    raw_within: Share = 0.05
+    """"About as fast": its speed within this share of that at calibration."""
+    raw_min_runs: Positive = 20
+    """Runs that ``raw_median`` needs."""
+    order: Share | None = None
+    """Share of pairs of configurations that are predicted in the order measured, at least. Pairs
+    count whose measured difference is beyond the noise of both."""
+    order_min_pairs: Positive = 100
+    """Pairs that ``order`` needs."""
+    coverage_least: Share | None = None
+    """Share of 90 % intervals that hold the measurement, at least."""
+    coverage_most: Share | None = None
+    """The same, at most: intervals that hold everything say nothing."""
+    half_width: Share | None = None
+    """Median half width of the 90 % intervals, relative to the prediction, at most."""
+    baseline_factor: Factor | None = None
+    """Median absolute errors of both naive baselines (linear scaling from one trainer, the roofline
+    bound) are at least this many times ours."""
+
+
+class Validation(Section):
+    """`recsim-train validate`: every point of the sweep is predicted, then measured."""
+
+    repeats: Positive = 3
+    """Measurements of each configuration. Each repeat goes through all of them."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Of the order in which each repeat goes through them."""
+    gates: Gates = Gates()

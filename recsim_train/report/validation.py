@@ -1,0 +1,287 @@
+"""The report of a validation: gates, errors, baselines, every configuration; and its files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recsim_train.config.validation import Validation
+from recsim_train.report import document as doc
+from recsim_train.report import text
+from recsim_train.report.document import Where
+from recsim_train.report.publish import publish
+from recsim_train.report.validation_figures import draw
+from recsim_train.results import validation as results
+from recsim_train.results.configurations import Row, row_document
+from recsim_train.results.fidelity import GROUPS, Errors, Fidelity, document, errors_of, fidelity
+from recsim_train.results.folder import clean, json_bytes, put, writing
+from recsim_train.results.gates import Gate, judge
+from recsim_train.results.statistics import median
+from recsim_train.results.sweep import COMPLETE
+from recsim_train.signals import held
+
+_PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
+_MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
+_MOST_NAMED = 5
+NAMED = "configuration (trainers x threads + embedding + dense servers)"
+_MOVED = 0.10
+"""Change of the machine's speed since its calibration that a reader is told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A validation, judged."""
+
+    folder: results.ValidationFolder
+    wanted: Validation
+    fidelity: Fidelity
+    gates: tuple[Gate, ...]
+
+    @property
+    def failed(self) -> list[Gate]:
+        """Gates that do not hold."""
+        return [gate for gate in self.gates if not gate.holds]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The result file: predictions, runs, figures and gates, which needs no other file."""
+        predictions, runs = self.folder.predictions, self.folder.runs
+        found: dict[str, Any] = clean(
+            {
+                **predictions,
+                "predictions_sha256": self.folder.sha256,
+                "complete": self.complete,
+                "rows": [row_document(row) for row in self.fidelity.rows],
+                "summary": document(self.fidelity),
+                "gates": [gate.document() for gate in self.gates],
+                "runs": sorted(runs.values(), key=lambda run: str(run["started"])),
+            }
+        )
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run of every repeat is there."""
+        numbers = range(len(self.fidelity.rows))
+        repeats = range(1, self.wanted.repeats + 1)
+        return all(self.folder.done(repeat, number) for repeat in repeats for number in numbers)
+
+    @property
+    def report(self) -> doc.Document:
+        """In words and tables."""
+        return composed(self, {})
+
+
+def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
+    """Judge what is there, and write it: validation.json and .csv, .md, report.html, figures/."""
+    at = folder.predictions["speed_at_calibration"]
+    found = fidelity(folder.predicted(), folder.measured(), at)
+    made = Validated(folder, wanted, found, tuple(judge(found, wanted.gates)))
+    with writing(folder.path), held():
+        put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
+        put(folder.path / results.TABLE, _csv(found.rows))
+    pictures = draw(found)
+    publish(folder.path, composed(made, pictures), pictures, "validation.md")
+    return made
+
+
+def _csv(rows: Sequence[Row]) -> bytes:
+    """A line for each configuration."""
+    stream = io.StringIO()
+    lines = [row_document(row) for row in rows]
+    writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return stream.getvalue().encode()
+
+
+def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
+    """The report. ``pictures``: as `recsim_train.report.validation_figures.draw` names them."""
+    found, predictions = made.fidelity, made.folder.predictions
+    fault = [f"{gate.sentence}." for gate in made.failed]
+    drawn = [replace(picture, where=_WRITTEN) for picture in pictures.values()]
+    raw, net = found.raw, found.net
+    return doc.Document(
+        subject=str(predictions["name"]),
+        kind="a validation",
+        heading=f"Validation: {predictions['name']}",
+        headlines=[headline(made)],
+        tiles=[
+            *([(doc.Cell(text.percent(net.median)), "median error net of drift")] if net else ()),
+            *([(doc.Cell(text.percent(raw.median)), "median raw error")] if raw else ()),
+            *([(doc.Cell(text.percent((net or raw).p90)), "nine in ten within")] if raw else ()),
+            (doc.Cell(text.percent(found.order.share)), "pairs in the right order"),
+            _gates_tile(made),
+        ],
+        items=[
+            doc.Lines(fault, _PAGE, "Gates that do not hold", mark="fault"),
+            doc.Lines(list(notes(made)), _WRITTEN, "Before you trust these figures", mark="off"),
+            doc.Section("Gates", [gate_table(made.gates)], name="gates"),
+            doc.Section("Errors", [errors_table(found), *drawn], name="errors"),
+            doc.Section("Naive baselines", [baseline_table(found)], name="baselines"),
+            doc.Section("Every configuration", [row_table(found.rows)], name="configurations"),
+            doc.Section("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
+            doc.Lines(list(notes(made)), Where.TERMINAL, lead="note"),
+            doc.Lines([str(made.folder.path)], Where.TERMINAL, mark="note"),
+        ],
+    )
+
+
+def headline(made: Validated) -> str:
+    """The finding in one sentence, without a full stop."""
+    found = made.fidelity
+    raw, net = found.raw, found.net
+    if raw is None:
+        return f"{made.folder.predictions['name']}: nothing is measured yet"
+    drift = f"{text.percent(net.median)} net of drift, " if net else ""
+    repeats = sum(len(row.runs) for row in found.measured) / len(found.measured)
+    return (
+        f"{made.folder.predictions['name']}: median absolute error {drift}"
+        f"{text.percent(raw.median)} raw over {len(found.measured)} of {len(found.rows)} "
+        f"configurations, measured {repeats:.3g} times each; {_gates_said(made)}"
+    )
+
+
+def _gates_said(made: Validated) -> str:
+    if not made.gates:
+        return "no gate is set"
+    failed = len(made.failed)
+    return f"{failed} of {len(made.gates)} gates do not hold" if failed else "all gates hold"
+
+
+def _gates_tile(made: Validated) -> tuple[doc.Cell, str]:
+    held_ones = len(made.gates) - len(made.failed)
+    mark = "fault" if made.failed else "good"
+    return doc.Cell(f"{held_ones} of {len(made.gates)}", mark), "gates hold"
+
+
+def gate_table(gates: Sequence[Gate]) -> doc.Table:
+    """Bar, figure and verdict of each gate."""
+    rows = [(g.says, g.figure, doc.Cell(g.verdict, _MARKS[g.verdict])) for g in gates]
+    return doc.Table.of(("bar", "figure", "verdict"), rows, ("bar", "figure", "verdict"))
+
+
+def errors_table(found: Fidelity) -> doc.Table:
+    """Errors of all configurations, then by strategy, regime and so on."""
+    groups = {"all": found.measured}
+    for name, by in GROUPS.items():
+        groups |= {f"{name} {value}": rows for value, rows in found.grouped(by).items()}
+    lines = []
+    for name, rows in groups.items():
+        raw, net = (errors_of(getattr(r, key) for r in rows) for key in ("raw_error", "net_error"))
+        lines.append((name, str(len(rows)), *_said(raw), *_said(net)))
+    figures = ("median signed", "median absolute", "nine in ten within", "largest")
+    heads = ["of", "configurations"]
+    heads += [f"{what}, {kind}" for kind in ("raw", "net") for what in figures]
+    table = doc.Table.of(heads, lines, ("of",))
+    if found.net is None:
+        return doc.Table(table.columns[:6])
+    return table
+
+
+def _said(errors: Errors | None) -> tuple[str, str, str, str]:
+    if errors is None:
+        return (text.NONE,) * 4
+    signed = text.percent(errors.median_signed, signed=True)
+    median_abs, nine, largest = map(text.percent, (errors.median, errors.p90, errors.largest))
+    return signed, median_abs, nine, largest
+
+
+def baseline_table(found: Fidelity) -> doc.Table:
+    """What could be had without a simulator."""
+    rows = [
+        (
+            b.name, str(b.count), str(b.left_out), text.percent(b.error), text.percent(b.ours),
+            text.number(b.ratio, 1),
+        )
+        for b in (*found.baselines, found.bound)
+    ]  # fmt: skip
+    heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
+    return doc.Table.of(heads, rows, ("baseline",))
+
+
+def row_table(rows: Sequence[Row]) -> doc.Table:
+    """Every configuration, measured or not."""
+    lines = []
+    for row in rows:
+        p = row.predicted
+        speeds = [r.speed for r in row.runs if r.speed is not None]
+        at = row.speed_at_calibration
+        drift = text.percent(median(speeds) / at - 1, signed=True) if speeds and at else text.NONE
+        half = text.NONE if row.half_width is None else f" ± {text.percent(row.half_width)}"
+        spread = "" if row.spread is None else f" ± {text.percent(row.spread)}"
+        lines.append(
+            (
+                p.label,
+                p.regime,
+                f"{text.exact(round(p.examples_per_second))}{half if row.half_width else ''}",
+                "not measured" if row.raw is None else f"{text.exact(round(row.raw))}{spread}",
+                str(len(row.runs)),
+                text.percent(row.raw_error, signed=True),
+                text.percent(row.net_error, signed=True),
+                drift,
+                {None: text.NONE, True: "yes", False: "no"}[row.covered],
+            )
+        )
+    heads = (
+        NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
+        "net error", "speed since calibration", "in interval",
+    )  # fmt: skip
+    return doc.Table.of(heads, lines, (NAMED, "regime"))
+
+
+def notes(made: Validated) -> Iterator[str]:
+    """What a reader must know of it, one sentence each."""
+    found, runs = made.fidelity, made.folder.runs.values()
+    if missing := [row.predicted.label for row in found.rows if not row.runs]:
+        named = "; ".join(missing[:_MOST_NAMED])
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        yield f"{len(missing)} configurations were not measured: {named}{more}."
+    elif not made.complete:
+        yield "Not every repeat is finished: `--resume` goes on."
+    for run in runs:
+        if run["status"] != COMPLETE:
+            yield f"{run['label']}, repeat {run['repeat']}, failed: {run['message']}."
+    at = made.folder.predictions["speed_at_calibration"]
+    speeds = [run["speed"] / at for run in runs if at and run.get("speed")]
+    if len(speeds) < len(found.measured) or not speeds:
+        yield "The machine's speed is not known beside every run: some errors have no net one."
+    elif max(abs(speed - 1) for speed in speeds) > _MOVED:
+        low, high = (text.percent(s - 1, signed=True) for s in (min(speeds), max(speeds)))
+        yield f"The machine's speed moved since its calibration: {low} to {high} beside the runs."
+    revisions = {str(run.get("revision")) for run in runs}
+    made_at = str(made.folder.predictions["environment"].get("revision"))
+    if revisions - {made_at}:
+        yield f"Predicted at revision {made_at}, measured at {', '.join(sorted(revisions))}."
+
+
+def origins(made: Validated) -> Iterator[str]:
+    """Where the figures come from."""
+    predictions = made.folder.predictions
+    profile, runs = predictions["profile"], list(made.folder.runs.values())
+    calibrated = (profile.get("calibration") or {}).get("date", "not calibrated")
+    yield (f"Profile {profile['name']} ({calibrated}), SHA-256 {predictions['agreed']['profile']}.")
+    first = f" ({min(str(run['started']) for run in runs)})" if runs else ""
+    yield (
+        f"Predictions written {predictions['made']}, SHA-256 {made.folder.sha256}, before the "
+        f"first run{first}."
+    )
+    yield f"Machine: {predictions['environment'].get('machine')}."
+    others = [run["others_cores"] for run in runs if run.get("others_cores") is not None]
+    if others:
+        yield (
+            f"Other work beside the runs: median {median(others):.2f} cores, at most "
+            f"{max(others):.2f}."
+        )
+    order = made.fidelity.order
+    yield (
+        f"Order: {order.right:,} of {order.pairs:,} pairs beyond the noise are right; of "
+        f"{order.within:,} more the measured difference may be noise."
+    )
+    yield (
+        "Each repeat went through all configurations in an order of its own, which was settled "
+        "with the predictions."
+    )

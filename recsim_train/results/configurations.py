@@ -1,0 +1,193 @@
+"""One configuration in both worlds: its prediction, its runs, and how far apart they are.
+
+*Net* figures are net of drift (`recsim_train.results.drift`); "measured" and "error" without more
+are net where the speed beside each run of the configuration is known, else raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recsim_train.results.drift import net_error, net_error_of
+from recsim_train.results.statistics import median
+
+REGIMES = ("compute", "server", "lock", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """One configuration and its prediction."""
+
+    key: str
+    """Tells it from all others, whatever predicts or measures it."""
+    setting: str
+    """The same of all that differ from it in the number of trainers alone."""
+    label: str
+    """In words."""
+    strategy: str
+    model: str
+    trainers: int
+    threads: int
+    batch_size: int
+    examples_per_second: float
+    interval: tuple[float, float] | None
+    """90 % of the same; None where the prediction gives none."""
+    bound: float | None
+    """Examples per second that the prediction could not exceed."""
+    roofline: float | None
+    """Examples per second if only the net's arithmetic or its bytes counted."""
+    bottleneck: str
+    """What binds, in one phrase."""
+
+    @property
+    def regime(self) -> str:
+        """One of `REGIMES`, by what binds."""
+        return regime(self.bottleneck)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of a configuration."""
+
+    key: str
+    examples_per_second: float
+    interval: tuple[float, float] | None = None
+    """95 % of the same, as far as the windows of this run show."""
+    speed: float | None = None
+    """Of the fixed work beside it; None: not known."""
+
+
+def regime(bottleneck: str) -> str:
+    """Which kind of limit a prediction's own phrase names.
+
+    lock: a trainer's interpreter lock; server: any resource of a server, or queueing where nothing
+    is saturated; compute: cores, or computation in loops; latency: waiting for messages and others.
+    """
+    binding = bottleneck.partition(":")[0]  # behind it stands what does not bind
+    if "_server[" in binding or binding.startswith("queueing"):
+        return "server"
+    if binding.startswith("interpreter lock"):
+        return "lock"
+    return "compute" if binding.startswith(("cores", "computation")) else "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration in both worlds. Errors are signed: predicted / measured - 1."""
+
+    predicted: Predicted
+    runs: tuple[Measured, ...]
+    """Its repeats; none: it was not measured."""
+    speed_at_calibration: float | None
+
+    @property
+    def raw(self) -> float | None:
+        """Examples per second, median of the repeats."""
+        return median([r.examples_per_second for r in self.runs]) if self.runs else None
+
+    @property
+    def net(self) -> float | None:
+        """The same, had the machine been as fast as at its calibration; None: not known."""
+        error = self.net_error
+        return None if error is None else self.predicted.examples_per_second / (1 + error)
+
+    @property
+    def _net(self) -> list[float]:
+        """Of each repeat; the prediction cancels out. Empty: not known of every one."""
+        eps, at = self.predicted.examples_per_second, self.speed_at_calibration
+        errors = [net_error(eps, r.examples_per_second, r.speed, at) for r in self.runs]
+        return [] if None in errors else [eps / (1 + e) for e in errors if e is not None]
+
+    @property
+    def measured(self) -> float | None:
+        """Net of drift where that is known."""
+        return self.raw if self.net is None else self.net
+
+    @property
+    def spread(self) -> float | None:
+        """Half the range of the raw repeats, relative to their median; of a single run half its
+        own interval; None: not known."""
+        return self._spread([r.examples_per_second for r in self.runs])
+
+    @property
+    def noise(self) -> float | None:
+        """The same of `measured`."""
+        return self._spread(self._net or [r.examples_per_second for r in self.runs])
+
+    def _spread(self, values: Sequence[float]) -> float | None:
+        if len(values) > 1:
+            return (max(values) - min(values)) / 2 / median(values)
+        own = self.runs[0] if self.runs else None
+        if own is None or own.interval is None:
+            return None
+        return (own.interval[1] - own.interval[0]) / 2 / own.examples_per_second
+
+    @property
+    def raw_error(self) -> float | None:
+        """Signed."""
+        return self._error(self.raw)
+
+    @property
+    def net_error(self) -> float | None:
+        """Signed, see `recsim_train.results.drift`."""
+        if not self.runs:
+            return None
+        repeats = [(run.examples_per_second, run.speed) for run in self.runs]
+        return net_error_of(repeats, self.predicted.examples_per_second, self.speed_at_calibration)
+
+    @property
+    def error(self) -> float | None:
+        """Signed, of `measured`."""
+        return self._error(self.measured)
+
+    def _error(self, measured: float | None) -> float | None:
+        return self.predicted.examples_per_second / measured - 1 if measured else None
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the 90 % interval holds `measured`; None without one of them."""
+        interval, measured = self.predicted.interval, self.measured
+        if interval is None or measured is None:
+            return None
+        return interval[0] <= measured <= interval[1]
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the 90 % interval, relative to the prediction."""
+        interval = self.predicted.interval
+        if interval is None:
+            return None
+        return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
+
+
+FIGURES = (
+    "raw", "net", "measured", "spread", "noise", "raw_error", "net_error", "error", "covered",
+    "half_width",
+)  # fmt: skip
+"""Of each `Row`, for its document."""
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    """One configuration's figures, by name."""
+    p = row.predicted
+    interval = p.interval or (None, None)
+    return {
+        "key": p.key,
+        "label": p.label,
+        "strategy": p.strategy,
+        "model": p.model,
+        "trainers": p.trainers,
+        "threads": p.threads,
+        "batch_size": p.batch_size,
+        "regime": p.regime,
+        "bottleneck": p.bottleneck,
+        "predicted": p.examples_per_second,
+        "predicted_low": interval[0],
+        "predicted_high": interval[1],
+        "bound": p.bound,
+        "roofline": p.roofline,
+        "repeats": len(row.runs),
+        **{name: getattr(row, name) for name in FIGURES},
+    }

@@ -1,0 +1,248 @@
+"""How true predictions are: what a validation's predictions and measurements come to.
+
+Pure functions of both: nothing is run, read or written here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recsim_train.results.configurations import Measured, Predicted, Row
+from recsim_train.results.statistics import median, quantile
+
+LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
+BOUND = "the prediction's own tightest bound"
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Signed errors in short."""
+
+    count: int
+    median_signed: float
+    median: float
+    """Of the absolute values, as the next two."""
+    p90: float
+    """Nine in ten are at most this."""
+    largest: float
+
+
+def errors_of(signed: Iterable[float | None]) -> Errors | None:
+    """None where there is no error among them."""
+    known = [value for value in signed if value is not None]
+    if not known:
+        return None
+    absolute = [abs(value) for value in known]
+    largest = max(absolute)
+    return Errors(len(known), median(known), median(absolute), quantile(absolute, 0.9), largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A naive prediction beside ours, where it can be made."""
+
+    name: str
+    left_out: int
+    """Measured ones that do not."""
+    errors: tuple[float, ...]
+    """Its signed errors."""
+    ours: float | None
+    """Our median absolute error, of the configurations that have it; None without any."""
+
+    @property
+    def count(self) -> int:
+        """Configurations that have it."""
+        return len(self.errors)
+
+    @property
+    def error(self) -> float | None:
+        """Its median absolute error; None without any."""
+        return median([abs(error) for error in self.errors]) if self.errors else None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as large as ours; None where that is not defined."""
+        return self.error / self.ours if self.error is not None and self.ours else None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Pairs of configurations whose measured difference is beyond their noise."""
+
+    pairs: int
+    right: int
+    """Of them, predicted in the order measured."""
+    within: int
+    """Other pairs: their measured difference may be noise, or their noise is not known."""
+
+    @property
+    def share(self) -> float | None:
+        """Right ones; None without a pair."""
+        return self.right / self.pairs if self.pairs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """All that follows from predictions and measurements."""
+
+    rows: tuple[Row, ...]
+    """One for each configuration that was predicted, measured or not."""
+
+    @property
+    def measured(self) -> list[Row]:
+        """Those that were measured."""
+        return [row for row in self.rows if row.runs]
+
+    @property
+    def raw(self) -> Errors | None:
+        """Raw errors of all configurations."""
+        return errors_of(row.raw_error for row in self.rows)
+
+    @property
+    def net(self) -> Errors | None:
+        """Errors net of drift."""
+        return errors_of(row.net_error for row in self.rows)
+
+    def near_calibration(self, within: float) -> list[float]:
+        """Raw errors of the single runs beside which the machine's speed was within a share of that
+        at its calibration."""
+        return [
+            row.predicted.examples_per_second / run.examples_per_second - 1
+            for row in self.rows
+            for run in row.runs
+            if run.speed and (at := row.speed_at_calibration) and abs(run.speed / at - 1) <= within
+        ]
+
+    @property
+    def order(self) -> Order:
+        """A pair counts where its difference exceeds the sum of both noises. A configuration's
+        noise is its own, and at least the median of all: few repeats may agree by luck."""
+        rows = self.measured
+        known = [row.noise for row in rows if row.noise is not None]
+        usual = median(known) if known else 0.0
+        pairs = right = within = 0
+        for a, b in itertools.combinations(rows, 2):
+            first, second = a.measured, b.measured
+            assert first is not None
+            assert second is not None
+            if a.noise is None or b.noise is None:
+                within += 1
+                continue
+            noise = first * max(a.noise, usual) + second * max(b.noise, usual)
+            if abs(first - second) <= noise:
+                within += 1
+                continue
+            pairs += 1
+            apart = a.predicted.examples_per_second - b.predicted.examples_per_second
+            right += apart * (first - second) > 0
+        return Order(pairs, right, within)
+
+    @property
+    def coverage(self) -> tuple[int, int]:
+        """(intervals that hold the measurement, all of measured configurations)."""
+        known = [row.covered for row in self.rows if row.covered is not None]
+        return sum(known), len(known)
+
+    @property
+    def half_width(self) -> float | None:
+        """Median half width of the 90 % intervals, relative."""
+        known = [row.half_width for row in self.measured if row.half_width is not None]
+        return median(known) if known else None
+
+    @property
+    def baselines(self) -> tuple[Baseline, Baseline]:
+        """What could be had without a simulator: linear scaling from one trainer that was measured,
+        and the roofline (Williams et al. 2009), the lower of arithmetic and memory's rate."""
+        singles = [row for row in self.measured if row.predicted.trainers == 1]
+        alone = {row.predicted.setting: row.measured for row in singles}
+
+        def scaled(row: Row) -> float | None:
+            one = alone.get(row.predicted.setting)
+            return None if one is None else one * row.predicted.trainers
+
+        several = [row for row in self.measured if row.predicted.trainers > 1]
+        roofline = _baseline(ROOFLINE, self.measured, lambda row: row.predicted.roofline)
+        return _baseline(LINEAR, several, scaled), roofline
+
+    @property
+    def bound(self) -> Baseline:
+        """The tightest bound taken for a prediction. It is no naive one: where a resource is busy
+        all the time, the simulator's own figures lie close to it."""
+        return _baseline(BOUND, self.measured, lambda row: row.predicted.bound)
+
+    def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Row]]:
+        """Measured configurations by some property, in order of appearance."""
+        found: dict[str, list[Row]] = {}
+        for row in self.measured:
+            found.setdefault(by(row.predicted), []).append(row)
+        return found
+
+
+GROUPS: Mapping[str, Callable[[Predicted], str]] = {
+    "strategy": lambda p: p.strategy,
+    "regime": lambda p: p.regime,
+    "model": lambda p: p.model,
+    "trainers": lambda p: str(p.trainers),
+    "threads": lambda p: str(p.threads),
+    "batch size": lambda p: str(p.batch_size),
+}
+"""What errors are summed up by."""
+
+
+def _baseline(name: str, rows: Sequence[Row], predict: Callable[[Row], float | None]) -> Baseline:
+    theirs, ours = [], []
+    for row in rows:
+        naive, measured = predict(row), row.measured
+        if naive is not None and measured:
+            theirs.append(naive / measured - 1)
+            ours.append(row.error)
+    own = errors_of(ours)
+    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own.median if own else None)
+
+
+def fidelity(
+    predictions: Iterable[Predicted],
+    measurements: Iterable[Measured],
+    speed_at_calibration: float | None = None,
+) -> Fidelity:
+    """Each prediction beside its repeats. ``speed_at_calibration``: of the fixed work, in the unit
+    of the measurements' speeds. Measurements of what was not predicted are left out."""
+    runs: dict[str, list[Measured]] = {}
+    for run in measurements:
+        runs.setdefault(run.key, []).append(run)
+    return Fidelity(
+        tuple(Row(p, tuple(runs.get(p.key, ())), speed_at_calibration) for p in predictions)
+    )
+
+
+def document(found: Fidelity) -> dict[str, Any]:
+    """The figures as JSON can hold them (`recsim_train.results.folder.clean`)."""
+    order, (held, intervals) = found.order, found.coverage
+    return {
+        "configurations": {"predicted": len(found.rows), "measured": len(found.measured)},
+        "raw": found.raw,
+        "net": found.net,
+        "order": {"pairs": order.pairs, "right": order.right, "within_noise": order.within},
+        "coverage": {"held": held, "of": intervals},
+        "median_half_width": found.half_width,
+        "baselines": [
+            {
+                "name": b.name, "count": b.count, "left_out": b.left_out,
+                "median_abs_error": b.error, "ours": b.ours, "ratio": b.ratio,
+            }
+            for b in (*found.baselines, found.bound)
+        ],
+        "by": {
+            name: {
+                value: {
+                    "raw": errors_of(r.raw_error for r in rows),
+                    "net": errors_of(r.net_error for r in rows),
+                }
+                for value, rows in found.grouped(by).items()
+            }
+            for name, by in GROUPS.items()
+        },
+    }  # fmt: skip

@@ -1,0 +1,197 @@
+"""Folders of validations: predictions, written once before the first run, then run after run.
+
+``predictions.json`` holds everything that is settled beforehand: every prediction, the profile and
+its hash, the gates, the order of the runs, and when it was written. It is never written again, and
+each run's file names its hash, so that predictions that came after a run are found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
+from recsim_train.results.configurations import Measured, Predicted
+from recsim_train.results.folder import (
+    clean,
+    json_bytes,
+    newest_first,
+    numbered,
+    put,
+    read_json,
+    slug,
+    writing,
+)
+from recsim_train.results.sweep import COMPLETE
+from recsim_train.signals import held
+
+FORMAT = 1
+PREDICTIONS, RESULT, TABLE, MEASURED = (
+    "predictions.json", "validation.json", "validation.csv", "measured",
+)  # fmt: skip
+AGREED = {
+    "configurations": "the configurations",
+    "profile": "the cluster profile",
+    "gates": "the gates",
+    "seed": "the order's seed",
+    "version": "the version of recsim-train",
+}
+"""What has a hash in ``predictions.json`` (``agreed``), and must be the same to go on."""
+
+
+def now() -> str:
+    """The time, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def hash_of(content: object) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()
+
+
+def profile_hash(cluster: Cluster) -> str:
+    """SHA-256 of all that a profile says."""
+    return hash_of(cluster.model_dump(mode="json"))
+
+
+def order(configurations: int, seed: int, repeat: int) -> list[int]:
+    """In which order a repeat (from 1) goes through all configurations."""
+    numbers = list(range(configurations))
+    random.Random(f"{seed}-{repeat}").shuffle(numbers)
+    return numbers
+
+
+class ValidationFolder:
+    """One validation on disk."""
+
+    def __init__(self, path: Path, predictions: dict[str, Any], sha256: str) -> None:
+        """``predictions``: what ``predictions.json`` holds; ``sha256``: of its bytes."""
+        self.path = path
+        self.predictions = predictions
+        self.sha256 = sha256
+        self.runs: dict[tuple[int, int], dict[str, Any]] = {}
+        """By repeat (from 1) and number of the configuration."""
+
+    @classmethod
+    def start(cls, base: Path, content: Mapping[str, Any]) -> ValidationFolder:
+        """A new folder, ``base`` or the next free name after it, with its predictions, dated."""
+        paths = map(base.with_name, numbered(base.name))
+        path = next(path for path in paths if not path.exists())
+        predictions: dict[str, Any] = clean(
+            {"tool": "recsim-train", "format": FORMAT, "made": now(), **content}
+        )
+        written = json_bytes(predictions, indent=1)
+        with writing(path):
+            (path / MEASURED).mkdir(parents=True)
+            with held():
+                put(path / PREDICTIONS, written)
+        return cls(path, predictions, hashlib.sha256(written).hexdigest())
+
+    @classmethod
+    def read(cls, path: Path) -> ValidationFolder:
+        """What lies there. Raises UserError where it is damaged, or where a run was made before its
+        predictions or under others."""
+        try:
+            written = (path / PREDICTIONS).read_bytes()
+            found = cls(path, read_json(path / PREDICTIONS), hashlib.sha256(written).hexdigest())
+            if found.predictions["format"] != FORMAT:
+                raise UserError(
+                    f"{path} was written in format {found.predictions['format']!r}, this version "
+                    f"reads {FORMAT}"
+                )
+            for file in sorted((path / MEASURED).glob("*.json")):
+                run = read_json(file)
+                found._check(file, run)
+                found.runs[run["repeat"], run["number"]] = run
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path} is a damaged validation: {type(error).__name__}: {error}"
+            ) from None
+        return found
+
+    def _check(self, file: Path, run: Mapping[str, Any]) -> None:
+        made, started = self.predictions["made"], run["started"]
+        if run["predictions"] != self.sha256:
+            raise UserError(f"{file} was measured under other predictions than {PREDICTIONS} holds")
+        if datetime.fromisoformat(made) > datetime.fromisoformat(started):
+            raise UserError(
+                f"{self.path / PREDICTIONS} is newer ({made}) than the run {file.name} ({started})"
+            )
+
+    def add(self, run: Mapping[str, Any]) -> None:
+        """Keep a run; one of the same repeat and configuration is replaced."""
+        kept: dict[str, Any] = clean({**run, "predictions": self.sha256})
+        self.runs[kept["repeat"], kept["number"]] = kept
+        with writing(self.path), held():
+            name = f"{kept['repeat']:03d}-{kept['number']:04d}.json"
+            put(self.path / MEASURED / name, json_bytes(kept, indent=1))
+
+    def done(self, repeat: int, number: int) -> bool:
+        """Whether that run is there, complete."""
+        run = self.runs.get((repeat, number))
+        return run is not None and run["status"] == COMPLETE
+
+    def predicted(self) -> list[Predicted]:
+        """All configurations."""
+        return [predicted_of(entry) for entry in self.predictions["predictions"]]
+
+    def measured(self) -> list[Measured]:
+        """Complete runs, in the order in which they were made."""
+        complete = [run for run in self.runs.values() if run["status"] == COMPLETE]
+        return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
+
+
+def prediction_document(predicted: Predicted, more: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of ``predictions``; ``more``: further figures of it."""
+    return {**asdict(predicted), "regime": predicted.regime, **more}
+
+
+def predicted_of(entry: Mapping[str, Any]) -> Predicted:
+    """Back from `prediction_document`."""
+    known = {name: entry[name] for name in Predicted.__dataclass_fields__}
+    return Predicted(**known | {"interval": _pair(known["interval"])})
+
+
+def measured_of(run: Mapping[str, Any]) -> Measured:
+    """A run from its file."""
+    eps, speed = run["examples_per_second"], run["speed"]
+    return Measured(run["key"], eps, _pair(run["interval"]), speed)
+
+
+def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if value is None else (value[0], value[1])
+
+
+def base_path(out: Path, name: str) -> Path:
+    """Where a validation goes: experiment-validation, with "-2" and so on for further ones."""
+    return out / f"{slug(name, 'experiment')}-validation"
+
+
+def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | None:
+    """The newest validation of exactly this, for ``--resume``; None: there is none of this name.
+
+    Raises UserError, which says what changed, where there are only others.
+    """
+    changed = ""
+    for path in newest_first(base):
+        if not (path / PREDICTIONS).is_file():
+            continue
+        found = ValidationFolder.read(path)
+        theirs = found.predictions["agreed"]
+        differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]
+        if not differing:
+            return found
+        changed = changed or (
+            f"{path} cannot be resumed: {', '.join(differing)} changed since its predictions were "
+            "made; without --resume everything is predicted anew, beside it"
+        )
+    if changed:
+        raise UserError(changed)
+    return None

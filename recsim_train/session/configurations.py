@@ -1,0 +1,115 @@
+"""A validation's configurations: what tells one from the others, and its prediction's figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.identity import comparison_key
+from recsim_train.results.configurations import Predicted
+from recsim_train.results.environment import machine, same_machine
+from recsim_train.results.rundir import RunRecord
+from recsim_train.session.job import Job
+from recsim_train.strategy.options import flat
+from recsim_train.workload.arithmetic import Piece, add, operator_work
+from recsim_train.workload.graph import graph_of
+from recsim_train.workload.shape import mean_ids, row_bytes
+
+_TO_90 = 1.645 / 1.960
+"""From half a 95 % interval to half a 90 % one, both of a normal distribution."""
+
+
+def speed_at_calibration(cluster: Cluster) -> float | None:
+    """Of the reference work; None: the profile does not say, or is of another machine."""
+    calibration = cluster.calibration
+    if calibration is None or calibration.machine_speed is None:
+        return None
+    here = same_machine(calibration.machine, machine())
+    return calibration.machine_speed.beside if here else None
+
+
+def speed_beside(record: RunRecord) -> float | None:
+    """Of the reference work before and after a run; None: not known."""
+    speeds = record.facts.machine_speed
+    return None if speeds is None else speeds.beside
+
+
+def roofline(job: Job) -> float:
+    """Examples per second if training threads did nothing but the net's arithmetic at the rate of
+    matrix products, or moved nothing but its and its rows' bytes in order: the lower of both."""
+    assert job.cluster is not None
+    spec, costs, host = job.loaded.experiment, job.cluster.costs, job.cluster.host("trainer")
+    model, batch = spec.model, spec.training.batch_size
+    operators = graph_of(model).operators
+    net = add(*(operator_work(model, Piece(o.name, batch)) for o in operators))
+    ids = batch * sum(mean_ids(model, table) for table in range(len(model.tables)))
+    flops = net.get("gemm_flop", 0.0) + net.get("dot_flop", 0.0)
+    # a row is read for the forward pass, then read and written by its update
+    moved = net.get("stream_byte", 0.0) + 3 * ids * row_bytes(model)
+    seconds = max(flops * costs.gemm_flop.value, moved * costs.stream_byte.value)
+    trainers, threads = spec.roles.trainers, spec.training.threads
+    shared = job.cluster.colocate
+    cores = min(trainers * threads, host.cores) if shared else trainers * min(threads, host.cores)
+    return batch * cores / seconds
+
+
+def key_of(job: Job) -> str:
+    """What a configuration's prediction and measurements share."""
+    return comparison_key(job.loaded.experiment, job.plan.strategy)
+
+
+def label_of(job: Job) -> str:
+    """A configuration in words."""
+    spec, plan = job.loaded.experiment, job.plan
+    options = ", ".join(f"{name} {value}" for name, value in flat(plan.strategy.options).items())
+    servers = len(plan.of_role("embedding_server")), len(plan.of_role("dense_server"))
+    return (
+        f"{plan.strategy.kind}{f' ({options})' if options else ''}, {spec.model.name}, "
+        f"{spec.roles.trainers} x {spec.training.threads} + {servers[0]} + {servers[1]}, "
+        f"batch {spec.training.batch_size}"
+    )
+
+
+def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
+    """A configuration with the figures of its prediction (`recsim_train.results.sweep.row_of`)."""
+    spec, choice = job.loaded.experiment, job.plan.strategy
+    alone = spec.model_copy(
+        update={
+            "roles": spec.roles.model_copy(update={"trainers": 1}),
+            # how long it is measured does not make it another setting
+            "training": spec.training.model_copy(update={"steps": 1, "warmup_steps": 0}),
+        }
+    )
+    return Predicted(
+        key=key_of(job),
+        setting=comparison_key(alone, choice),
+        label=label_of(job),
+        strategy=choice.kind,
+        model=spec.model.name,
+        trainers=spec.roles.trainers,
+        threads=spec.training.threads,
+        batch_size=spec.training.batch_size,
+        examples_per_second=row["examples_per_second"],
+        interval=interval_90(row),
+        bound=row["bound_eps"],
+        roofline=roofline(job),
+        bottleneck=row["bottleneck"] or "",
+    )
+
+
+def interval_90(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """90 % interval of a prediction, examples per second: its simulation's error and its prices'
+    in quadrature, both from their 95 % intervals. None where neither is known."""
+    eps = row["examples_per_second"]
+    known = [
+        (row[low], row[high])
+        for low, high in (("eps_low", "eps_high"), ("calibration_low", "calibration_high"))
+        if row[low] is not None
+    ]
+    if not known:
+        return None
+    below = _TO_90 * math.hypot(*(eps - low for low, _ in known))
+    above = _TO_90 * math.hypot(*(high - eps for _, high in known))
+    return max(0.0, eps - below), eps + above

@@ -1,0 +1,258 @@
+"""Validation: every configuration predicted first, then measured again and again, then judged."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_train import __version__
+from recsim_train.config.dump import plain
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.identity import resolved
+from recsim_train.config.validation import Validation
+from recsim_train.results import validation as results
+from recsim_train.results.commands import repeatable
+from recsim_train.results.environment import git_revision, machine
+from recsim_train.results.folder import writable
+from recsim_train.results.rundir import RunRecord
+from recsim_train.results.sweep import COMPLETE, FAILED, RUNS
+from recsim_train.session import prepare
+from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.configurations import (
+    key_of,
+    label_of,
+    predicted,
+    speed_at_calibration,
+    speed_beside,
+)
+from recsim_train.session.job import Job
+from recsim_train.session.making import Keep, Maker
+from recsim_train.session.pool import Task, simulate_points
+from recsim_train.session.study import Study
+
+if TYPE_CHECKING:
+    from recsim_train.report.validation import Validated
+
+_KEPT = (
+    "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
+    "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
+    "dense_servers", "operation_threads", "run_id", "bounds", "time_by_effect",
+)  # fmt: skip
+"""Figures of a prediction that the result file keeps as they came."""
+
+
+def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list[Job]:
+    """The configurations of a validation, as predictions to make. Raises UserError with what is
+    wrong: each is a configuration of its own, and all are predicted with one profile. ``dry``:
+    nothing is measured or written for it, and data files that are there are checked."""
+    if study.claim is not None:
+        raise UserError(f"{study.path}: a claim is simulated only; a validation is a sweep")
+    jobs = study.jobs(dry=dry, caller=caller)
+    if len({None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}) > 1:
+        raise UserError(f"{study.path}: a validation has one cluster profile for all of its points")
+    same = [key for key, count in Counter(map(key_of, jobs)).items() if count > 1]
+    if same:
+        labels = [label_of(job) for job in jobs if key_of(job) == same[0]]
+        raise UserError(
+            f"{study.path}: {len(labels)} points are the same configuration but for what a "
+            f"measurement does not see, such as the seed or the simulation's settings: {labels[0]}"
+        )
+    prepare.check_this_machine(job.plan for job in jobs)
+    if all(job.cluster is not None for job in jobs):
+        prepare.too_large(jobs, some_may=False, caller=caller)
+    for loaded in (job.loaded for job in jobs if dry):
+        prepare.ensure_data(loaded, caller, make=False)
+    return jobs
+
+
+def validate(
+    study: Study,
+    *,
+    out: str | Path,
+    repeats: int | None = None,
+    resume: bool = False,
+    processes: int = 1,
+    caller: Caller = NOBODY,
+) -> Validated:
+    """Predict every point of a study, write that down, then measure all of them and compare.
+
+    ``out``: the folder NAME-validation goes there; ``repeats``: measurements of each, instead of
+    the file's; ``resume``: go on with what lies there; ``processes``: how many predict. A run that
+    fails is told and left out. Whatever ends it, what is finished is kept, with a valid result.
+    Raises UserError before anything starts, RunFailed where a prediction cannot be made.
+    """
+    from recsim_train.executor.torchrun import under_torchrun
+    from recsim_train.report.validation import write
+
+    if under_torchrun():
+        raise UserError("a validation is made on one machine, not under torchrun")
+    wanted = study.points[0].validation or Validation()
+    wanted = wanted.model_copy(update={"repeats": repeats or wanted.repeats})
+    jobs = checked(study, caller)
+    first = jobs[0]
+    if (sentence := prepare.not_real(first.cluster)) is not None:
+        caller.say(f"note: {sentence}")
+    keep = Keep(Path(out), command=caller.command)
+    writable(keep.out)
+    base = results.base_path(keep.out, first.loaded.experiment.name)
+    agreed = _agreed(jobs, wanted)
+    folder = results.find_started(base, agreed) if resume else None
+    real = [replace(job, world="real") for job in jobs]
+    prepare.ensure_all_data(real, caller)
+    if folder is None:
+        content = _predictions(jobs, wanted, agreed, processes, keep, caller)
+        folder = results.ValidationFolder.start(base, content)
+        caller.say(f"{len(jobs)} predictions are written to {folder.path / results.PREDICTIONS}")
+    try:
+        _measure_all(real, folder, wanted, keep, caller)
+    except BaseException as error:
+        write(folder, wanted)
+        if isinstance(error, KeyboardInterrupt):
+            caller.say(f"{len(folder.measured())} finished runs are kept in {folder.path}")
+        raise
+    return write(folder, wanted)
+
+
+def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
+    """What must not change between predictions and runs, as hashes."""
+    cluster = jobs[0].cluster
+    assert cluster is not None
+    return {
+        "configurations": results.hash_of([key_of(job) for job in jobs]),
+        "profile": results.profile_hash(cluster),
+        "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
+        "seed": str(wanted.seed),
+        "version": __version__,
+    }
+
+
+def _predictions(
+    jobs: Sequence[Job],
+    wanted: Validation,
+    agreed: Mapping[str, str],
+    processes: int,
+    keep: Keep,
+    caller: Caller,
+) -> dict[str, Any]:
+    """What is settled before the first run."""
+    tasks = []
+    for number, job in enumerate(jobs):
+        assert job.cluster is not None
+        tasks.append(Task(number, job.plan, job.cluster))
+    rows: dict[int, dict[str, Any]] = {}
+    with caller.progress(f"predicting {len(jobs)} configurations") as progress:
+        for number, row in simulate_points(tasks, processes):
+            if row["status"] != COMPLETE or not row["examples_per_second"]:
+                raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
+            rows[number] = row
+            progress(len(rows), len(jobs))
+    cluster, loaded = tasks[0].cluster, jobs[0].loaded
+    return {
+        "name": loaded.experiment.name,
+        "file": loaded.path.as_posix(),
+        "command": repeatable(keep.command),
+        "environment": machine(),
+        "validation": plain(wanted, digits=None),
+        "agreed": agreed,
+        "order": [results.order(len(jobs), wanted.seed, r + 1) for r in range(wanted.repeats)],
+        "speed_at_calibration": speed_at_calibration(cluster),
+        "profile": plain(cluster, digits=None),
+        "predictions": [
+            results.prediction_document(
+                predicted(job, rows[number]),
+                {
+                    "options": job.plan.strategy.options,
+                    "figures": {name: rows[number][name] for name in _KEPT},
+                    "experiment": resolved(job.loaded.experiment),
+                },
+            )
+            for number, job in enumerate(jobs)
+        ],
+    }
+
+
+def _measure_all(
+    jobs: Sequence[Job],
+    folder: results.ValidationFolder,
+    wanted: Validation,
+    keep: Keep,
+    caller: Caller,
+) -> None:
+    """Every run that is not there yet; each repeat goes through all configurations, shuffled."""
+    from recsim_train.executor import forkserver
+
+    todo = [
+        (repeat, number)
+        for repeat in range(1, wanted.repeats + 1)
+        for number in results.order(len(jobs), wanted.seed, repeat)
+        if not folder.done(repeat, number)
+    ]
+    every = wanted.repeats * len(jobs)
+    if len(todo) < every:
+        caller.say(f"{every - len(todo)} of {every} runs are there already")
+    if todo:
+        forkserver.ready()  # it imports torch meanwhile
+    sweep = jobs[0].loaded.sweep
+    kept = folder.path / RUNS if sweep is not None and sweep.keep_runs else None
+    predictions = folder.predicted()
+    for place, (repeat, number) in enumerate(todo, start=every - len(todo) + 1):
+        entry, said = predictions[number], f"run {place} of {every}: {predictions[number].label}"
+        run = {
+            "repeat": repeat,
+            "number": number,
+            "key": entry.key,
+            "label": entry.label,
+            "version": __version__,
+            "revision": git_revision(),
+            "started": results.now(),
+        }
+        try:
+            figures = _measured(jobs[number], kept, keep)
+        except RunFailed as error:
+            figures = {"status": FAILED, "message": str(error)}
+            caller.say(f"{said}: failed: {error}")
+        else:
+            eps = figures["examples_per_second"]
+            off = entry.examples_per_second / eps - 1
+            caller.say(
+                f"{said}: {entry.examples_per_second:,.0f} examples/s predicted, {eps:,.0f} "
+                f"measured ({off:+.1%})"
+            )
+        folder.add({**run, "ended": results.now(), **figures})
+
+
+def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
+    """The figures of one run. Raises RunFailed."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
+            return _figures(_made(job, Path(aside), keep))
+    writable(kept)
+    record = _made(job, kept, keep)
+    return {**_figures(record), "run_id": record.run_id}
+
+
+def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
+    # a maker remembers what it made: a new one for each repeat
+    record = Maker(replace(keep, out=out), NOBODY).record(job)
+    assert record is not None  # torchrun is refused
+    return record
+
+
+def _figures(record: RunRecord) -> dict[str, Any]:
+    summary = record.summary
+    if not summary.examples_per_second:
+        raise RunFailed("it counted no iteration, so it has no throughput")
+    use = summary.facts.ledger.machine if summary.facts.ledger is not None else None
+    return {
+        "status": COMPLETE,
+        "examples_per_second": summary.examples_per_second,
+        "interval": summary.ci95,
+        "seconds": summary.seconds,
+        "speed": speed_beside(record),
+        "others_cores": None if use is None else use.others + use.steal,
+        "run_id": None,
+    }

@@ -1,0 +1,350 @@
+"""A validation from file to files; the runs themselves are made up."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recsim_train import session
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.load import load_cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.report.validation import Validated
+from recsim_train.results import validation as results
+from recsim_train.results.drift import net_error_of
+from recsim_train.results.environment import machine_name
+from recsim_train.results.folder import newest_first
+from recsim_train.session import validation
+from recsim_train.session.caller import Caller
+from recsim_train.session.configurations import interval_90, speed_at_calibration
+from recsim_train.session.job import Job
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "cluster_profiles" / "reference-2core.yaml"
+EXPERIMENT = """
+name: grid
+model: tiny
+data: {eval_rows: 0, synthetic: {rows: 2000}}
+training: {batch_size: 64, threads: 1, steps: 20, warmup_steps: 2}
+strategy: flat_ps
+sweep:
+  grid:
+    strategy: [flat_ps, allreduce]
+    roles.trainers: [1, 2]
+validation:
+  repeats: 3
+  seed: 5
+  gates: {configurations: 4, net_median: 5 %}
+"""
+Fake = Callable[[Job, Path | None, Any], dict[str, Any]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "grid.yaml"
+    found.write_text(EXPERIMENT)
+    profile = REFERENCE.read_text()
+    assert "  machine:" in profile
+    (tmp_path / "profile.yaml").write_text(profile)
+    return found
+
+
+class Machine:
+    """In place of real runs: as fast as predicted but for ``error``, and counts what is asked."""
+
+    def __init__(self, path: Path, out: Path) -> None:
+        self.path, self.out = path, out
+        self.made: list[str] = []
+        self.error = 0.03
+        self.fail: Callable[[int], BaseException | None] = lambda number: None
+
+    def __call__(self, job: Job, kept: Path | None, keep: Any) -> dict[str, Any]:
+        folder = newest_first(self.out / "grid-validation")[0]
+        predictions = json.loads((folder / results.PREDICTIONS).read_text())
+        (entry,) = [p for p in predictions["predictions"] if p["key"] == validation.key_of(job)]
+        # they lie on disk, dated, before the first run begins
+        assert datetime.fromisoformat(predictions["made"]) < datetime.fromisoformat(results.now())
+        assert job.world == "real"
+        if (error := self.fail(len(self.made))) is not None:
+            raise error
+        self.made.append(entry["key"])
+        eps = entry["examples_per_second"] / (1 + self.error)
+        return {
+            "status": "complete", "examples_per_second": eps * 1.1, "interval": (eps, eps * 1.2),
+            "seconds": 1.0, "speed": 1.1, "others_cores": 0.1, "run_id": None,
+        }  # fmt: skip
+
+    def validate(self, **more: Any) -> Validated:
+        study = session.load(self.path, self.path.with_name("profile.yaml"), more.pop("sets", ()))
+        return validation.validate(study, out=self.out, **more)
+
+
+@pytest.fixture
+def machine(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(path, tmp_path / "out")
+    monkeypatch.setattr(validation, "_measured", made)
+    monkeypatch.setattr(validation, "speed_at_calibration", lambda cluster: 1.0)
+    monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
+    return made
+
+
+def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine) -> None:
+    made = machine.validate()
+    assert made.complete
+    assert not made.failed
+    folder = made.folder.path
+    assert folder == machine.out / "grid-validation"
+    result = json.loads((folder / results.RESULT).read_text())
+    assert result == json.loads(json.dumps(made.document))
+    assert len(result["rows"]) == 4
+    assert len(result["runs"]) == 12
+    for row in result["rows"]:
+        assert row["raw_error"] == pytest.approx(1.03 / 1.1 - 1)
+        assert row["net_error"] == pytest.approx(0.03)
+        repeats = [(row["raw"], 1.1)] * 3
+        assert row["net_error"] == pytest.approx(net_error_of(repeats, row["predicted"], 1.0))
+    assert result["summary"]["net"]["median"] == pytest.approx(0.03)
+    assert [gate["verdict"] for gate in result["gates"]] == ["pass", "pass"]
+    assert result["profile"]["costs"]
+    assert result["agreed"]["profile"] == results.profile_hash(
+        session.load(machine.path, machine.path.with_name("profile.yaml")).jobs(dry=True)[0].cluster  # type: ignore[arg-type]
+    )
+    assert result["predictions"][0]["experiment"]["model"]["name"] == "tiny"
+    # linear scaling: made from the run with one trainer
+    assert [b["count"] for b in result["summary"]["baselines"]] == [2, 4, 4]
+    with (folder / results.TABLE).open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["net_error"]) for row in rows] == pytest.approx([0.03] * 4)
+    text = (folder / "validation.md").read_text()
+    assert "3.0 % net of drift" in text
+    assert "all gates hold" in text
+    for name in ("scatter", "errors"):
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"figures/{name}.svg" in text
+    assert "<svg" in (folder / "report.html").read_text()
+
+
+def test_each_repeat_goes_through_all_in_its_own_settled_order(machine: Machine) -> None:
+    made = machine.validate()
+    keys = [p.key for p in made.folder.predicted()]
+    repeats = [machine.made[n : n + 4] for n in (0, 4, 8)]
+    assert all(sorted(one) == sorted(keys) for one in repeats)
+    settled = made.folder.predictions["order"]
+    assert [[keys[n] for n in one] for one in settled] == repeats
+    assert results.order(50, 1, 1) == results.order(50, 1, 1)
+    assert len({tuple(results.order(50, seed, r)) for seed in (1, 2) for r in (1, 2)}) == 4
+
+
+def test_a_gate_that_fails_says_so(machine: Machine) -> None:
+    machine.error = 0.2
+    made = machine.validate(repeats=1)
+    assert [gate.name for gate in made.failed] == ["net_median"]
+    assert "20.0 %" in made.failed[0].figure
+    assert "1 of 2 gates do not hold" in (made.folder.path / "validation.md").read_text()
+
+
+def test_a_failed_run_is_told_and_made_again(machine: Machine) -> None:
+    machine.fail = lambda number: RunFailed("trainer[0] failed: no") if number == 2 else None
+    made = machine.validate(repeats=1)
+    # the third run failed, and so did all after it, as none was made
+    assert not made.complete
+    assert [gate.name for gate in made.failed] == ["configurations"]
+    text = (made.folder.path / "validation.md").read_text()
+    assert "2 configurations were not measured" in text
+    assert "trainer\\[0\\] failed: no" in text
+    machine.fail = lambda number: None
+    again = machine.validate(repeats=1, resume=True)
+    assert again.complete
+    assert again.folder.path == made.folder.path
+    assert len(machine.made) == 4
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_an_interrupt_leaves_a_valid_result_and_resume_goes_on(
+    machine: Machine, after: int
+) -> None:
+    machine.fail = lambda number: KeyboardInterrupt() if number == after else None
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        machine.validate(caller=Caller(said.append))
+    folder = machine.out / "grid-validation"
+    assert f"{after} finished runs are kept in {folder}" in said
+    result = json.loads((folder / results.RESULT).read_text())
+    assert len(result["runs"]) == after
+    assert result["complete"] is False
+    predictions = (folder / results.PREDICTIONS).read_bytes()
+    machine.fail = lambda number: None
+    made = machine.validate(resume=True, caller=Caller(said.append))
+    assert made.complete
+    assert len(machine.made) == 12
+    assert (folder / results.PREDICTIONS).read_bytes() == predictions
+    assert made.document["predictions_sha256"] == hashlib.sha256(predictions).hexdigest()
+    assert sorted(machine.made[:4]) == sorted(p.key for p in made.folder.predicted())
+
+
+def test_without_resume_everything_is_made_anew_beside_it(machine: Machine) -> None:
+    first, second = machine.validate(repeats=1), machine.validate(repeats=1)
+    assert (first.folder.path.name, second.folder.path.name) == (
+        "grid-validation", "grid-validation-2",
+    )  # fmt: skip
+
+
+def stopped(machine: Machine) -> Path:
+    machine.fail = lambda number: KeyboardInterrupt() if number == 2 else None
+    with pytest.raises(KeyboardInterrupt):
+        machine.validate()
+    machine.fail = lambda number: None
+    return machine.out / "grid-validation"
+
+
+def test_resume_refuses_a_changed_profile(machine: Machine) -> None:
+    stopped(machine)
+    profile = machine.path.with_name("profile.yaml")
+    profile.write_text(profile.read_text().replace("call: {value: 1.9818 us", "call: {value: 2 us"))
+    with pytest.raises(UserError, match=r"cannot be resumed: the cluster profile changed"):
+        machine.validate(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[1, 2]", "[1, 2, 4]", "the configurations"),
+        ("net_median: 5 %", "net_median: 50 %", "the gates"),
+        ("seed: 5", "seed: 6", "the order's seed"),
+    ],
+)
+def test_resume_refuses_what_was_settled_otherwise(
+    machine: Machine, old: str, new: str, said: str
+) -> None:
+    stopped(machine)
+    machine.path.write_text(EXPERIMENT.replace(old, new))
+    with pytest.raises(UserError, match=f"cannot be resumed: {said} changed"):
+        machine.validate(resume=True)
+
+
+def test_resume_refuses_predictions_that_are_newer_than_a_run(machine: Machine) -> None:
+    folder = stopped(machine)
+    file = next((folder / results.MEASURED).iterdir())
+    run = json.loads(file.read_text())
+    file.write_text(json.dumps({**run, "started": "2001-01-01T00:00:00.000000+00:00"}))
+    with pytest.raises(UserError, match=rf"newer .* than the run {file.name}"):
+        machine.validate(resume=True)
+
+
+def test_resume_refuses_predictions_that_were_written_again(machine: Machine) -> None:
+    folder = stopped(machine)
+    file = folder / results.PREDICTIONS
+    content = json.loads(file.read_text())
+    content["predictions"][0]["examples_per_second"] *= 1.1
+    file.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="measured under other predictions"):
+        machine.validate(resume=True)
+
+
+def test_resume_refuses_what_is_damaged(machine: Machine) -> None:
+    folder = stopped(machine)
+    next((folder / results.MEASURED).iterdir()).write_text("{")
+    with pytest.raises(UserError, match="damaged validation"):
+        machine.validate(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["seed=[1, 2]"], "same configuration but for what a measurement does not see"),
+        (["cluster.costs.call.value=[1 us, 2 us]"], "one cluster profile for all"),
+    ],
+)
+def test_points_that_no_measurement_tells_apart_are_refused(
+    machine: Machine, sets: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        machine.validate(sets=sets)
+    assert not machine.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("net_median: 5 %", "net_median: 0.05", "0.05 has no unit"),
+        ("net_median: 5 %", "net_medium: 5 %", "net_median"),
+        ("net_median: 5 %", "order: 150 %", "at most 100 %"),
+        ("net_median: 5 %", "coverage_least: 90 %, coverage_most: 80 %", "at most coverage_most"),
+        ("repeats: 3", "repeats: 0", "repeats"),
+        ("  grid:\n", "  grid:\n    validation.repeats: [1, 2]\n", "cannot be swept"),
+    ],
+)
+def test_bad_settings_are_named(path: Path, old: str, new: str, said: str) -> None:
+    path.write_text(EXPERIMENT.replace(old, new))
+    with pytest.raises(UserError, match=said):
+        session.load(path, REFERENCE)
+
+
+def test_a_validation_is_no_part_of_what_is_run(path: Path) -> None:
+    with_it = session.load(path, REFERENCE).jobs(dry=True)
+    path.write_text(EXPERIMENT.partition("validation:")[0])
+    without = session.load(path, REFERENCE).jobs(dry=True)
+    assert [job.identity for job in with_it] == [job.identity for job in without]
+
+
+def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
+    row = dict.fromkeys(("eps_low", "eps_high", "calibration_low", "calibration_high"))
+    assert interval_90({"examples_per_second": 100.0, **row}) is None
+    row |= {"eps_low": 97.0, "eps_high": 103.0, "calibration_low": 96.0, "calibration_high": 104.0}  # type: ignore[dict-item]
+    low, high = interval_90({"examples_per_second": 100.0, **row}) or (0, 0)
+    assert (low, high) == pytest.approx((100 - 5 * 1.645 / 1.96, 100 + 5 * 1.645 / 1.96))
+    # two independent normal errors of these sizes stay inside in nine of ten cases
+    draw = random.Random(1)
+    errors = [draw.gauss(0, 3 / 1.96) + draw.gauss(0, 4 / 1.96) for _ in range(20_000)]
+    inside = sum(low <= 100 + error <= high for error in errors)
+    assert inside / len(errors) == pytest.approx(0.9, abs=0.01)
+
+
+def test_speeds_count_on_the_machine_that_the_profile_is_of() -> None:
+    speed = MachineSpeed(products=2.0, gather=2.0, interpreter=2.0, loopback=2.0)
+    cluster = load_cluster(str(REFERENCE))
+    assert cluster.calibration is not None
+
+    def at(machine: str, speeds: MachineSpeeds | None) -> float | None:
+        update = {"machine": machine, "machine_speed": speeds}
+        own = cluster.calibration.model_copy(update=update)  # type: ignore[union-attr]
+        return speed_at_calibration(cluster.model_copy(update={"calibration": own}))
+
+    here = machine_name()
+    assert at(here, MachineSpeeds(before=speed)) == pytest.approx(2.0)
+    assert at("another one, 64 cores", MachineSpeeds(before=speed)) is None
+    assert at(here, None) is None
+    assert speed_at_calibration(cluster.model_copy(update={"calibration": None})) is None
+
+
+def test_a_run_tells_the_speed_beside_it_and_who_else_was_there(
+    tmp_path: Path, factory: ModuleType
+) -> None:
+    plan = factory.plan()
+    outcome = factory.outcome(plan, world="real")
+    slow, fast = (MachineSpeed(products=v, gather=v, interpreter=v, loopback=v) for v in (1.0, 4.0))
+    outcome.facts.machine_speed = MachineSpeeds(before=slow, after=fast)
+    figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
+    assert figures["speed"] == pytest.approx(2.0)
+    assert figures["others_cores"] is None  # these records have no ledger
+    assert figures["examples_per_second"] > 0
+    nothing = factory.outcome(plan, world="real", steps=0)
+    with pytest.raises(RunFailed, match="counted no iteration"):
+        validation._figures(factory.write(tmp_path, plan, "real", found=nothing))
+
+
+def test_a_dry_run_checks_the_data(path: Path) -> None:
+    (path.parent / "bad.tsv").write_text("no rows\n")
+    sets = ["model.dense_features=13", f"data.path={path.parent / 'bad.tsv'}"]
+    study = session.load(path, REFERENCE, sets)
+    with pytest.raises(UserError, match=r"bad\.tsv"):
+        validation.checked(study, dry=True)
