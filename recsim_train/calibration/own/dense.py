@@ -8,6 +8,7 @@ from itertools import cycle
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, Timed
 from recsim_train.executor import kernels, kernels_sync, outer, sparse
@@ -20,9 +21,27 @@ from recsim_train.strategy.values import Batch
 from recsim_train.workload.compression import layout
 from recsim_train.workload.scope import Scope
 
-Call = Callable[[Timed], object]
+Call = Callable[[Timed], None]
 _ALPHA = 1e-6
 """How far synchronisation moves what it moves: the same work as a whole step."""
+
+
+_ARRIVED = frozenset({"apply", "load", "subtract", "interpolate"})
+"""What steps with a vector that has just come from others."""
+
+
+def _one(name: str, call: Callable[[], Any], timed: Timed, **sizes: Any) -> None:
+    timed(name, call, **sizes)
+
+
+def _after(arrived: Tensor, call: Call) -> Call:
+    """``call`` as it comes after the tensor has been received: that is in the caches."""
+
+    def both(timed: Timed) -> None:
+        arrived.add_(0)
+        call(timed)
+
+    return both
 
 
 class Dense:
@@ -49,7 +68,7 @@ class Dense:
             kernels.accumulate(worker, gradient)
         calls: dict[str, Callable[[], Any]] = {
             "apply": partial(kernels.apply, worker, gradient),
-            "load": partial(kernels.load, worker, kernels.snapshot(worker)),
+            "load": partial(kernels.load, worker, gradient),
             "snapshot": partial(kernels.snapshot, worker),
             "subtract": partial(kernels.subtract, worker, gradient),
             "accumulate": partial(kernels.accumulate, worker, gradient),
@@ -57,14 +76,15 @@ class Dense:
             "interpolate": partial(kernels_sync.interpolate, worker, gradient, _ALPHA),
             "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
         }
-        return lambda timed: timed(name, calls[name], elements=elements)
+        done = partial(_one, name, calls[name], elements=elements)
+        return _after(gradient.tensor, done) if name in _ARRIVED else done
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
         worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
         call = partial(kernels_sync.block_step, worker, mean, _ALPHA, 0.5)
-        return lambda timed: timed(name, call, elements=scope.elements)
+        return _after(mean.tensor, partial(_one, name, call, elements=scope.elements))
 
     def _outer(self, name: str, scope: Scope) -> Call:
         """On what one host of a group answers for to other groups."""
@@ -79,7 +99,8 @@ class Dense:
             "net_towards": partial(outer.net_towards, worker, value, 0.5),
             "net_move": partial(outer.net_move, worker, value),
         }
-        return lambda timed: timed(name, calls[name], elements=elements)
+        done = partial(_one, name, calls[name], elements=elements)
+        return _after(value.tensor, done) if name == "net_move" else done
 
     # ------------------------------------------------------------------ compression
 
@@ -97,8 +118,7 @@ class Dense:
         value = self.bench.dense(worker.replica.parameters.numel())
         kernel = getattr(sparse, name)
         call = partial(kernel, worker, value, self._share())
-        sizes = {"elements": scope.elements, "tables": scope.tables}
-        return lambda timed: timed(name, call, **sizes)
+        return partial(_one, name, call, elements=scope.elements, tables=scope.tables)
 
     def _sparsified(self, name: str) -> tuple[Worker, RealDense]:
         worker = Worker(self._replica.replica, self.bench.pooling)
@@ -122,8 +142,8 @@ class Dense:
         parts = RealParts((sent.tensor,) * scope.shards)
         entries = sent.values.numel() + sent.whole.numel()
         sizes = {"elements": scope.elements, "kept": entries * scope.shards, "shards": scope.shards}
-        given = parts if scope.shards > 1 else sent
-        return lambda timed: timed(name, partial(sparse.densify, worker, given), **sizes)
+        call = partial(sparse.densify, worker, parts if scope.shards > 1 else sent)
+        return _after(sent.tensor, lambda timed: timed(name, call, **sizes))
 
     # ------------------------------------------------------------------ a shard's
 
@@ -141,7 +161,8 @@ class Dense:
             "dense_elastic": partial(kernels_sync.dense_elastic, state, value, _ALPHA),
             "dense_elastic_new": partial(kernels_sync.dense_elastic_new, state, value, _ALPHA),
         }
-        return lambda timed: timed(name, calls[name], elements=elements)
+        done = partial(_one, name, calls[name], elements=elements)
+        return done if name == "dense_read" else _after(value, done)
 
     def _sparse_apply(self, name: str, scope: Scope) -> Call:
         plan, model = self.bench.plan, self.bench.model
@@ -159,7 +180,8 @@ class Dense:
             sparse.sparse_apply(state, *entries)
 
         kept = part.whole.numel() + part.values.numel()
-        return lambda timed: timed(name, call, elements=shard.elements, kept=kept)
+        done = partial(_one, name, call, elements=shard.elements, kept=kept)
+        return _after(part.values, done)
 
     # ------------------------------------------------------------------ rounding
 
@@ -171,7 +193,8 @@ class Dense:
             "narrow": partial(narrow, wide, kind),
             "widen": partial(widen, narrowed, self.bench.dtype),
         }
-        return lambda timed: timed(name, calls[name], elements=scope.elements)
+        done = partial(_one, name, calls[name], elements=scope.elements)
+        return _after(narrowed, done) if name == "widen" else done
 
 
 MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {
