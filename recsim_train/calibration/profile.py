@@ -70,7 +70,7 @@ class _Measuring:
         settings = grid.QUICK if quick else grid.GRID
         self.settings = settings
         # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 84
+        self._total = sum(len(s.batches) for s in settings) + 88
         self._done = 0
         self._progress = progress
 
@@ -178,17 +178,21 @@ def calibrate_machine(
     measuring = _Measuring(quick, progress)
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         folder = Path(path)
-        before = measuring.speed()
+        speeds = [measuring.speed()]
         shared, jitter = measuring.busy()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
+        speeds.append(measuring.speed())
         threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
+        speeds.append(measuring.speed())
         overheads = measuring.part("runtime", 3)
         rows = measuring.part("readers", 4, folder=path)
+        speeds.append(measuring.speed())
         crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
+        speeds.append(measuring.speed())
         remote = crowd.measure_remote(folder, lambda: measuring.tick(4), quick=quick)
-        speeds = MachineSpeeds(before=before, after=measuring.speed())
+        before, *between, after = [*speeds, measuring.speed()]
     prices = _work_prices(timed, overheads, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
     wire = _wire_prices(ends, loaded, remote, prices)
@@ -200,7 +204,7 @@ def calibrate_machine(
         versions=environment.versions(),
         background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
         seconds=round(time.monotonic() - begin, 1),
-        machine_speed=speeds,
+        machine_speed=MachineSpeeds(before=before, after=after, between=tuple(between)),
         command=command if isinstance(command, str) else " ".join(command),
         residuals=prices.residuals,
         valid_range=grid.ranges(measuring.settings),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import exp, log, prod
+from statistics import median
 from typing import Annotated
 
 from pydantic import Field
@@ -41,12 +42,16 @@ class MachineSpeeds(Section):
     """Right before; none: it could not be measured."""
     after: MachineSpeed | None = None
     """Right after; none: what was measured did not come to its end."""
+    between: tuple[MachineSpeed, ...] = ()
+    """Of a calibration, which is long: between its parts."""
 
     @property
     def beside(self) -> float | None:
-        """Overall speed meanwhile: geometric mean of what is known; None: nothing is."""
-        known = [speed.overall for speed in (self.before, self.after) if speed is not None]
-        return prod(known) ** (1.0 / len(known)) if known else None
+        """Overall speed meanwhile: the median of what is known, of two their geometric mean; None:
+        nothing is."""
+        each = (self.before, *self.between, self.after)
+        known = [log(speed.overall) for speed in each if speed is not None]
+        return exp(median(known)) if known else None
 
     @property
     def change(self) -> float | None:

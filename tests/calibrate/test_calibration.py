@@ -59,6 +59,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert speeds.before is not None
     assert speeds.after is not None
     assert speeds.before != speeds.after
+    assert len(speeds.between) == 4
     assert 0.01 < (speeds.beside or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)

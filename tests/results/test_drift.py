@@ -86,6 +86,10 @@ def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
     assert MachineSpeeds(before=speed(0.5)).beside == pytest.approx(0.5)
     assert MachineSpeeds(before=speed(0.5)).change is None
     assert MachineSpeeds().beside is None
+    # one moment that is unlike all others says nothing of a whole calibration
+    ends = {"before": speed(1.0), "after": speed(1.1)}
+    assert MachineSpeeds(**ends, between=(speed(0.5),)).beside == pytest.approx(1.0)
+    assert MachineSpeeds(**ends, between=(speed(0.5), speed(1.1))).beside == pytest.approx(1.1**0.5)
     with pytest.raises(ValidationError):
         MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
 
