@@ -8,6 +8,7 @@ from pathlib import Path
 from recsim_train.config.errors import UserError
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
 from recsim_train.results.sweep import is_sweep
+from recsim_train.results.validation import is_validation
 
 
 def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
@@ -48,7 +49,8 @@ def find_sweep(paths: Sequence[Path]) -> Path | None:
 def left_out(paths: Iterable[Path]) -> list[str]:
     """A sentence for each folder beside the runs that could be one but has no manifest."""
     inside = {p for path in paths if not is_run(path) for p in _inside(path)}
-    strange = sorted(p for p in inside if not is_run(p) and not is_sweep(p))
+    known = (is_run, is_sweep, is_validation)
+    strange = sorted(p for p in inside if not any(looks(p) for looks in known))
     return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
 
 

@@ -169,6 +169,11 @@ def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
     return None if value is None else (value[0], value[1])
 
 
+def is_validation(path: Path) -> bool:
+    """Whether a folder looks like a validation's."""
+    return (path / PREDICTIONS).is_file()
+
+
 def base_path(out: Path, name: str) -> Path:
     """Where a validation goes: experiment-validation, with "-2" and so on for further ones."""
     return out / f"{slug(name, 'experiment')}-validation"
@@ -181,7 +186,7 @@ def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | No
     """
     changed = ""
     for path in newest_first(base):
-        if not (path / PREDICTIONS).is_file():
+        if not is_validation(path):
             continue
         found = ValidationFolder.read(path)
         theirs = found.predictions["agreed"]

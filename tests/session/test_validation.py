@@ -18,6 +18,7 @@ from recsim_train import session
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.report.load import left_out
 from recsim_train.report.validation import Validated
 from recsim_train.results import validation as results
 from recsim_train.results.drift import net_error_of
@@ -189,6 +190,15 @@ def test_an_interrupt_leaves_a_valid_result_and_resume_goes_on(
     assert (folder / results.PREDICTIONS).read_bytes() == predictions
     assert made.document["predictions_sha256"] == hashlib.sha256(predictions).hexdigest()
     assert sorted(machine.made[:4]) == sorted(p.key for p in made.folder.predicted())
+
+
+def test_a_report_of_runs_beside_it_takes_no_offence(machine: Machine, factory: ModuleType) -> None:
+    folder = machine.validate(repeats=1).folder.path
+    factory.write(machine.out, factory.plan(), "simulated")
+    assert left_out([machine.out]) == []
+    (machine.out / "strange").mkdir()
+    assert folder.name not in " ".join(left_out([machine.out]))
+    assert len(left_out([machine.out])) == 1
 
 
 def test_without_resume_everything_is_made_anew_beside_it(machine: Machine) -> None:
