@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from recsim_train.executor.ring import Buffer, Shared, accept, copy, offer
-from recsim_train.placement.transport import BUFFER_BYTES
+from recsim_train.placement.transport import BUFFER_BYTES, shareable
 
 LARGEST = 1 << 40
 """Bytes that a payload has less than."""
@@ -117,7 +117,7 @@ class Asker(_Socket):
         self._missing: list[Buffer] = []
         """Of the first answer that is awaited; where memory is shared, of its head first."""
         self._follows = False
-        """Whether its head has been seen, after which it comes."""
+        """Whether it comes right after its head."""
         self._asked = self._answered = 0
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Buffer | None = None) -> int:
@@ -158,8 +158,9 @@ class Asker(_Socket):
 
     def _next(self) -> None:
         head, answer = self._awaited[0]
-        apart = self._shared is None and len(answer)
-        self._missing = [memoryview(head), answer] if apart else [memoryview(head)]
+        # with its head in one go, unless it may have been left in shared memory
+        self._follows = len(answer) > 0 and (self._shared is None or not shareable(len(answer)))
+        self._missing = [memoryview(head), answer] if self._follows else [memoryview(head)]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
@@ -169,14 +170,14 @@ class Asker(_Socket):
         place, size = divmod(_SIZE.unpack(head)[0], LARGEST)
         if size != len(answer):
             raise ValueError(f"an answer of {size} bytes where {len(answer)} are due")
-        if self._shared is not None and size and not self._follows:
+        if size and not self._follows:
+            assert self._shared is not None
             if not place:
                 self._missing, self._follows = [answer], True
                 return
             copy(answer, self._shared.answers.see(place, size))
             self._shared.answers.release(place, size)
         self._awaited.popleft()
-        self._follows = False
         self._answered += 1
         if self._awaited:
             self._next()
