@@ -241,7 +241,7 @@ def main() -> None:
         **machine(),
         "command": shlex.join(["python", *sys.argv]),
         "cores": cores(),
-        **{key: str(value) for key, value in vars(options).items() if value is not None},
+        "against": options.against and options.against.name,
     }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # pieces are ended on the way out
     with tempfile.TemporaryDirectory(prefix="recsim-train-peers-") as scratch:

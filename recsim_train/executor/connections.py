@@ -45,8 +45,6 @@ _NOBODY = -1, None
 
 def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
     """What remains of the parts after ``count`` bytes."""
-    if count == sum(map(len, parts)):
-        return []  # as most messages are
     left = []
     for part in parts:
         if count < len(part):
@@ -122,8 +120,9 @@ class Asker(_Socket):
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Buffer | None = None) -> int:
         """Send a request, whose answer arrives in ``answer``; returns its number for `wait`."""
-        place = 0 if self._shared is None else self._shared.requests.put(payload)
-        head = memoryview(_SIZE.pack(sum(map(len, payload)) + place * LARGEST) + header)
+        size = sum(map(len, payload))
+        place = self._shared.requests.put(payload) if size and self._shared else 0
+        head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
         left: Sequence[Buffer] = [head] if place else [head, *filter(len, payload)]
         while left and self._awaited:
             try:

@@ -31,6 +31,7 @@ from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 _SERVICES = tuple(Service)
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
 
@@ -144,7 +145,7 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.payload`."""
         assert self._answerer is not None
         if not size:
-            return torch.empty(0, dtype=torch.uint8)
+            return _NOTHING
         return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
 
     @booked(TRANSPORT)

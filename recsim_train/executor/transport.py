@@ -30,6 +30,9 @@ Key = tuple[Service, int]
 """A shard: its service and its index."""
 
 
+_NOTHING = memoryview(bytearray())
+
+
 def size_of(tensor: Tensor) -> int:
     """Bytes of a tensor's content."""
     return tensor.numel() * tensor.element_size()
@@ -37,11 +40,12 @@ def size_of(tensor: Tensor) -> int:
 
 def memory_of(tensor: Tensor) -> memoryview:
     """A contiguous tensor's own memory as bytes."""
-    if not tensor.numel():
-        return memoryview(bytearray())
-    if tensor.dtype == torch.bfloat16:  # numpy has none
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has none
         tensor = tensor.view(torch.int16)
-    return memoryview(tensor.detach().numpy()).cast("B")  # type: ignore[arg-type]
+    content = tensor.numpy()
+    return memoryview(content).cast("B") if content.size else _NOTHING  # type: ignore[arg-type]
 
 
 class Pending:
