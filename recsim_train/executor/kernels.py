@@ -6,6 +6,8 @@ are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -140,10 +142,22 @@ def update_pooled(state: EmbeddingState, places: Numbers, bags: Numbers, gradien
     state.take_step(places, gradient.reshape(-1, gradient.shape[-1]), bags)
 
 
-def gradient_rows(bags: Numbers, gradient: Tensor) -> Tensor:
-    """Of each id [ids, dim], from the gradient of what a lookup has answered."""
-    flat = gradient.reshape(-1, gradient.shape[-1])
-    return flat.index_select(0, torch.from_numpy(bags)) if bags.size else flat
+Part = tuple[Numbers, Numbers, Tensor]
+"""One client's part of an update: places, bags and gradient as of `update_pooled`."""
+
+
+def update_together(state: EmbeddingState, parts: Sequence[Part]) -> None:
+    """Apply the mean of several clients' gradients once."""
+    lines = [gradient.reshape(-1, gradient.shape[-1]) for _, _, gradient in parts]
+    starts = np.cumsum([0, *map(len, lines)])
+    bags = [
+        start + (own if own.size else np.arange(places.size))
+        for start, (places, own, _) in zip(starts[:-1], parts, strict=True)
+        if any(own.size for _, own, _ in parts)
+    ]
+    mean = torch.cat(lines).div_(len(parts))
+    places = np.concatenate([places for places, _, _ in parts])
+    update_pooled(state, places, np.concatenate(bags) if bags else EACH_ITS_OWN, mean)
 
 
 def update_rows(state: EmbeddingState, places: Numbers, gradient: Tensor) -> None:

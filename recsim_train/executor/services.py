@@ -31,35 +31,27 @@ from recsim_train.trace.record import Recorder, Span
 
 
 class Together:
-    """Waits for the gradients of some trainers, sums them, applies the mean once."""
+    """Waits for the gradients of some trainers, and applies their mean once."""
 
     def __init__(self, trainers: range, timeout: float) -> None:
         self.trainers, self._timeout = trainers, timeout
         self._condition = threading.Condition()
-        self._parts: dict[int, tuple[Numbers, Tensor]] = {}
+        self._parts: dict[int, kernels.Part] = {}
         self._round = 0
 
     def submit(
-        self,
-        trainer: int,
-        local: Numbers,
-        gradient: Tensor,
-        apply: Callable[[Numbers, Tensor], None],
+        self, trainer: int, part: kernels.Part, apply: Callable[[list[kernels.Part]], None]
     ) -> None:
-        """Hand in one trainer's rows and gradient; returns when the sum has been applied.
+        """Hand in one trainer's part; returns when all have been applied.
 
         Raises TimeoutError when a trainer stays away.
         """
         with self._condition:
             mine = self._round
-            self._parts[trainer] = (local, gradient)
+            self._parts[trainer] = part
             if len(self._parts) == len(self.trainers):
                 # In trainer order, whatever the order of arrival: bit-identical repetition.
-                parts = [self._parts[t] for t in sorted(self._parts)]
-                apply(
-                    np.concatenate([p[0] for p in parts]),
-                    torch.cat([p[1] for p in parts]).div_(len(self.trainers)),
-                )
+                apply([self._parts[t] for t in sorted(self._parts)])
                 self._parts = {}
                 self._round += 1
                 self._condition.notify_all()
@@ -92,9 +84,8 @@ class EmbeddingServer:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
         with booked("update_pooled" if self.rules.pooled else "update_rows"):
             if self.together:
-                apply = partial(kernels.update_rows, self.state)
-                rows = kernels.gradient_rows(bags, gradient)
-                self.together[trainer].submit(trainer, local, rows, apply)
+                apply = partial(kernels.update_together, self.state)
+                self.together[trainer].submit(trainer, (local, bags, gradient), apply)
             else:
                 kernels.update_pooled(self.state, local, bags, gradient)
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Item, Lines, Table, Where, stopped
-from recsim_train.results.figures import Summary
-from recsim_train.trace.ledger import Ledger
 
-_NOT_BOOKED = "not booked"
 _WORTH_A_ROW = 0.02
 """Share of all CPU time that a line needs for a row on the terminal."""
 
 
 def cpu(c: Comparison) -> list[Item]:
     """Where the CPU time of an example goes; nothing where a world has no ledger."""
-    predicted, measured = _per_example(c.simulated.summary), _per_example(c.real.summary)
+    predicted, measured = (r.summary.cpu_per_example for r in (c.simulated, c.real))
     if predicted is None or measured is None:
         return []
     return [
@@ -31,9 +28,10 @@ def cpu(c: Comparison) -> list[Item]:
 def sentences(c: Comparison) -> list[str]:
     """Both factors, and who kept the machine busy; without full stops."""
     ledgers = c.simulated.facts.ledger, c.real.facts.ledger
-    whole = [_whole(record.summary) for record in (c.simulated, c.real)]
-    if whole[0] is None or whole[1] is None or ledgers[0] is None or ledgers[1] is None:
+    lines = [record.summary.cpu_per_example for record in (c.simulated, c.real)]
+    if lines[0] is None or lines[1] is None or ledgers[0] is None or ledgers[1] is None:
         return []
+    whole = sum(lines[0].values()), sum(lines[1].values())
     cores = ledgers[0].cores_busy, ledgers[1].cores_busy
     slower, idler = whole[1] / whole[0], cores[0] / cores[1]
     said = [
@@ -49,26 +47,6 @@ def sentences(c: Comparison) -> list[str]:
             f"{use.others:.2f}, and {use.steal:.2f} were taken by the machine's own host"
         )
     return said
-
-
-def _whole(summary: Summary) -> float | None:
-    """CPU seconds of one example."""
-    ledger, rate = summary.facts.ledger, summary.examples_per_second
-    if ledger is None or not rate or ledger.total <= 0.0:
-        return None
-    return ledger.cores_busy / rate
-
-
-def _per_example(summary: Summary) -> dict[tuple[str, str], float] | None:
-    """CPU seconds of one example by (role, what), the remainder included."""
-    ledger, whole = summary.facts.ledger, _whole(summary)
-    if ledger is None or whole is None:
-        return None
-    return {key: whole * seconds / ledger.total for key, seconds in _rows(ledger).items()}
-
-
-def _rows(ledger: Ledger) -> dict[tuple[str, str], float]:
-    return ledger.rows() | {("", _NOT_BOOKED): ledger.remainder}
 
 
 def _table(

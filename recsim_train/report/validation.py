@@ -16,7 +16,18 @@ from recsim_train.report.publish import publish
 from recsim_train.report.validation_figures import draw
 from recsim_train.results import validation as results
 from recsim_train.results.configurations import Row, row_document
-from recsim_train.results.fidelity import GROUPS, Errors, Fidelity, document, errors_of, fidelity
+from recsim_train.results.fidelity import (
+    GROUPS,
+    LINE_COUNTS,
+    LINE_OFF,
+    CpuLine,
+    Errors,
+    Fidelity,
+    cpu_lines,
+    document,
+    errors_of,
+    fidelity,
+)
 from recsim_train.results.folder import clean, json_bytes, put, writing
 from recsim_train.results.gates import Gate, judge
 from recsim_train.results.statistics import median
@@ -121,6 +132,7 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
             doc.Lines(list(notes(made)), _WRITTEN, "Before you trust these figures", mark="off"),
             doc.Section("Gates", [gate_table(made.gates)], name="gates"),
             doc.Section("Errors", [errors_table(found), *drawn], name="errors"),
+            *cpu_sections(found),
             doc.Section("Naive baselines", [baseline_table(found)], name="baselines"),
             doc.Section("Every configuration", [row_table(found.rows)], name="configurations"),
             doc.Section("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
@@ -188,6 +200,46 @@ def _said(errors: Errors | None) -> tuple[str, str, str, str]:
     signed = text.percent(errors.median_signed, signed=True)
     median_abs, nine, largest = map(text.percent, (errors.median, errors.p90, errors.largest))
     return signed, median_abs, nine, largest
+
+
+def cpu_sections(found: Fidelity) -> list[doc.Section]:
+    """Predicted and measured ledgers; nothing where they are not known."""
+    if not (lines := cpu_lines(found.measured)):
+        return []
+    counts, off = (sum(getattr(line, what) for line in lines) for what in ("counts", "off"))
+    said = (
+        f"Of {counts} lines that are more than {text.percent(LINE_COUNTS)} of a configuration's "
+        f"CPU time, {off} are more than {text.percent(LINE_OFF)} off. Shares are of all CPU time "
+        "that was measured, their means over configurations."
+    )
+    by_strategy = [
+        (kind, line)
+        for kind, rows in found.grouped(lambda p: p.strategy).items()
+        for line in cpu_lines(rows)
+        if line.counts
+    ]
+    tables = [
+        _cpu_table([("all", line) for line in lines if line.counts], Where.ALL),
+        _cpu_table(by_strategy, _WRITTEN),
+    ]
+    return [doc.Section("Where CPU time goes", [doc.Lines([said]), *tables], name="cpu")]
+
+
+def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.Table:
+    rows = [
+        (
+            of, line.name.replace("_", " "), text.percent(line.predicted),
+            text.percent(line.measured),
+            text.NONE if line.ratio is None else text.number(line.ratio, 2),
+            text.percent(line.misplaced), f"{line.off} of {line.counts}", line.worst,
+        )
+        for of, line in lines
+    ]  # fmt: skip
+    heads = (
+        "of", "line", "predicted share", "measured share", "ratio", "wrongly placed", "off",
+        "most wrong in",
+    )  # fmt: skip
+    return doc.Table.of(heads, rows, ("of", "line", "most wrong in"), where=where)
 
 
 def baseline_table(found: Fidelity) -> doc.Table:

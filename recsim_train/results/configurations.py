@@ -7,7 +7,7 @@ are net where the speed beside each run of the configuration is known, else raw.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from recsim_train.results.drift import net_error, net_error_of
@@ -40,6 +40,8 @@ class Predicted:
     """Examples per second if only the net's arithmetic or its bytes counted."""
     bottleneck: str
     """What binds, in one phrase."""
+    cpu: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of one example by "role.what"; empty: not known."""
 
     @property
     def regime(self) -> str:
@@ -57,6 +59,8 @@ class Measured:
     """95 % of the same, as far as the windows of this run show."""
     speed: float | None = None
     """Of the fixed work beside it; None: not known."""
+    cpu: dict[str, float] = field(default_factory=dict)
+    """As `Predicted.cpu`."""
 
 
 def regime(bottleneck: str) -> str:
@@ -152,6 +156,20 @@ class Row:
         if interval is None or measured is None:
             return None
         return interval[0] <= measured <= interval[1]
+
+    @property
+    def cpu(self) -> dict[str, tuple[float, float]]:
+        """By line: (predicted, measured) CPU seconds of one example, the median of the repeats, as
+        shares of all that was measured. Empty where either is not known."""
+        if not self.predicted.cpu or not self.runs or not all(run.cpu for run in self.runs):
+            return {}
+        names = self.predicted.cpu.keys() | {name for run in self.runs for name in run.cpu}
+        measured = {n: median([run.cpu.get(n, 0.0) for run in self.runs]) for n in names}
+        whole = sum(measured.values())
+        return {
+            name: (self.predicted.cpu.get(name, 0.0) / whole, measured[name] / whole)
+            for name in sorted(names)
+        }
 
     @property
     def half_width(self) -> float | None:

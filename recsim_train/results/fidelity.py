@@ -84,6 +84,56 @@ class Order:
         return self.right / self.pairs if self.pairs else None
 
 
+LINE_COUNTS, LINE_OFF = 0.03, 0.15
+"""Share of all CPU time from which a line counts; and how far it may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLine:
+    """One line of the ledgers of several configurations. Shares are of all measured CPU time."""
+
+    name: str
+    predicted: float
+    """Share, mean over configurations."""
+    measured: float
+    counts: int
+    """Configurations in which it is more than `LINE_COUNTS`, predicted or measured."""
+    off: int
+    """Of them, those in which it is more than `LINE_OFF` away from what was measured."""
+    misplaced: float
+    """Mean share of CPU time by which the prediction is wrong here."""
+    worst: str
+    """The configuration in which that is most."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted / measured; None where nothing was measured."""
+        return self.predicted / self.measured if self.measured else None
+
+
+def cpu_lines(rows: Iterable[Row]) -> list[CpuLine]:
+    """Both ledgers of some configurations, what is wrong by most first; those without left out."""
+    known = [(row.predicted.label, cpu) for row in rows if (cpu := row.cpu)]
+    found = []
+    for name in sorted({name for _, cpu in known for name in cpu}):
+        pairs = [cpu.get(name, (0.0, 0.0)) for _, cpu in known]
+        apart = [abs(p - m) for p, m in pairs]
+        large = [(p, m) for p, m in pairs if max(p, m) > LINE_COUNTS]
+        count = len(known)
+        found.append(
+            CpuLine(
+                name,
+                sum(p for p, _ in pairs) / count,
+                sum(m for _, m in pairs) / count,
+                len(large),
+                sum(abs(p - m) > LINE_OFF * m for p, m in large),
+                sum(apart) / count,
+                known[apart.index(max(apart))][0],
+            )
+        )
+    return sorted(found, key=lambda line: -line.misplaced)
+
+
 @dataclass(frozen=True, slots=True)
 class Fidelity:
     """All that follows from predictions and measurements."""
@@ -235,6 +285,7 @@ def document(found: Fidelity) -> dict[str, Any]:
             }
             for b in (*found.baselines, found.bound)
         ],
+        "cpu_lines": cpu_lines(found.measured),
         "by": {
             name: {
                 value: {

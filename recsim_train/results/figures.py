@@ -101,6 +101,14 @@ class Summary:
         """Of each trainer's training loops together."""
         return self.threads * self.operation_threads
 
+    @property
+    def cpu_per_example(self) -> dict[tuple[str, str], float] | None:
+        """CPU seconds by (role, what), see `recsim_train.trace.ledger`; None without a ledger."""
+        ledger, rate = self.facts.ledger, self.examples_per_second
+        if ledger is None or not rate or ledger.total <= 0.0:
+            return None
+        return ledger.per_example(rate)
+
 
 _SUMMARY = TypeAdapter(Summary)
 

@@ -77,10 +77,12 @@ COLUMNS: Mapping[str, str] = {
     "bytes_by_effect": "json",
     "memory": "json",
     "elasticities": "json",
+    "cpu_per_example": "json",
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
-process; ``memory_share``: the fullest host's; ``cores``: of all hosts together."""
+process; ``memory_share``: the fullest host's; ``cores``: of all hosts together;
+``cpu_per_example``: seconds by "role.what"."""
 
 
 def row_of(
@@ -137,9 +139,18 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "sync_gap_per_thread": synchronisation.sync_gap_per_thread,
         "staleness": staleness and staleness.mean,
         "cores": cores_of(facts.cores, colocate),
+        "cpu_per_example": cpu_by_line(summary),
         "memory_bytes": max((use.bytes for use in uses), default=None),
         "memory_share": (sum if colocate else max)(shares) if shares else None,
     }
+
+
+def cpu_by_line(summary: Summary) -> dict[str, float] | None:
+    """CPU seconds of one example by "role.what"; None without a ledger."""
+    lines = summary.cpu_per_example
+    if lines is None:
+        return None
+    return {".".join(filter(None, key)): seconds for key, seconds in lines.items()}
 
 
 def cores_of(by_process: Mapping[str, float], colocate: bool) -> float | None:

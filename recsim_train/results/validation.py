@@ -155,14 +155,14 @@ def prediction_document(predicted: Predicted, more: Mapping[str, Any]) -> dict[s
 
 def predicted_of(entry: Mapping[str, Any]) -> Predicted:
     """Back from `prediction_document`."""
-    known = {name: entry[name] for name in Predicted.__dataclass_fields__}
+    known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
     return Predicted(**known | {"interval": _pair(known["interval"])})
 
 
 def measured_of(run: Mapping[str, Any]) -> Measured:
     """A run from its file."""
     eps, speed = run["examples_per_second"], run["speed"]
-    return Measured(run["key"], eps, _pair(run["interval"]), speed)
+    return Measured(run["key"], eps, _pair(run["interval"]), speed, run.get("cpu") or {})
 
 
 def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:

@@ -96,6 +96,7 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
         bound=row["bound_eps"],
         roofline=roofline(job),
         bottleneck=row["bottleneck"] or "",
+        cpu=row["cpu_per_example"] or {},
     )
 
 

@@ -19,7 +19,7 @@ from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import git_revision, machine
 from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import COMPLETE, FAILED, RUNS
+from recsim_train.results.sweep import COMPLETE, FAILED, RUNS, cpu_by_line
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.configurations import (
@@ -254,5 +254,6 @@ def _figures(record: RunRecord) -> dict[str, Any]:
         "seconds": summary.seconds,
         "speed": speed_beside(record),
         "others_cores": None if use is None else use.others + use.steal,
+        "cpu": cpu_by_line(summary),
         "run_id": None,
     }

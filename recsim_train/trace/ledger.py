@@ -23,6 +23,8 @@ from typing import NamedTuple
 RUNTIME, REQUESTS, TRANSPORT = "runtime", "requests", "transport"
 COLLECTIVES, READING, SUPERVISION = "collectives", "reading", "supervision"
 
+NOT_BOOKED = "not booked"
+
 AROUND = frozenset({RUNTIME, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
 """What is neither an operation nor the making of batches."""
 
@@ -90,6 +92,12 @@ class Ledger:
     def cores_busy(self) -> float:
         """Mean number of cores that worked for the run."""
         return self.total / self.seconds
+
+    def per_example(self, rate: float) -> dict[tuple[str, str], float]:
+        """CPU seconds of one example at ``rate`` examples per second, by (role, what), with the
+        remainder as `NOT_BOOKED` of no role."""
+        rows = self.rows() | {("", NOT_BOOKED): self.remainder}
+        return {key: seconds / (self.seconds * rate) for key, seconds in rows.items()}
 
     def rows(self) -> dict[tuple[str, str], float]:
         """CPU seconds by (role, what)."""

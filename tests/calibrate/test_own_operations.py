@@ -307,9 +307,8 @@ class Spies:
         return spy
 
 
-BOTH = {"update_pooled", "update_rows"}
-INSTEAD = {"update_pooled": BOTH, "update_rows": BOTH}
-"""Where several loops' gradients make one update, the rows of all are stepped on at once."""
+INSTEAD = {"update_rows": {"update_pooled"}}
+"""What a row of several loops' gradients gets is what bags of one id get."""
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -161,6 +161,27 @@ def test_a_row_steps_by_the_sum_of_its_gradients(optimizer: str) -> None:
         np.testing.assert_allclose(rows, wanted, rtol=1e-12, atol=1e-13)
 
 
+def test_bags_and_single_ids_of_several_clients_make_one_step() -> None:
+    state = states()[0]
+    before = state.rows.numpy().copy()
+    places, bags = np.array([3, 0, 3, 5]), np.array([1, 0, 1, 2])
+    of_bags, of_ids = np.random.default_rng(1).normal(size=(2, 3, 2))
+    alone = np.array([5, 3, 1])
+    kernels.update_together(
+        state,
+        [
+            (places, bags, torch.from_numpy(of_bags.reshape(1, 3, 2))),
+            (alone, EACH_ITS_OWN, torch.from_numpy(of_ids)),
+        ],
+    )
+    sums = np.zeros_like(before)
+    for place, bag in zip(places, bags, strict=True):
+        sums[place] += of_bags[bag]
+    for place, gradient in zip(alone, of_ids, strict=True):
+        sums[place] += gradient
+    np.testing.assert_allclose(state.rows.numpy(), before - 0.5 * sums / 2, rtol=1e-12)
+
+
 def test_rows_step_together_with_the_mean_of_all_trainers() -> None:
     choice = StrategyChoice(kind="allreduce")
     spec = Experiment(

@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 
 from recsim_train.results.configurations import Measured, Predicted, Row, regime
 from recsim_train.results.drift import net_error
-from recsim_train.results.fidelity import Fidelity, errors_of, fidelity
+from recsim_train.results.fidelity import Fidelity, cpu_lines, errors_of, fidelity
 from recsim_train.results.statistics import quantile
 
 
@@ -198,3 +198,32 @@ def test_runs_near_calibration_are_those_beside_which_the_machine_was_as_fast() 
 )  # fmt: skip
 def test_regimes_follow_what_binds(bottleneck: str, expected: str) -> None:
     assert regime(bottleneck) == expected
+
+
+def test_lines_of_both_ledgers_are_shares_of_what_was_measured() -> None:
+    predictions = [
+        predicted(1, 1e4, cpu={"trainer.pass": 40e-6, "server.lookup": 10e-6}),
+        predicted(2, 1e4, cpu={"trainer.pass": 30e-6, "trainer.apply": 2e-6}),
+        predicted(3, 1e4),
+    ]
+    runs = [
+        Measured("key1", 1e4, cpu={"trainer.pass": 60e-6, "server.lookup": 20e-6}),
+        Measured("key1", 1e4, cpu={"trainer.pass": 80e-6, "server.lookup": 20e-6}),
+        Measured("key1", 1e4, cpu={"trainer.pass": 90e-6, "server.lookup": 20e-6}),
+        Measured("key2", 1e4, cpu={"trainer.pass": 32e-6, "reader.reading": 8e-6}),
+        Measured("key3", 1e4, cpu={"trainer.pass": 32e-6}),  # its prediction has none
+    ]
+    lines = {line.name: line for line in cpu_lines(fidelity(predictions, runs).measured)}
+    assert lines["trainer.pass"].predicted == pytest.approx((40 / 100 + 30 / 40) / 2)
+    assert lines["trainer.pass"].measured == pytest.approx((80 / 100 + 32 / 40) / 2)
+    assert (lines["trainer.pass"].counts, lines["trainer.pass"].off) == (2, 1)
+    assert lines["trainer.pass"].misplaced == pytest.approx((40 / 100 + 2 / 40) / 2)
+    assert lines["trainer.pass"].worst == "configuration 1"
+    assert lines["trainer.apply"].ratio is None
+    assert lines["trainer.apply"].off == 1
+    assert lines["reader.reading"].predicted == 0.0
+    assert [line.name for line in cpu_lines(fidelity(predictions, runs).measured)][:2] == [
+        "trainer.pass",
+        "reader.reading",
+    ]
+    assert cpu_lines(fidelity(predictions[2:], runs).measured) == []

@@ -82,6 +82,7 @@ class Machine:
         return {
             "status": "complete", "examples_per_second": eps * 1.1, "interval": (eps, eps * 1.2),
             "seconds": 1.0, "speed": 1.1, "others_cores": 0.1, "run_id": None,
+            "cpu": {line: 1.25 * seconds for line, seconds in entry["cpu"].items()},
         }  # fmt: skip
 
     def validate(self, **more: Any) -> Validated:
@@ -128,6 +129,13 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     text = (folder / "validation.md").read_text()
     assert "3.0 % net of drift" in text
     assert "all gates hold" in text
+    (passes,) = [
+        x for x in result["summary"]["cpu_lines"] if x["name"] == "trainer.forward_backward"
+    ]
+    assert passes["predicted"] / passes["measured"] == pytest.approx(0.8)
+    assert passes["off"] == passes["counts"] == 4
+    assert "Where CPU time goes" in text
+    assert "| allreduce | trainer.forward backward |" in text
     for name in ("scatter", "errors"):
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"figures/{name}.svg" in text

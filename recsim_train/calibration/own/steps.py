@@ -18,7 +18,6 @@ from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gr
 from recsim_train.executor.rows import Numbers
 from recsim_train.executor.rules import EmbeddingRules
 from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EmbeddingState
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.strategy.values import Batch
 
@@ -27,9 +26,6 @@ OPERATIONS = AT_SHARDS | {
     "deduplicate", "route_ids", "mask", "unmask", "assemble_rows", "forward_backward",
     "route_gradient", "pick", "unpick",
 }  # fmt: skip
-
-_Part = tuple[Numbers, Numbers, Tensor]
-"""One client's part of an update: places, bags, gradient."""
 
 
 class Steps:
@@ -55,7 +51,7 @@ class Steps:
         loops = len(plan.training) // plan.experiment.roles.trainers
         self.clients = loops * len(plan.together[0]) if plan.together else 1
         """Whose gradients make one update."""
-        self.parts_of: dict[int, deque[tuple[int, _Part]]] = {
+        self.parts_of: dict[int, deque[tuple[int, kernels.Part]]] = {
             n: deque(maxlen=self.clients) for n in self.servers
         }
         self.joined = bool(plan.together)
@@ -147,7 +143,7 @@ class Steps:
             key = index, *(number for number, _ in parts)
             sizes["unique"] = self._count(key, partial(_different, whole))
             sizes["ids"] = whole.size
-            timed(name, partial(_update_together, state, [p for _, p in parts]), **sizes)
+            timed(name, partial(kernels.update_together, state, [p for _, p in parts]), **sizes)
 
     def _sizes(self, batch: Batch, shard: int, part: Routed) -> dict[str, Any]:
         """Of a shard's operation on what a batch asks of it."""
@@ -175,13 +171,6 @@ class Steps:
 def _unmask(rule: PooledMask, payload: Tensor, batch: int) -> Tensor:
     """As a client does with an answer that has arrived."""
     return rule.unmask(rule.read(payload, batch))
-
-
-def _update_together(state: EmbeddingState, parts: Sequence[_Part]) -> None:
-    """As `recsim_train.executor.services` does with the gradients of several clients."""
-    rows = [kernels.gradient_rows(bags, gradient) for _, bags, gradient in parts]
-    gradient = torch.cat(rows).div_(len(rows))
-    kernels.update_rows(state, np.concatenate([places for places, _, _ in parts]), gradient)
 
 
 def _distinct_ids(worker: Any, ids: RealIds) -> int:
