@@ -241,6 +241,7 @@ COUNTED: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "fetch_rows": lambda args, answer: {"unique": answer.shape[0]},
     "store_rows": lambda args, _: {"unique": args[2].shape[0]},
     "net_open": lambda args, _: {"numbers": args[2].tensor.numel()},
+    "reading": lambda args, _: {"batches": len(args[3])},
     "net_forward": _cut,
     "net_backward": _cut,
     "net_apply": lambda args, _: {"elements": args[1].own.tensor.numel()},
@@ -262,9 +263,10 @@ class Spies:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
-        from recsim_train.calibration.own import dense
+        from recsim_train.calibration.own import dense, reads
         from recsim_train.executor import (
             cache,
+            feed,
             kernels_sync,
             narrowing,
             net_kernels,
@@ -275,7 +277,7 @@ class Spies:
 
         modules = [
             kernels, kernels_sync, cache, narrowing, net_kernels, outer, routing, sparse, services,
-            steps, caches, dense, masks,
+            steps, caches, dense, masks, feed, reads,
         ]  # fmt: skip
         kernels_by_name = {
             n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}

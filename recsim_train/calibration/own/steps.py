@@ -35,6 +35,8 @@ _Part = tuple[Numbers, Numbers, Tensor]
 class Steps:
     """The shards of a plan and one loop that asks them, all in one thread."""
 
+    period = 1
+
     def __init__(self, bench: Bench) -> None:
         plan = bench.plan
         assert plan.embedding is not None
