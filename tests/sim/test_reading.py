@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,7 +155,6 @@ def test_other_models_and_streams_are_scaled_by_it(plans: Plans, clusters: Clust
         assert rests is not None
         assert (rests.scaled > 0.0) is scaled
         assert (rests.measured > 0.0) is not scaled
-    assert all(rests.unit > 0.0 for rests in [rests] if rests is not None)
 
 
 def test_shapes_tell_apart_what_takes_different_time(plans: Plans, tmp_path: Path) -> None:
@@ -197,6 +195,4 @@ def test_profiles_that_are_older_than_ids_go_on_predicting(
     for data in ({}, TEXT):
         plan = plans(data=data, roles={"trainers": 2}, simulation=NO_WHAT_IF)
         assert per_row(plan, cluster) > 0.0
-    outcome = simulate(plans(simulation=NO_WHAT_IF), cluster)
-    assert outcome.speed is not None
-    assert dataclasses.astuple(outcome.speed)
+    assert simulate(plans(simulation=NO_WHAT_IF), cluster).speed is not None
