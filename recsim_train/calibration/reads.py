@@ -36,7 +36,7 @@ _RUNS = (
 """Tables of one id and of many, all with more to compute on than a core's own cache holds."""
 _QUICK = 3
 """So many of them in a quick calibration."""
-_ROWS = 40_000
+_SYNTHETIC = Synthetic(rows=40_000, seed=47)
 
 
 def runs_of(*, quick: bool) -> int:
@@ -53,21 +53,21 @@ def measure(
         for read in _RUNS[: runs_of(quick=quick)]:
             if quick:
                 read = read._replace(steps=read.steps // 3)
-            run = _experiment(read, folder / "read.tsv", talk.trainers_on(cores))
+            path = folder / "read.tsv"
+            if read.text:
+                write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
+            run = _experiment(read, path, talk.trainers_on(cores))
             found.append(talk.read_of(*talk.ledger_of(run)))
             tick()
     return found
 
 
 def _experiment(read: _Read, path: Path, trainers: int) -> Experiment:
-    synthetic = Synthetic(rows=_ROWS, seed=47)
-    if read.text:
-        write_criteo(path, read.setting.model(), synthetic, _ROWS)
     batch, steps = read.batch, read.steps
     run = talk.experiment("embedding", read.setting, batch, trainers, steps, path, Execution())
     # whoever is far ahead when counting begins has little left to do
     data = Data(
-        path=str(path) if read.text else None, eval_rows=0, synthetic=synthetic, queue_batches=1
+        path=str(path) if read.text else None, eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1
     )
     training = run.training.model_copy(update={"threads": read.threads})
     return run.model_copy(update={"data": data, "training": training})

@@ -171,8 +171,8 @@ class Pricing:
 def part_of(seconds: Seconds, share: float) -> Seconds:
     """A share of a piece of work."""
     total, held, booked = seconds
-    scaled = tuple((what, *(share * each for each in found)) for what, *found in booked)
-    return share * total, share * held, scaled
+    parts = tuple((what, share * a, share * b, share * c) for what, a, b, c in booked)
+    return share * total, share * held, parts
 
 
 def plus(*parts: Seconds) -> Seconds:
