@@ -122,7 +122,7 @@ class Costs(Section):
     """One row made by the generator, its ids apart. In profiles without `synthesize_id` those of
     20 tables are in it."""
     synthesize_id: Price = magnitude(1e-7)
-    """One id drawn by the generator, with its part in the label."""
+    """One id drawn by the generator. Its part in the label is counted as a share of one."""
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
     request: Price
