@@ -51,12 +51,10 @@ def measure(
     found = []
     with talk.known(talk.Talk):
         for read in _RUNS[: runs_of(quick=quick)]:
-            if quick:
-                read = read._replace(steps=read.steps // 3)
-            path = folder / "read.tsv"
+            path, steps = folder / "read.tsv", read.steps // 3 if quick else read.steps
             if read.text:
                 write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
-            run = _experiment(read, path, talk.trainers_on(cores))
+            run = _experiment(read._replace(steps=steps), path, talk.trainers_on(cores))
             found.append(talk.read_of(*talk.ledger_of(run)))
             tick()
     return found
