@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recsim_train.calibration import grid
@@ -26,7 +26,7 @@ from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.arithmetic import Work
-from recsim_train.workload.operations import cost, reading
+from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
@@ -66,6 +66,11 @@ class Crowd:
     """Counted work of one iteration's loop, by operation."""
     reading: Work
     """Counted work of its reader."""
+
+
+def runs_of(*, quick: bool) -> int:
+    """How many runs `measure` makes."""
+    return 2 * len(_CROWDED[: 1 if quick else None])
 
 
 def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crowd]:
@@ -156,4 +161,4 @@ def iteration_work(setting: Setting, batch: int) -> tuple[tuple[Work, ...], Work
         elements=dense_parameters(model),
     )
     parts = tuple(cost(name, scope) for name in _OPERATIONS)
-    return (*parts, {"effect": _EFFECTS}), reading(model, batch, text=True)
+    return (*parts, {"effect": _EFFECTS}), cost("reading", replace(scope, text=True))

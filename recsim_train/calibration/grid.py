@@ -81,16 +81,6 @@ THREADED: tuple[Setting, ...] = (
 THREADED_QUICK = (Setting(32, 12, (512, 64), (512, 256), (256, 1024), 8 * MEBI),)
 
 
-READER_MODEL = Model(
-    name="reader calibration",
-    embedding_dim=8,
-    bottom_mlp=(8,),
-    top_mlp=(1,),
-    tables=tuple(Table(rows=rows) for rows in (50, 400, 3_000, 9_000, 70_000) * 4),
-)
-"""What readers are timed with."""
-
-
 def training(optimizer: Optimizers) -> Training:
     """Training settings with one kind of optimizer on both sides."""
     if optimizer == "sgd":

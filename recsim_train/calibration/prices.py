@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean, median, stdev
 from typing import Any
 
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.calibration.talk import Talked
-from recsim_train.config.experiment import Model
-from recsim_train.workload.operations import reading, seconds
+from recsim_train.workload.operations import seconds
 
 KERNEL_PRIORS: Mapping[str, float] = {
     "call": 7e-7,
@@ -37,6 +36,13 @@ WIRE_PRIORS: Mapping[str, float] = {
     "gloo_message": 5e-5,
     "wire_byte": 2e-10,
     "shared_byte": 1e-10,
+}
+
+READ_PRIORS: Mapping[str, float] = {
+    "parse_row": 1e-6,
+    "skip_row": 1e-7,
+    "synthesize_row": 2e-6,
+    "synthesize_id": 1e-7,
 }
 
 _GROUPS = {
@@ -133,16 +139,15 @@ def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
     return low
 
 
-def row_price(
-    measured: Sequence[Mapping[str, float]], name: str, model: Model, prices: Prices
-) -> Estimate:
-    """The price of a row read, from CPU seconds per ``batch``, besides the calls of a batch."""
-    values = []
-    for entry in measured:
-        work = reading(model, entry["batch"], text=name == "parse_row")
-        calls = sum(units * prices.value(part) for part, units in work.items() if part != name)
-        values.append(max(0.1 * entry["seconds"], entry["seconds"] - calls) / entry["batch"])
-    return from_repeats(values)
+def fit_reading(observations: Sequence[Observation], prices: Prices) -> Fit:
+    """Prices of rows and ids that are read, besides the calls of their batches."""
+    rest = []
+    for seen in observations:
+        work = {name: units for name, units in seen.work.items() if name in READ_PRIORS}
+        calls = sum(units * prices.value(p) for p, units in seen.work.items() if p not in work)
+        left = max(0.1 * seen.seconds, seen.seconds - calls)
+        rest.append(replace(seen, work=work, seconds=left))
+    return fit(rest, READ_PRIORS)
 
 
 def fit_kernels(observations: Sequence[Observation]) -> Fit:

@@ -46,18 +46,14 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration.own import probe as own_probe
 
         return own_probe.measure(request["folder"], sys.stdin.readline, _tick)
-    if part == "speed":
-        from recsim_train.calibration import reference_work
+    assert part == "speed"
+    from recsim_train.calibration import reference_work
 
-        def ready() -> None:
-            _tick()
-            sys.stdin.readline()
+    def ready() -> None:
+        _tick()
+        sys.stdin.readline()
 
-        return reference_work.measure(ready)
-    assert part == "readers"
-    from recsim_train.calibration import reader_probe
-
-    return reader_probe.measure(request["folder"], quick=quick)
+    return reference_work.measure(ready)
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 Measuring processes run one part after the other; what they report becomes prices
 (`recsim_train.calibration.prices`). Nothing here is told of the experiments that the profile will
-predict, and nothing is tuned on them. But some prices come from short runs of one strategy: that of
-the interpreter lock, and those of messages (`recsim_train.calibration.crowd`).
+predict, and nothing is tuned on them. But one price comes from short runs of a strategy: that of
+the interpreter lock (`recsim_train.calibration.crowd`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import crowd, grid, talk
+from recsim_train.calibration import crowd, grid, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
+from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.prices import (
     Prices,
     Wire,
     contention,
     describe,
     fit_kernels,
+    fit_reading,
     fit_wire,
     from_repeats,
     gloo_message,
     handover,
     kernel_observations,
-    row_price,
     run_observations,
     wire_figures,
     wire_observations,
@@ -60,6 +61,11 @@ _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
 _MOST_BUSY = 8
 """Processes that are run side by side at most."""
+_SPEEDS = 6
+"""How often the machine's speed is measured."""
+_TURNS, _TURN, _THREADS, _WIRE, _CROWD, _RUN = 3, 2, 9, 8, 3, 4
+"""Turns of busy processes; units of progress (about a second each) of one of them, of operations on
+several threads, of a wire, of a run of `crowd`, of one of `talk` and `reads`."""
 
 
 class _Measuring:
@@ -68,10 +74,11 @@ class _Measuring:
     def __init__(self, quick: bool, progress: Progress | None) -> None:
         self.quick = quick
         self.cores = environment.cores()
-        settings = grid.QUICK if quick else grid.GRID
-        self.settings = settings
-        # in units of about a second
-        self._total = sum(len(s.batches) for s in settings) + 109
+        self.settings = grid.QUICK if quick else grid.GRID
+        self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS + _TURNS * _TURN
+        self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
+        self._total += _CROWD * crowd.runs_of(quick=quick)
+        self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
         self._done = 0
         self._progress = progress
 
@@ -102,7 +109,7 @@ class _Measuring:
         """Operations on one thread and on one for each core; nothing where there is one core."""
         if self.cores == 1:
             return []
-        found: list[dict[str, Any]] = self.part("threads", threads=self.cores)
+        found: list[dict[str, Any]] = self.part("threads", _THREADS, threads=self.cores)
         return found
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
@@ -124,7 +131,7 @@ class _Measuring:
                 for rank in range(2)
             ]
             results = [end.result() for end in ends]
-        self.tick(8)
+        self.tick(_WIRE)
         return results
 
     def _occupy(self, stack: ExitStack) -> None:
@@ -149,7 +156,7 @@ class _Measuring:
                     child.tell({})
                 for child in turn:
                     child.hear()
-                self.tick(2)
+                self.tick(_TURN)
             for child in busy:
                 child.tell({"stop": True})
             reports = [child.result() for child in busy]
@@ -187,11 +194,11 @@ def calibrate_machine(
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
         speeds.append(measuring.speed())
-        rows = measuring.part("readers", 4, folder=path)
+        rows = reads.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
         speeds.append(measuring.speed())
-        crowded = crowd.measure(folder, lambda: measuring.tick(3), quick=quick)
+        crowded = crowd.measure(folder, lambda: measuring.tick(_CROWD), quick=quick)
         speeds.append(measuring.speed())
-        talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(4), quick=quick)
+        talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
         before, *between, after = [*speeds, measuring.speed()]
     prices = _work_prices(timed, talked, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
@@ -216,7 +223,7 @@ def calibrate_machine(
 def _work_prices(
     timed: Sequence[dict[str, Any]],
     talked: Sequence[Talked],
-    rows: dict[str, list[dict[str, float]]],
+    rows: Sequence[Observation],
 ) -> Prices:
     """Prices of kernels, of the runtime's own work and of rows."""
     prices = Prices()
@@ -225,8 +232,10 @@ def _work_prices(
     prices.residuals |= describe(kernels)
     prices.add({"effect": from_repeats([run.per_effect for run in talked])})
     prices.add({"request": from_repeats([run.per_request for run in talked])})
-    for name, measured in rows.items():
-        prices.add({name: row_price(measured, name, grid.READER_MODEL, prices)})
+    reading = fit_reading([*rows, *(run.read for run in talked)], prices)
+    prices.add(reading.prices)
+    text = describe(reading)
+    prices.residuals |= {f"reading, {group}": text[group] for group in reading.residuals}
     return prices
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from recsim_train.calibration import grid
+from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.experiment import (
     Data,
@@ -29,6 +30,8 @@ from recsim_train.config.experiment import (
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import reading_of
 from recsim_train.placement.transport import shareable
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
@@ -43,7 +46,8 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push, Update
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
-from recsim_train.trace.ledger import REQUESTS, RUNTIME, TRANSPORT
+from recsim_train.trace.ledger import READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
+from recsim_train.workload.operations import cost
 from recsim_train.workload.shape import dense_parameters
 
 
@@ -112,31 +116,38 @@ class Talked:
     transport: float
     per_request: float
     per_effect: float
+    read: Observation
+    """What making one batch took."""
 
 
-def runs_of(cores: int, *, quick: bool) -> int:
+def runs_of(*, quick: bool) -> int:
     """How many runs `measure` makes."""
     return len(_WAYS) * len(_RUNS[: 2 if quick else None])
+
+
+def trainers_on(cores: int) -> int:
+    """How many trainers a run has."""
+    return min(4, max(2, cores))
 
 
 def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Talked]:
     """One run for each kind of request and each way that it can travel."""
     found = []
-    trainers = min(4, max(2, cores))
-    with _known(Talk):
+    trainers = trainers_on(cores)
+    with known(Talk):
         for number, (asks, setting, batch, steps) in enumerate(_RUNS[: 2 if quick else None]):
             path = folder / f"talk-{number}.tsv"
             write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
             for execution in _WAYS:
                 done = steps // 4 if quick else steps
-                run = _experiment(asks, setting, batch, trainers, done, path, execution)
+                run = experiment(asks, setting, batch, trainers, done, path, execution)
                 found.append(_talked(run, asks, execution))
                 tick()
     return found
 
 
 @contextmanager
-def _known(strategy: type[Strategy]) -> Iterator[None]:
+def known(strategy: type[Strategy]) -> Iterator[None]:
     """A strategy has its name for as long as this takes."""
     registry.register(strategy)
     try:
@@ -146,10 +157,7 @@ def _known(strategy: type[Strategy]) -> Iterator[None]:
 
 
 def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
-    plan = build_plan(run, run.strategies[0])
-    with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
-        ledger = execute(plan, staging=Path(staging)).facts.ledger
-    assert ledger is not None
+    plan, ledger = ledger_of(run)
     iterations = run.training.steps * run.roles.trainers
     spent = {
         what: sum(line.seconds for line in ledger.lines if line.what == what) / iterations
@@ -163,7 +171,30 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     shares = execution.shared_memory and not gloo
     work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
-    return Talked(work, spent[TRANSPORT], requests, effects)
+    return Talked(work, spent[TRANSPORT], requests, effects, read_of(plan, ledger))
+
+
+def ledger_of(run: Experiment) -> tuple[Plan, Ledger]:
+    """Do a run: its plan, and where its CPU time went."""
+    plan = build_plan(run, run.strategies[0])
+    with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
+        ledger = execute(plan, staging=Path(staging)).facts.ledger
+    assert ledger is not None
+    return plan, ledger
+
+
+def read_of(plan: Plan, ledger: Ledger) -> Observation:
+    """What making one batch took, its work as reader threads do it.
+
+    When counting begins readers are ahead of their loops: by a full queue, and by what is left of
+    the batches that they have made together, about half. At its end they have made all.
+    """
+    spec, scope = plan.experiment, reading_of(plan, None)
+    ahead = spec.data.queue_batches + (scope.batches + 1.0) / 2.0
+    made = (spec.training.steps - ahead) * len(plan.feeding)
+    seconds = sum(line.seconds for line in ledger.lines if line.what == READING) / made
+    work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
+    return Observation("text" if scope.text else "generator", work, seconds, spec.model.name)
 
 
 def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
@@ -189,7 +220,7 @@ def _bytes(requests: Sequence[int], answers: Sequence[int], *, shares: bool) -> 
     return work
 
 
-def _experiment(
+def experiment(
     asks: str,
     setting: Setting,
     batch: int,
@@ -198,6 +229,7 @@ def _experiment(
     path: Path,
     execution: Execution,
 ) -> Experiment:
+    """A run of `Talk` that reads text."""
     rules = grid.training("adagrad").model_copy(
         update={
             "dense_optimizer": "sgd",

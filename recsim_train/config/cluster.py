@@ -114,12 +114,17 @@ class Costs(Section):
     hashed_id: Price = magnitude(2e-8)
     """One id entered into the hash table that finds the rows of an update that are one."""
     parse_row: Price
-    """One Criteo text row read, parsed, hashed and batched."""
+    """One Criteo text row read, parsed, hashed and batched. Measured in runs of calibration's own
+    program, like the next ones up to `shared_byte`."""
+    skip_row: Price = magnitude(1e-7)
+    """One Criteo text row of other loops, read and passed over."""
     synthesize_row: Price
-    """One row made by the generator."""
+    """One row made by the generator, its ids apart. In profiles without `synthesize_id` those of
+    20 tables are in it."""
+    synthesize_id: Price = magnitude(1e-7)
+    """One id drawn by the generator. Its part in the label is counted as a share of one."""
     effect: Price
-    """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock.
-    Measured in runs of calibration's own program, like the next ones."""
+    """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
     request: Price
     """One request served, the runtime's own overhead, holding the interpreter lock."""
     message: Price

@@ -30,9 +30,10 @@ from recsim_train.data.criteo import (
     read_first,
 )
 from recsim_train.data.generator import Generator
+from recsim_train.workload.reading import ROWS_TOGETHER
 
-_ROWS_TOGETHER, _IDS_TOGETHER = 1024, 8192
-"""Rows that the generator makes at a time, and of a stream of ids: small batches alone are dear."""
+_IDS_TOGETHER = 8192
+"""As `ROWS_TOGETHER`, of a stream of ids."""
 
 
 class Fed(NamedTuple):
@@ -137,7 +138,7 @@ class _GeneratedStream(BatchStream):
 
     def _batches(self, numbers: Iterator[int], ids_only: bool) -> Iterator[NumpyBatch]:
         size = self.batch_size
-        together = max(1, (_IDS_TOGETHER if ids_only else _ROWS_TOGETHER) // size)
+        together = max(1, (_IDS_TOGETHER if ids_only else ROWS_TOGETHER) // size)
         while several := list(islice(numbers, together)):
             starts = np.array(several, dtype=np.int64)[:, None] * size
             rows = (starts + np.arange(size)).reshape(-1) % self._rows + self._first

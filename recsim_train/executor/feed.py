@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.strategy.values import Batch
 from recsim_train.trace.ledger import READING, TRANSPORT
 from recsim_train.trace.record import Recorder, Span
+from recsim_train.workload.reading import together
 
 Failed = Callable[[BaseException], None]
 
@@ -74,14 +76,18 @@ def stream_of(
                 yield loop, iteration, batch
 
 
-_ROWS_TOGETHER = 1024
-"""A reader thread beside a loop reads so many rows at a time: between two small batches the loop
-would have driven its code and data from the core's caches."""
+def read_batches(
+    model: Model, made: Iterator[NumpyBatch], count: int, ready: list[Batch | BaseException | None]
+) -> None:
+    """Put the next ``count`` batches into ``ready``, fewer at the end: what a reader thread beside
+    a loop does at a time. Between two small ones the loop would have driven its code and data from
+    the core's caches."""
+    for found in islice(made, count):
+        ready.append(to_batch(model, found))
 
 
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
     """A reader thread inside the trainer, for one loop."""
-    together = max(1, _ROWS_TOGETHER // plan.examples)
     ready: list[Batch | BaseException | None] = []
 
     def hand_over() -> bool:
@@ -92,10 +98,13 @@ def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) 
     def body() -> None:
         torch.set_num_threads(1)
         with book("reader", READING):
+            made = (batch for _, _, batch in stream_of(plan, [loop], reading))
             try:
-                for _, _, batch in stream_of(plan, [loop], reading):
-                    ready.append(to_batch(plan.experiment.model, batch))
-                    if len(ready) == together and not hand_over():
+                while True:
+                    read_batches(plan.experiment.model, made, together(plan.examples), ready)
+                    if not ready:
+                        break
+                    if not hand_over():
                         return
                 ready.append(None)
             except BaseException as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from recsim_train.executor import (
     cache,
+    feed,
     kernels,
     kernels_sync,
     masks,
@@ -17,6 +18,8 @@ from recsim_train.executor import (
 )
 
 KERNELS: dict[str, Callable[..., object]] = {
+    # a reader thread's
+    "reading": feed.read_batches,
     # what strategies ask for with Compute; the first argument is the loop's `Worker`
     "deduplicate": kernels.deduplicate,
     "forward_backward": kernels.forward_backward,

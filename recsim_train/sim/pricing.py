@@ -11,7 +11,7 @@ from recsim_train.sim.measured import Known, MeasuredOperations, Rest
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
-from recsim_train.workload.measured import MEASURED
+from recsim_train.workload.measured import IN_RUNS, MEASURED
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 from recsim_train.workload.threads import shared
@@ -117,22 +117,27 @@ class Pricing:
                 numbers=numbers,
                 kept=kept,
             )
-            if self.asked is not None:
-                self.asked.append((name, scope))
-            rest, known = self._priced(name, scope)
-            by_rest = self.rests.setdefault(name, {})
-            by_rest[rest] = by_rest.get(rest, 0.0) + known[0]
+            known = self.shaped(name, scope)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known
         return known
+
+    def shaped(self, name: str, scope: Scope) -> Seconds:
+        """Seconds of the operation ``name`` at one shape."""
+        if self.asked is not None:
+            self.asked.append((name, scope))
+        rest, found = self._priced(name, scope)
+        by_rest = self.rests.setdefault(name, {})
+        by_rest[rest] = by_rest.get(rest, 0.0) + found[0]
+        return found
 
     def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
         work = operations.cost(name, scope)
         total, held = operations.seconds(work, self.prices)
         gains = shared(work, self.prices, self._law, self._threads)
         if name not in self._measured or not total:
-            rest: Rest = "unit" if name in MEASURED else "guessed"
+            rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
             return rest, (total, held, ((name, total, *gains),))
         shape = signature(name, scope)
         known = self._measured.nearest(name, shape)
@@ -161,6 +166,13 @@ class Pricing:
         # they cannot be busy for longer than all of them are there
         most = self._threads * (1.0 - saved) - 1.0
         return seconds * saved, seconds * min(max(0.0, pooled.cpu / once - 1.0), max(0.0, most))
+
+
+def part_of(seconds: Seconds, share: float) -> Seconds:
+    """A share of a piece of work."""
+    total, held, booked = seconds
+    parts = tuple((what, share * a, share * b, share * c) for what, a, b, c in booked)
+    return share * total, share * held, parts
 
 
 def plus(*parts: Seconds) -> Seconds:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.reading import reading_of
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
+from recsim_train.sim.pricing import Seconds, part_of
 from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import READING
 from recsim_train.workload import shape
-from recsim_train.workload.operations import reading
+from recsim_train.workload.scope import Scope
 
 SOURCE = "reader"
 """What NextBatch asks: the name in its spans."""
@@ -25,45 +27,54 @@ class Readers:
     """Starts the readers of a plan: processes of their own, or a thread beside each loop."""
 
     def __init__(self, world: World, plan: Plan, loops: list[LoopState], iterations: int) -> None:
-        self._world = world
+        self._world, self._plan = world, plan
         self._iterations = iterations
-        data, batch = plan.experiment.data, plan.examples
-        work = reading(world.model, batch, text=data.path is not None)
-        self._make = world.pricing.units(READING, **work)
+        self._batches: dict[Scope, Seconds] = {}
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
-            loop.queue = Queue(world.engine, data.queue_batches)
+            loop.queue = Queue(world.engine, plan.experiment.data.queue_batches)
             reader = plan.reader_of(loop.loop)
             if reader is None:
                 world.engine.process(self._thread(loop, loop.queue))
             else:
                 served.setdefault(reader, []).append(loop)
         for reader, clients in served.items():
-            world.engine.process(self._parse(world.machines.processes[reader], clients))
+            world.engine.process(self._parse(reader, clients))
+
+    def _batch(self, reader: Instance | None) -> Seconds:
+        """Making one batch, where several are made together: as if each took the same."""
+        scope = reading_of(self._plan, reader)
+        if scope not in self._batches:
+            made = self._world.pricing.shaped(READING, scope)
+            self._batches[scope] = part_of(made, 1.0 / scope.batches)
+        return self._batches[scope]
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
+        make = self._batch(None)
         for iteration in range(self._iterations):
-            yield self._world.machines.compute(
-                loop.process, self._make, f"{loop.label}.read", "reader"
-            )
+            yield self._world.machines.compute(loop.process, make, f"{loop.label}.read", "reader")
             yield queue.reserve()
             queue.put(iteration)
 
-    def _parse(self, process: Process, clients: list[LoopState]) -> Steps:
+    def _parse(self, reader: Instance, clients: list[LoopState]) -> Steps:
         """A reader's one parsing thread: batches in turn for all its loops, each handed to that
-        loop's sending thread, which holds one more."""
+        loop's sending thread, which holds one more. Loops of one place get the same batch."""
+        process, make = self._world.machines.processes[reader], self._batch(reader)
         made = []
         for loop in clients:
             queue = Queue(self._world.engine, 1)
             made.append(queue)
             self._world.engine.process(self._send(process, loop, queue))
         for iteration in range(self._iterations):
+            place = None
             for loop, queue in zip(clients, made, strict=True):
-                work = self._make
-                yield self._world.machines.compute(
-                    process, work, f"{loop.name}.read", "reader", alone=True, client=loop.process
-                )
+                if loop.position != place:
+                    place = loop.position
+                    yield self._world.machines.compute(
+                        process, make, f"{loop.name}.read", "reader", alone=True,
+                        client=loop.process,
+                    )  # fmt: skip
                 yield queue.reserve()
                 queue.put(iteration)
 

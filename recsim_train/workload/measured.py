@@ -34,3 +34,5 @@ MEASURED = frozenset(
     }
 )
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""
+IN_RUNS = frozenset({"reading"})
+"""Operations whose prices come from runs (`recsim_train.calibration.reads`)."""

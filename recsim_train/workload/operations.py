@@ -21,6 +21,7 @@ from recsim_train.workload import cache, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
 from recsim_train.workload.graph import graph_of
+from recsim_train.workload.reading import reading
 from recsim_train.workload.scope import Scope
 
 
@@ -201,6 +202,8 @@ _ENTRY: Work = {"interpreter": 5}
 
 
 COSTS: dict[str, Callable[[Scope], Work]] = {
+    # of readers, ahead of loops
+    "reading": reading,
     # local, asked for by strategies
     "deduplicate": deduplicate,
     "forward_backward": forward_backward,
@@ -254,25 +257,8 @@ COSTS: dict[str, Callable[[Scope], Work]] = {
     # what a compression does on either side
     **COMPRESSION,
 }
-"""Of every operation by name, those that strategies ask for and those of services. The executor has
-one kernel for each."""
-
-
-def reading(model: Model, batch: float, *, text: bool) -> Work:
-    """A reader: make one batch, from Criteo text or by the generator.
-
-    The generator makes rows by many array operations, for several small batches together.
-    """
-    if text:
-        calls = 30.0
-        return {"parse_row": batch, "call": calls, "interpreter": calls}
-    together = max(1.0, _ROWS_TOGETHER // max(1.0, batch))
-    calls = 30 + 2 * len(model.tables) + (100 + 20 * len(model.tables)) / together
-    return {"synthesize_row": batch, "call": calls, "interpreter": calls}
-
-
-_ROWS_TOGETHER = 1024
-"""As `recsim_train.data.stream` has the generator make them."""
+"""Of every operation by name: those that strategies ask for, those of services and of readers. The
+executor has one kernel for each."""
 
 
 def cost(name: str, scope: Scope) -> Work:
@@ -298,5 +284,5 @@ def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
     return total, min(total, held)
 
 
-LOCK_HELD = ("effect", "request", "synthesize_row")
+LOCK_HELD = ("effect", "request", "synthesize_row", "synthesize_id")
 """Prices whose seconds hold the process's interpreter lock, besides calls out of Python."""

@@ -33,3 +33,9 @@ class Scope:
     numbers: float = 0.0
     """Of a net that is cut: numbers that are put together for a cut, or taken apart."""
     kept: float = 0.0
+    batches: float = 1.0
+    """Of reading: batches of ``batch`` examples that are made together, of ``ids`` ids in all."""
+    skipped: float = 0.0
+    """Of reading: rows of others that are passed over for them."""
+    text: bool = False
+    """Of reading: from Criteo text; else by the generator."""

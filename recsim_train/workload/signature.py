@@ -17,7 +17,7 @@ from recsim_train.config.experiment import Model, Training
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 
-FIXED = ("batch", "tables", "elements", "shards", "numbers")
+FIXED = ("batch", "batches", "skipped", "tables", "elements", "shards", "numbers")
 VARYING = ("ids", "unique", "kept")
 """Sizes that the data decide: they differ from batch to batch."""
 SAME = 0.25
@@ -26,7 +26,7 @@ _ANOTHER_MODEL = 3.0
 """How far away a shape of another model is: as if one of its sizes were 20 times as large."""
 _ORDINARY = {
     "batch": 64, "ids": 900, "unique": 300, "tables": 5, "elements": 5000, "shards": 3,
-    "numbers": 700, "kept": 40,
+    "numbers": 700, "kept": 40, "batches": 6, "skipped": 500,
 }  # fmt: skip
 """Sizes at which it is asked what a cost depends on."""
 
@@ -84,7 +84,7 @@ def _number(size: float) -> str:
 
 def signature(name: str, scope: Scope) -> Signature:
     """Of one invocation of the operation ``name``."""
-    kin, sizes = _depends(name, scope.model, scope.training, scope.pooling)
+    kin, sizes = _depends(name, scope.model, scope.training, scope.pooling, scope.text)
     if scope.pieces:
         kin = f"{kin}, segment {_digest(scope.model)}{_digest(scope.pieces)}"
     found = {size: float(getattr(scope, size)) for size in sizes}
@@ -93,12 +93,12 @@ def signature(name: str, scope: Scope) -> Signature:
 
 @functools.lru_cache(maxsize=4096)
 def _depends(
-    name: str, model: Model, training: Training, pooling: str
+    name: str, model: Model, training: Training, pooling: str, text: bool
 ) -> tuple[str, tuple[str, ...]]:
     """(what is kin, names of the sizes) that an operation's work depends on."""
     base = Scope(
         model=model, training=training, pooling="worker" if pooling == "worker" else "server",
-        **_ORDINARY,  # type: ignore[arg-type]
+        text=text, **_ORDINARY,  # type: ignore[arg-type]
     )  # fmt: skip
     work = cost(name, base)
 
@@ -108,6 +108,8 @@ def _depends(
     kin = []
     if matters(pooling="server" if pooling == "worker" else "worker"):
         kin.append(pooling)
+    if matters(text=not text):
+        kin.append("text" if text else "generated")
     tables = tuple(t.model_copy(update={"ids": t.ids + 1, "variable": True}) for t in model.tables)
     rows = {"embedding_dim": 2 * model.embedding_dim, "tables": tables}
     if matters(model=model.model_copy(update={"top_mlp": (17, *model.top_mlp)})):

@@ -64,13 +64,15 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)
     assert steps[-1][0] == steps[-1][1]
+    assert steps[-2] == steps[-1]  # all that there is to do was counted
+    assert {"reading, text", "reading, generator"} <= set(calibration.residuals)
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
 def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
     with (
-        MeasuringProcess("readers", {"folder": "/dev/null/place", "quick": True}, 60.0) as child,
-        pytest.raises(RunFailed, match="calibration: measuring readers failed"),
+        MeasuringProcess("operations", {"folder": "/dev/null/place"}, 60.0) as child,
+        pytest.raises(RunFailed, match="calibration: measuring operations failed"),
     ):
         child.result()
 

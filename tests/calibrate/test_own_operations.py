@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,13 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.config.load import load_cluster
+from recsim_train.data.stream import open_stream
+from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor import kernels, masks, services
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import positions_of, reading_of
 from recsim_train.sim.asked import operations_of
 from recsim_train.workload import operations
 from recsim_train.workload.operations import COSTS, seconds
@@ -241,6 +245,7 @@ COUNTED: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "fetch_rows": lambda args, answer: {"unique": answer.shape[0]},
     "store_rows": lambda args, _: {"unique": args[2].shape[0]},
     "net_open": lambda args, _: {"numbers": args[2].tensor.numel()},
+    "reading": lambda args, _: {"batches": len(args[3])},
     "net_forward": _cut,
     "net_backward": _cut,
     "net_apply": lambda args, _: {"elements": args[1].own.tensor.numel()},
@@ -262,9 +267,10 @@ class Spies:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
-        from recsim_train.calibration.own import dense
+        from recsim_train.calibration.own import dense, reads
         from recsim_train.executor import (
             cache,
+            feed,
             kernels_sync,
             narrowing,
             net_kernels,
@@ -275,7 +281,7 @@ class Spies:
 
         modules = [
             kernels, kernels_sync, cache, narrowing, net_kernels, outer, routing, sparse, services,
-            steps, caches, dense, masks,
+            steps, caches, dense, masks, feed, reads,
         ]  # fmt: skip
         kernels_by_name = {
             n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}
@@ -347,6 +353,43 @@ def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
 def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, Scope]]]) -> None:
     found = {name for case in CASES for name, _ in asked(case)}
     assert found == set(COSTS)
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, readers: int) -> None:
+    plan = plan_of("flat_ps")
+    path = tmp_path / "rows.tsv"
+    write_criteo(path, plan.experiment.model, Synthetic(rows=900, seed=3), 900)
+    data = Data(path=str(path), eval_rows=0)
+    roles = plan.experiment.roles.model_copy(update={"readers": readers})
+    spec = plan.experiment.model_copy(update={"data": data, "roles": roles})
+    plan = build_plan(spec, plan.strategy)
+    reader = plan.of_role("reader")[0] if readers else None
+    scope = reading_of(plan, reader)
+    # a thread for each of two loops, or one process for both
+    assert (scope.batches, scope.skipped) == ((1, 0) if readers else (32, 32 * 32))
+    work = Rounds(plan, [("reading", scope)])
+    made: list[Any] = []
+
+    def timed(operation: str, call: Any, **sizes: Any) -> Any:
+        assert operation == "reading"
+        assert sizes == {n: getattr(scope, n) for n in ("ids", "batches", "skipped", "text")}
+        call()
+        made.extend(call.args[3])
+
+    for _ in range(33):
+        work.once(timed)
+    places = positions_of(plan, reader)
+    assert len(made) == (33 if readers else 64)
+    with open_stream(
+        spec.model, data, batch_size=32, positions=places, total=2, iterations=len(made)
+    ) as stream:
+        for batch, fed in zip(made, stream, strict=False):
+            assert np.array_equal(batch.ids.values.numpy(), fed.batch.ids)
+    [figures] = work.window(0.0)
+    assert figures["operation"] == "reading"
+    assert figures["count"] >= 1
+    assert figures["work"]["parse_row"] == 32 * scope.batches
 
 
 # ---------------------------------------------------------------- time

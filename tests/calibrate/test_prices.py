@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recsim_train.calibration import grid
+from recsim_train.calibration import grid, reads
+from recsim_train.calibration import talk as runs_of_own
 from recsim_train.calibration.crowd import Crowd, best_rate
-from recsim_train.calibration.fit import Estimate
+from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.prices import (
     KERNEL_PRIORS,
+    READ_PRIORS,
     WIRE_PRIORS,
     Prices,
     contention,
     describe,
     fit_kernels,
+    fit_reading,
     fit_wire,
     from_repeats,
     gloo_message,
     handover,
     kernel_observations,
-    row_price,
     run_observations,
     wire_figures,
     wire_observations,
 )
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import RETIRED, Costs
+from recsim_train.config.experiment import Execution
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import reading_of
+from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
+from recsim_train.workload.measured import IN_RUNS
 from recsim_train.workload.scope import Scope
 
 
@@ -43,7 +52,7 @@ def kernel_report(prices: Mapping[str, float]) -> list[dict[str, Any]]:
         for batch in setting.batches:
             ids = batch * setting.tables * setting.ids
             for optimizer in ("adagrad", "sgd"):
-                for name in operations.COSTS:
+                for name in set(operations.COSTS) - IN_RUNS:
                     scope = Scope(
                         model=model,
                         training=grid.training(optimizer),  # type: ignore[arg-type]
@@ -74,9 +83,8 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "parse_row", "synthesize_row", "effect", "request"}
-    direct |= {"collective_step"}
-    measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | direct
+    direct = {"handover", "effect", "request", "collective_step"}
+    measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | set(READ_PRIORS) | direct
     assert measured | RETIRED == set(Costs.model_fields)
 
 
@@ -139,15 +147,49 @@ def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
     assert handover([slow], cores=8, contention=0.7, prices=known()).uncertainty == 1.0
 
 
-def test_rows_cost_what_is_left_after_the_calls_of_their_batch() -> None:
-    model = grid.READER_MODEL
+def read_plans(tmp_path: Path) -> list[Plan]:
+    """All that calibration reads, in runs of two trainers."""
+    with runs_of_own.known(runs_of_own.Talk):
+        runs = [reads._experiment(read, tmp_path / "rows.tsv", 2) for read in reads._RUNS]
+        runs += [
+            runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
+            for asks, setting, batch, _ in runs_of_own._RUNS
+        ]
+        return [build_plan(run, run.strategies[0]) for run in runs]
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_rows_and_ids_cost_what_is_left_after_the_calls_of_their_batch(
+    factor: float, tmp_path: Path
+) -> None:
+    """Prices far from their magnitudes come back from the runs that calibration makes."""
+    planted = {
+        name: prior * (factor, 1.0 / factor)[index % 2]
+        for index, (name, prior) in enumerate(READ_PRIORS.items())
+    }
+    prices = KNOWN | planted
     measured = []
-    for batch in (64, 160, 448):
-        work = operations.reading(model, batch, text=True)
-        spent = sum(KNOWN[name] * units for name, units in work.items())
-        measured.append({"batch": batch, "seconds": spent})
-    found = row_price(measured, "parse_row", model, known())
-    assert found.value == pytest.approx(KNOWN["parse_row"], rel=1e-6)
+    for plan in read_plans(tmp_path):
+        scope = reading_of(plan, None)
+        work = operations.cost("reading", scope)
+        spent = sum(prices[name] * units for name, units in work.items())
+        measured.append(Observation("text" if scope.text else "generator", work, spent))
+    found = fit_reading(measured, known()).prices
+    assert set(found) == set(planted)
+    for name, value in planted.items():
+        assert found[name].value == pytest.approx(value, rel=0.1), name
+
+
+def test_what_a_batch_took_is_without_those_that_were_made_before(tmp_path: Path) -> None:
+    plan = read_plans(tmp_path)[0]
+    assert plan.experiment.training.steps == 150
+    # a queue of one batch, and half of five that are made together
+    ledger = Ledger.of(9.0, 8.0, {("trainer", "reading", "reader"): 2 * 146 * 1e-3})
+    seen = runs_of_own.read_of(plan, ledger)
+    assert seen.seconds == pytest.approx(1e-3)
+    assert seen.group == "generator"
+    assert seen.work["synthesize_row"] == 192
+    assert seen.work["synthesize_id"] > 6 * 192
 
 
 def test_messages_of_runs_outweigh_bare_round_trips() -> None:
@@ -161,8 +203,9 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
         for size in (1 << 16, 1 << 23)
         for shared in ((0, 1 << 23) if name == "message" else (0,))
     ]
+    nothing = Observation("text", {}, 1.0)
     runs = [
-        Talked(work, sum(prices[name] * units for name, units in work.items()), 1.0, 1.0)
+        Talked(work, sum(prices[name] * units for name, units in work.items()), 1.0, 1.0, nothing)
         for work in works
     ]
     seen = [*wire_observations([end(), end()]), *run_observations(runs)]

@@ -35,11 +35,11 @@ def test_it_counts_what_both_worlds_do(
 ) -> None:
     path = tmp_path / "rows.tsv"
     write_criteo(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
-    run = talk._experiment(asks, setting, batch, 2, STEPS, path, execution)
+    run = talk.experiment(asks, setting, batch, 2, STEPS, path, execution)
     run = run.model_copy(
         update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}
     )
-    with talk._known(talk.Talk):
+    with talk.known(talk.Talk):
         plan = build_plan(run, run.strategies[0])
         real = execute(plan, staging=tmp_path)
         predicted = simulate(plan, load_cluster(PROFILE, None))

@@ -61,7 +61,7 @@ def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
     assert "measuring operations: 100 %" in said
     after = load_cluster("mine")
     assert after.operations
-    assert {"forward_backward", "lookup_pooled", "update_pooled", "dense_apply"} <= {
+    assert {"forward_backward", "lookup_pooled", "update_pooled", "dense_apply", "reading"} <= {
         entry.operation for entry in after.operations
     }
     # nothing else was measured anew, and the comment at its beginning is there still

@@ -11,6 +11,7 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import reading_of
 from recsim_train.sim.memory_check import check_memory
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations
@@ -147,7 +148,8 @@ def test_a_slow_reader_binds(
     prices = {"parse_row": "200 us"}
     slow = clusters(prices=prices, mixed=mixed(reader=[{"count": 1}, {"speed": 0.5}]))
     price = {name: getattr(slow.costs, name).value for name in Costs.model_fields}
-    work = operations.seconds(operations.reading(plan.experiment.model, 64, text=True), price)[0]
+    scope = reading_of(plan, plan.reader_of(plan.feeding[0]))
+    work = operations.seconds(operations.cost("reading", scope), price)[0]
     outcome = outcome_of(plan, slow)
     assert outcome.bottleneck == "parsing thread of reader[1]"
     seconds = loop_seconds(outcome)

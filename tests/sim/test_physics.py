@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs, magnitude
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import reading_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
@@ -411,8 +412,9 @@ def test_slow_readers_bind(
 
     def bound(profile: Cluster) -> float:
         price = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
-        work = operations.reading(plan.experiment.model, 64, text=True)
-        return 64 / operations.seconds(work, price)[0]
+        scope = reading_of(plan, plan.reader_of(plan.feeding[0]))
+        work = operations.cost("reading", scope)
+        return 64 * scope.batches / operations.seconds(work, price)[0]
 
     outcome = outcome_of(plan, cluster)
     # a reader inside the trainer also waits for the interpreter lock now and then

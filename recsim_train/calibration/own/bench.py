@@ -41,8 +41,11 @@ class Timed(Protocol):
 class Micro(Protocol):
     """Micro-workloads that belong together."""
 
+    period: int
+    """Rounds after which each operation has been done."""
+
     def round(self, batch: Batch, timed: Timed) -> None:
-        """Do each operation once."""
+        """Do each operation once, or what one iteration has of it."""
 
 
 @dataclass

@@ -33,6 +33,8 @@ OPERATIONS = frozenset(
 class Caches:
     """Trainer 0's cache and the shards that fill it."""
 
+    period = 1
+
     def __init__(self, bench: Bench) -> None:
         plan = bench.plan
         assert plan.embedding is not None

@@ -47,6 +47,8 @@ def _after(arrived: Tensor, call: Call) -> Call:
 class Dense:
     """One call for each shape."""
 
+    period = 1
+
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         # also beside a cut net, at whose end the whole of it is loaded

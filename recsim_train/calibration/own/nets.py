@@ -31,6 +31,8 @@ Value = RealParts | RealBlock
 class Nets:
     """One group's hosts. What crosses a cut is what the others really have for each."""
 
+    period = 1
+
     def __init__(self, bench: Bench) -> None:
         assert bench.plan.net is not None
         self.bench, self.program = bench, bench.plan.net

@@ -13,7 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from recsim_train.calibration.own import caches, dense, nets, steps
+from recsim_train.calibration.own import caches, dense, nets, reads, steps
 from recsim_train.calibration.own.bench import Bench, Cell, Micro
 from recsim_train.executor.pools import make_pool, tasks
 from recsim_train.placement.plan import Plan
@@ -21,7 +21,9 @@ from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import Signature, signature
 
-OPERATIONS = steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS
+OPERATIONS = (
+    steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS | reads.OPERATIONS
+)
 """Operations that have a micro-workload."""
 MISSING: frozenset[str] = frozenset()
 """Operations that have none."""
@@ -43,6 +45,8 @@ def micros(bench: Bench) -> list[Micro]:
         found.append(nets.Nets(bench))
     if bench.asks(dense.OPERATIONS):
         found.append(dense.Dense(bench))
+    if bench.asks(reads.OPERATIONS):
+        found.append(reads.Reads(bench))
     return found
 
 
@@ -142,7 +146,8 @@ class Rounds:
             self.once(clock)
         clock.counting = True
         begin, rounds, before = time.perf_counter(), 0, _delayed()
-        while rounds < _LEAST or time.perf_counter() - begin < seconds:
+        least = max((_LEAST, *(micro.period for micro in self.micros)))
+        while rounds < least or time.perf_counter() - begin < seconds:
             self.once(clock)
             rounds += 1
         # what others took is no part of an operation: CPU seconds are without it, walls are not

@@ -31,6 +31,8 @@ OPERATIONS = AT_SHARDS | {
 class Steps:
     """The shards of a plan and one loop that asks them, all in one thread."""
 
+    period = 1
+
     def __init__(self, bench: Bench) -> None:
         plan = bench.plan
         assert plan.embedding is not None

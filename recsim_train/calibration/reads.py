@@ -1,0 +1,71 @@
+"""Runs of calibration's own program whose readers differ: by the generator, and with many streams.
+
+All other runs of `recsim_train.calibration.talk` read text, in as many streams as there are
+trainers. What reading takes is measured beside a net's passes, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from recsim_train.calibration import talk
+from recsim_train.calibration.fit import Observation
+from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.config.experiment import Data, Execution, Experiment, Synthetic
+from recsim_train.data.synthetic import write_criteo
+
+
+class _Read(NamedTuple):
+    setting: Setting
+    batch: int
+    threads: int
+    """Of each trainer; each reads a stream of its own."""
+    steps: int
+    text: bool = False
+
+
+_RUNS = (
+    _Read(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
+    _Read(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
+    _Read(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, text=True),
+    _Read(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
+    _Read(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
+)
+"""Tables of one id and of many, all with more to compute on than a core's own cache holds."""
+_QUICK = 3
+"""So many of them in a quick calibration."""
+_SYNTHETIC = Synthetic(rows=40_000, seed=47)
+
+
+def runs_of(*, quick: bool) -> int:
+    """How many runs `measure` makes."""
+    return _QUICK if quick else len(_RUNS)
+
+
+def measure(
+    folder: Path, cores: int, tick: Callable[[], None], *, quick: bool
+) -> list[Observation]:
+    """What making a batch took in each run."""
+    found = []
+    with talk.known(talk.Talk):
+        for read in _RUNS[: runs_of(quick=quick)]:
+            path, steps = folder / "read.tsv", read.steps // 3 if quick else read.steps
+            if read.text:
+                write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
+            run = _experiment(read._replace(steps=steps), path, talk.trainers_on(cores))
+            found.append(talk.read_of(*talk.ledger_of(run)))
+            tick()
+    return found
+
+
+def _experiment(read: _Read, path: Path, trainers: int) -> Experiment:
+    batch, steps = read.batch, read.steps
+    run = talk.experiment("embedding", read.setting, batch, trainers, steps, path, Execution())
+    # whoever is far ahead when counting begins has little left to do
+    data = Data(
+        path=str(path) if read.text else None, eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1
+    )
+    training = run.training.model_copy(update={"threads": read.threads})
+    return run.model_copy(update={"data": data, "training": training})

@@ -1,0 +1,49 @@
+"""The operation ``reading``: what a reader makes at a time, as counts of priced work.
+
+A reader thread beside a loop makes several small batches together, and the generator does so for
+whoever asks it; a reader process parses text batch by batch. In text, rows of other readers' loops
+lie between a loop's own: they are passed over, which takes time, too.
+"""
+
+from __future__ import annotations
+
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.scope import Scope
+
+ROWS_TOGETHER = 1024
+"""Rows that are made at a time: small batches alone are dear."""
+
+
+def together(examples: int) -> int:
+    """How many batches of so many examples are made at a time."""
+    return max(1, ROWS_TOGETHER // examples)
+
+
+def reading(s: Scope) -> Work:
+    """A reader: make ``batches`` batches, from Criteo text or by the generator."""
+    rows = s.batch * s.batches
+    if s.text:
+        calls = 12.0 * s.batches
+        work = {"parse_row": rows, "call": calls, "interpreter": calls}
+        return {**work, "skip_row": s.skipped} if s.skipped else work
+    tables = len(s.model.tables)
+    calls = (4 + tables / 2) * s.batches + 75 + 23 * tables
+    drawn = {"synthesize_row": rows, "synthesize_id": _drawn(s, rows)}
+    return {**drawn, "call": calls, "interpreter": calls}
+
+
+_EFFECT, _MEAN = 1 / 8, 1 / 2
+"""What a hidden value of an id takes, and the mean of such over a bag, if drawing an id takes 1."""
+
+
+def _drawn(s: Scope, rows: float) -> float:
+    """Ids that are drawn for ``rows`` rows, and their part in the labels.
+
+    That is of each id a hidden effect, of those in four tables a hidden vector of four values more.
+    Bags of varying length are drawn as if each were the longest.
+    """
+    tables = s.model.tables
+    values = 1 + 4 * (min(4, len(tables)) / len(tables) if len(tables) > 1 else 0)
+    bags = rows * sum(table.ids > 1 for table in tables)
+    drawn = rows * sum(table.ids for table in tables)
+    return drawn + values * (_EFFECT * s.ids + _MEAN * bags)

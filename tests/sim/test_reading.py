@@ -1,0 +1,205 @@
+"""What reading costs in a prediction: rows, ids, rows of others, its own measured shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.experiment import Table
+from recsim_train.config.measured import MeasuredOperation
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import positions_of, reading_of
+from recsim_train.sim.asked import operations_of
+from recsim_train.sim.run import simulate
+from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.signature import signature
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+
+TEXT: dict[str, Any] = {"path": "never-opened.tsv", "eval_rows": 0}
+FREE = {"call": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
+NO_WHAT_IF = {"what_if_steps": 0}
+
+
+def tables(ids: int, *, variable: bool = False, count: int = 6) -> dict[str, Any]:
+    return {"tables": tuple(Table(rows=1000, ids=ids, variable=variable) for _ in range(count))}
+
+
+def read_seconds(outcome: Outcome) -> float:
+    """CPU seconds of the line ``reading``."""
+    assert outcome.facts.ledger is not None
+    return sum(line.seconds for line in outcome.facts.ledger.lines if line.what == "reading")
+
+
+def per_row(plan: Plan, cluster: Cluster, reader: Any = None) -> float:
+    scope = reading_of(plan, reader)
+    prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    return seconds(cost("reading", scope), prices)[0] / (scope.batch * scope.batches)
+
+
+def test_the_generator_is_paid_by_rows_and_ids(plans: Plans, clusters: Clusters) -> None:
+    cluster = clusters(prices=FREE | {"synthesize_row": "2 us", "synthesize_id": "100 ns"})
+    # of the labels: a hidden effect of each id, and a vector of four for those of four tables
+    six, twelve = 1 + 4 * 4 / 6, 1 + 4 * 4 / 12
+    for model, ids in (
+        (tables(1), 6 + six * 6 / 8),
+        (tables(1, count=12), 12 + twelve * 12 / 8),
+        (tables(40), 240 + six * (240 / 8 + 6 / 2)),
+        (tables(40, variable=True), 240 + six * (123 / 8 + 6 / 2)),
+        (tables(1, count=1), 1 + 1 / 8),
+    ):
+        found = per_row(plans(model=model), cluster)
+        assert found == pytest.approx(2e-6 + ids * 1e-7), model
+
+
+def test_more_ids_take_more_of_the_cores(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """Everything else is as fast as with few: bags are summed for nothing."""
+    cluster = clusters(prices=FREE | {"synthesize_row": "1 us", "synthesize_id": "50 ns"})
+    few, many = (plans(model=tables(ids), simulation=NO_WHAT_IF) for ids in (2, 20))
+    read = [read_seconds(outcome_of(plan, cluster)) for plan in (few, many)]
+    expected = [per_row(plan, cluster) for plan in (few, many)]
+    assert expected[1] > 4 * expected[0]
+    assert read[1] / read[0] == pytest.approx(expected[1] / expected[0], rel=0.15)
+
+
+def test_a_reader_passes_over_the_rows_of_others(plans: Plans, clusters: Clusters) -> None:
+    cluster = clusters(prices=FREE | {"parse_row": "2 us", "skip_row": "100 ns"})
+    for roles, training, reader, others in (
+        ({"trainers": 1}, {}, False, 0.0),
+        ({"trainers": 4}, {"threads": 2}, False, 7.0),
+        ({"trainers": 4, "readers": 1}, {}, True, 0.0),
+        ({"trainers": 4, "readers": 2}, {}, True, 1.0),
+    ):
+        plan = plans(roles=roles, training=training, data=TEXT)
+        who = plan.of_role("reader")[0] if reader else None
+        assert per_row(plan, cluster, who) == pytest.approx(2e-6 + others * 1e-7), roles
+    # the generator makes any row at once
+    alone, among = (plans(roles={"trainers": n}) for n in (1, 4))
+    assert per_row(alone, clusters()) == per_row(among, clusters())
+
+
+def test_small_batches_are_made_together(plans: Plans) -> None:
+    def made(batch: int, **more: Any) -> float:
+        plan = plans(training={"batch_size": batch}, **more)
+        readers = plan.of_role("reader")
+        return reading_of(plan, readers[0] if readers else None).batches
+
+    assert [made(batch) for batch in (64, 1000, 2048)] == [16, 1, 1]
+    assert made(64, data=TEXT) == 16
+    # a reader process parses batch by batch
+    assert made(64, data=TEXT, roles={"readers": 1}) == 1
+    assert made(64, roles={"readers": 1}) == 16
+
+
+def test_loops_that_get_the_same_batch_have_it_read_once(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    prices = FREE | {"parse_row": "1 us", "synthesize_row": "1 us", "synthesize_id": "0 ns"}
+    cluster = clusters(prices=prices)
+    roles = {"trainers": 2, "embedding_servers": 0, "dense_servers": 0}
+    found = []
+    for readers in (0, 1):
+        training = {"steps": 100}
+        roles["readers"] = readers
+        plan = plans("des", roles=roles, training=training, simulation=NO_WHAT_IF)
+        reader = plan.of_role("reader")
+        assert positions_of(plan, reader[0] if reader else None) == [0]
+        found.append(read_seconds(outcome_of(plan, cluster)))
+    assert found[0] == pytest.approx(2 * found[1], rel=0.15)
+
+
+# ---------------------------------------------------------------- its own measured shape
+
+
+def measured(plan: Plan, cluster: Cluster, ratio: float) -> Cluster:
+    """With reading measured as ``ratio`` times what unit prices say."""
+    [scope] = [scope for name, scope in operations_of(plan, cluster) if name == "reading"]
+    work = dict(cost("reading", scope))
+    prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    once = ratio * seconds(work, prices)[0]
+    entry = MeasuredOperation.model_construct(
+        operation="reading",
+        shape=str(signature("reading", scope)),
+        seconds=once,
+        alone=once,
+        uncertainty=0.05,
+        pooled=None,
+        work=work,
+    )
+    return cluster.model_copy(update={"operations": (entry,)})
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_reading_that_was_measured_takes_what_it_took(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, readers: int
+) -> None:
+    cluster = clusters(prices=FREE | {"synthesize_id": "100 ns"})
+    plan = plans(model=tables(5), roles={"trainers": 2, "readers": readers}, simulation=NO_WHAT_IF)
+    plain, twice = outcome_of(plan, cluster), outcome_of(plan, measured(plan, cluster, 2.0))
+    assert read_seconds(twice) == pytest.approx(2 * read_seconds(plain), rel=0.1)
+    ledger, rests = twice.facts.ledger, twice.facts.resting
+    assert ledger is not None
+    assert rests is not None
+    assert rests.measured == pytest.approx(read_seconds(twice) / ledger.total, rel=0.2)
+    assert plain.facts.resting is not None
+    assert plain.facts.resting.guesses == ()
+
+
+def test_other_models_and_streams_are_scaled_by_it(plans: Plans, clusters: Clusters) -> None:
+    cluster = clusters()
+    known = measured(plans(model=tables(5), simulation=NO_WHAT_IF), cluster, 3.0)
+    for model, scaled in ((tables(5), False), (tables(9), True), (tables(5, count=7), True)):
+        rests = simulate(plans(model=model, simulation=NO_WHAT_IF), known).facts.resting
+        assert rests is not None
+        assert (rests.scaled > 0.0) is scaled
+        assert (rests.measured > 0.0) is not scaled
+
+
+def test_shapes_tell_apart_what_takes_different_time(plans: Plans, tmp_path: Path) -> None:
+    path = str(tmp_path / "rows.tsv")
+
+    def shape(**changes: Any) -> str:
+        return str(signature("reading", reading_of(plans(**changes), None)))
+
+    text = {"path": path, "eval_rows": 0}
+    different = [
+        shape(),
+        shape(model=tables(2)),
+        shape(model=tables(2, variable=True)),
+        shape(training={"batch_size": 128}),
+        shape(data=text),
+        shape(data=text, roles={"trainers": 3}),
+        shape(data=text, training={"threads": 2}),
+    ]
+    assert len(set(different)) == len(different)
+    # text's rows are as long whatever the model takes of them; whoever generates skips nothing
+    assert shape(data=text) == shape(data=text, model={"top_mlp": (16, 1)})
+    assert shape() == shape(roles={"trainers": 3})
+    assert shape() == shape(model={"top_mlp": (16, 1)})
+
+
+def test_profiles_that_are_older_than_ids_go_on_predicting(
+    plans: Plans, clusters: Clusters
+) -> None:
+    new = clusters()
+    older = {
+        name: getattr(new.costs, name)
+        for name in Costs.model_fields
+        if name not in ("synthesize_id", "skip_row")
+    }
+    costs = Costs(**older)
+    assert costs.synthesize_id.basis == costs.skip_row.basis == "magnitude"
+    cluster = new.model_copy(update={"costs": costs})
+    for data in ({}, TEXT):
+        plan = plans(data=data, roles={"trainers": 2}, simulation=NO_WHAT_IF)
+        assert per_row(plan, cluster) > 0.0
+    assert simulate(plans(simulation=NO_WHAT_IF), cluster).speed is not None
