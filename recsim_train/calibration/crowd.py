@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recsim_train.calibration import grid
+from recsim_train.calibration import grid, talk
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.experiment import (
-    Data,
+    Execution,
     Experiment,
     Roles,
     StrategyChoice,
@@ -88,30 +88,14 @@ def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crow
     return crowds
 
 
-def _experiment(
-    setting: Setting,
-    batch: int,
-    threads: int,
-    steps: int,
-    path: Path,
-) -> Experiment:
-    rules = grid.training("adagrad").model_copy(
-        update={
-            "dense_optimizer": "sgd",
-            "batch_size": batch,
-            "threads": threads,
-            "steps": steps,
-            "warmup_steps": 20,
-        }
-    )
-    return Experiment(
-        name="calibration",
-        model=setting.model(),
-        data=Data(path=str(path), eval_rows=0),
-        roles=Roles(trainers=1),
-        training=rules,
-        strategies=(StrategyChoice(kind="flat_ps"),),
-    )
+def _experiment(setting: Setting, batch: int, threads: int, steps: int, path: Path) -> Experiment:
+    run = talk.experiment("dense", setting, batch, 1, steps, path, Execution())
+    update = {
+        "roles": Roles(trainers=1),
+        "training": run.training.model_copy(update={"threads": threads}),
+        "strategies": (StrategyChoice(kind="flat_ps"),),
+    }
+    return run.model_copy(update=update)
 
 
 def _rate(experiment: Experiment) -> float:

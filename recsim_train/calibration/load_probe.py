@@ -1,11 +1,14 @@
-"""The probe of busy cores: training steps while other processes work on the other cores."""
+"""The probes of busy cores: training steps beside others, and beside threads that wake often."""
 
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import fmean, median
+
+import numpy as np
 
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench
@@ -17,6 +20,9 @@ from recsim_train.executor.worker import Worker
 
 Step = Callable[[], None]
 
+_PAUSE = 1e-3
+_TOUCHED = 512 << 10
+"""Bytes."""
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 
@@ -46,7 +52,8 @@ def measure_busy(
     caller. CPU seconds, so that other load on the machine is not taken for slow cores.
 
     An empty object asks for a window, anything else for the end, so that several such processes
-    can work side by side.
+    can work side by side. ``seconds``, ``switches``: of a mean step, and how often another thread
+    got its core.
     """
     setting, size = _BUSY
     bench = Bench(setting)
@@ -54,16 +61,41 @@ def measure_busy(
     for _ in range(5):
         step()
     windows: list[float] = []
+    means: list[float] = []
+    switches: list[float] = []
     spreads: list[float] = []
     tick()
     while not json.loads(next_line()):
         times: list[float] = []
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), _switches()
         while time.perf_counter() - begin < seconds:
             busy = time.thread_time()
             step()
             times.append(time.thread_time() - busy)
         windows.append(1.0 / median(times))
+        means.append(fmean(times))
+        switches.append((_switches() - before) / len(times))
         spreads.append(relative_spread(times))
         tick()
-    return {"rates": windows, "spreads": spreads}
+    return {"rates": windows, "spreads": spreads, "seconds": means, "switches": switches}
+
+
+def _switches() -> int:
+    """How often the calling thread lost its core to another."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
+def disturb(seconds: float, next_line: Callable[[], str], tick: Callable[[], None]) -> int:
+    """Wake every millisecond and do about what a small request asks for, in windows as
+    `measure_busy`; how many there were."""
+    content = np.ones(_TOUCHED // 8)
+    windows = 0
+    tick()
+    while not json.loads(next_line()):
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            time.sleep(_PAUSE)
+            content += 1.0
+        windows += 1
+        tick()
+    return windows

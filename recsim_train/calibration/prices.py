@@ -45,6 +45,12 @@ READ_PRIORS: Mapping[str, float] = {
     "synthesize_id": 1e-7,
 }
 
+MEETING_PRIORS: Mapping[str, float] = {
+    "collective_message": 2e-4,
+    "reduced_byte": 3e-10,
+    "exchanged_byte": 5e-10,
+}
+
 _GROUPS = {
     **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
     **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
@@ -80,6 +86,10 @@ class Prices:
     def value(self, name: str) -> float:
         """Seconds per unit."""
         return self.estimates[name].value
+
+
+Window = tuple[float, float]
+"""(seconds, switches) of a mean step."""
 
 
 def from_repeats(values: Sequence[float]) -> Estimate:
@@ -137,6 +147,32 @@ def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < 1.0 / seen.together else (low, middle)
     return low
+
+
+def switch(pairs: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> Estimate:
+    """What a switch takes of the thread that has to wait, from pairs of windows, without and with
+    threads that wake often: each process's (seconds, switches) of a mean step.
+
+    All of the additional seconds by all of the additional switches; its error by leaving out one
+    pair after the other (the jackknife).
+    """
+    apart = [
+        (after - before, many - few)
+        for calm, disturbed in pairs
+        for (before, few), (after, many) in zip(calm, disturbed, strict=True)
+    ]
+
+    def price(some: Sequence[Window]) -> float:
+        seconds, switches = map(sum, zip(*some, strict=True))
+        return seconds / switches if switches > 0.0 else 0.0
+
+    value, count = price(apart), len(apart)
+    if value <= 0.0 or count < 2:
+        return Estimate(0.0, MOST_UNCERTAIN, "limit")
+    without = [price([*apart[:left], *apart[left + 1 :]]) for left in range(count)]
+    middle = mean(without)
+    error = math.sqrt((count - 1) / count * sum((one - middle) ** 2 for one in without))
+    return Estimate(value, error / value, "repeats")
 
 
 def fit_reading(observations: Sequence[Observation], prices: Prices) -> Fit:

@@ -42,6 +42,10 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
+    if part == "disturb":
+        from recsim_train.calibration import load_probe
+
+        return load_probe.disturb(request["seconds"], sys.stdin.readline, _tick)
     if part == "operations":
         from recsim_train.calibration.own import probe as own_probe
 

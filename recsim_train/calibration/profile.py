@@ -20,12 +20,14 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import crowd, grid, reads, talk
+from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
-from recsim_train.calibration.fit import Observation
+from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.prices import (
+    MEETING_PRIORS,
     Prices,
+    Window,
     Wire,
     contention,
     describe,
@@ -37,6 +39,7 @@ from recsim_train.calibration.prices import (
     handover,
     kernel_observations,
     run_observations,
+    switch,
     wire_figures,
     wire_observations,
 )
@@ -63,9 +66,11 @@ _MOST_BUSY = 8
 """Processes that are run side by side at most."""
 _SPEEDS = 6
 """How often the machine's speed is measured."""
+_PAIRS, _SWITCHES = 6, 8
+"""Pairs of windows with and without threads that wake; units of progress of all of them."""
 _TURNS, _TURN, _THREADS, _WIRE, _CROWD, _RUN = 3, 2, 9, 8, 3, 4
 """Turns of busy processes; units of progress (about a second each) of one of them, of operations on
-several threads, of a wire, of a run of `crowd`, of one of `talk` and `reads`."""
+several threads, of a wire, of a run of `crowd`, of one of `talk`, `reads` and `meet`."""
 
 
 class _Measuring:
@@ -75,10 +80,12 @@ class _Measuring:
         self.quick = quick
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
-        self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS + _TURNS * _TURN
+        self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
+        self._total += _SWITCHES + _TURNS * _TURN
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _CROWD * crowd.runs_of(quick=quick)
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
+        self._total += _RUN * meet.runs_of(quick=quick)
         self._done = 0
         self._progress = progress
 
@@ -141,6 +148,32 @@ class _Measuring:
             busy.hear()
             busy.tell({})
 
+    def switches(self) -> list[tuple[list[Window], list[Window]]]:
+        """Pairs of windows in which every core is busy, without and with threads that wake."""
+        count, request = min(self.cores, _MOST_BUSY), {"seconds": 0.2 if self.quick else 0.6}
+        with ExitStack() as stack:
+            busy, waking = (
+                [stack.enter_context(MeasuringProcess(part, request, _LIMIT)) for _ in range(count)]
+                for part in ("busy", "disturb")
+            )
+            for child in (*busy, *waking):
+                child.hear()
+            for number in range(2 * _PAIRS):
+                turn = [*busy, *waking] if number % 2 else busy
+                for child in turn:
+                    child.tell({})
+                for child in turn:
+                    child.hear()
+            for child in (*busy, *waking):
+                child.tell({"stop": True})
+            found = [
+                list(zip(report["seconds"], report["switches"], strict=True))
+                for report in (child.result() for child in busy)
+            ]
+        self.tick(_SWITCHES)
+        windows = list(map(list, zip(*found, strict=True)))
+        return list(zip(windows[::2], windows[1::2], strict=True))
+
     def busy(self) -> tuple[float, float]:
         """(contention, jitter): one busy process, then one for each core, then one again."""
         seconds = 0.3 if self.quick else 1.5
@@ -188,6 +221,7 @@ def calibrate_machine(
         folder = Path(path)
         speeds = [measuring.speed()]
         shared, jitter = measuring.busy()
+        disturbed = measuring.switches()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
         speeds.append(measuring.speed())
         threaded = measuring.threads()
@@ -199,10 +233,13 @@ def calibrate_machine(
         crowded = crowd.measure(folder, lambda: measuring.tick(_CROWD), quick=quick)
         speeds.append(measuring.speed())
         talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
+        met = meet.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
         before, *between, after = [*speeds, measuring.speed()]
     prices = _work_prices(timed, talked, rows)
     law = _thread_law(threaded, measuring.cores, shared, prices)
     wire = _wire_prices(ends, loaded, talked, prices)
+    _meeting_prices(met, prices)
+    prices.add({"switch": switch(disturbed)})
     _lock_price(crowded, measuring.cores, shared, prices)
     measuring.finish()
     calibration = Calibration(
@@ -272,6 +309,13 @@ def _wire_prices(
     wire = wire_figures(ends, message)
     prices.add({"collective_step": wire.collective_step})
     return wire
+
+
+def _meeting_prices(met: Sequence[Observation], prices: Prices) -> None:
+    """Adds the prices of collectives."""
+    fitted = fit(met, MEETING_PRIORS)
+    prices.add(fitted.prices)
+    prices.residuals |= describe(fitted)
 
 
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:

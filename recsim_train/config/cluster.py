@@ -134,8 +134,20 @@ class Costs(Section):
     shared_byte: Price = magnitude(1e-10)
     """One byte copied into or out of memory that two processes of one host share."""
     gloo_message: Price = magnitude(5e-5)
-    """One message over gloo, at each of its two ends: of collectives, of what reader processes
-    send, and of requests where ``execution.transport`` is gloo. Measured with bare messages."""
+    """One message over gloo, at each of its two ends: of what reader processes send, and of
+    requests where ``execution.transport`` is gloo."""
+    collective_message: Price = magnitude(1e-4)
+    """One step of a collective at one member, sending, receiving and waiting, without its bytes.
+    Measured in runs of calibration's own program, like the next two."""
+    reduced_byte: Price = magnitude(3e-10)
+    """One byte that a member sends or receives in an all-reduce."""
+    exchanged_byte: Price = magnitude(5e-10)
+    """One byte that a member sends or receives in an all-gather or all-to-all, put together before
+    and taken apart after that."""
+    switch: Price = magnitude(0.0)
+    """What a thread that a message wakes takes from the one whose core it gets, while all cores of
+    the host work: that one goes on with caches that hold another's data. Measured with a net's
+    passes on every core, beside threads that wake often."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes."""
 

@@ -28,7 +28,6 @@ from recsim_train.sim.pricing import plus
 from recsim_train.sim.queues import Barrier
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
-from recsim_train.trace.ledger import COLLECTIVES
 
 FLAG_BYTES = 8
 """What `NextRound` sends: no payload."""
@@ -102,7 +101,7 @@ class GroupRuntime:
     ) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        messages = world.pricing.gloo_messages(2 * (self.size - 1), COLLECTIVES)
+        messages = world.pricing.meeting(2 * (self.size - 1))
         yield world.work(loop, plus(world.overhead, messages), effect)
         if self.size == 1:
             return None

@@ -32,6 +32,9 @@ _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
 
 
+_NONE = 0.0, "", "", ""
+
+
 class Rack(NamedTuple):
     """A rack's uplink, by direction: out of the rack, into it."""
 
@@ -88,8 +91,13 @@ class Machines:
         self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
         self._shared = cluster.costs.shared_byte.value
+        self._reduced = cluster.costs.reduced_byte.value
+        self._exchanged = cluster.costs.exchanged_byte.value
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
+        self._switch = cluster.costs.switch.value
+        self._longest: dict[Resource, tuple[float, str, str, str]] = {}
+        """By cores: of the longest work so far its seconds, role, thread and what it was."""
         self._flows: dict[tuple[str, str], Kind] = {}
         self._copies: dict[tuple[str, str, bool], Kind] = {}
         self.processes: dict[Instance, Process] = {}
@@ -113,9 +121,8 @@ class Machines:
             elif instance.role == "reader" and working:
                 process.standing = readers / working
         self._cap = cluster.network.connection_cap
-        self._paced = 1.0 / self._wire if self._wire > 0.0 else inf
-        self._weight = 1.0 / self._wire if self._wire > 0.0 else 1.0
-        self._alone_rate = self._paced if self._cap is None else min(self._cap, self._paced)
+        paced = _rate(self._wire, inf)
+        self._alone_rate = paced if self._cap is None else min(self._cap, paced)
         self.faults = self._surround(plan)
         """Failures and checkpoints."""
 
@@ -238,12 +245,28 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
+        if self._switch > 0.0 and total > self._longest.get(process.cores, _NONE)[0]:
+            what = max(parts, key=lambda part: part[1])[0]
+            self._longest[process.cores] = total, process.role, thread, what
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
         if cores > 1.0:  # of which there may be fewer than threads
             self.alone = max(self.alone, taken * cores / process.cores.capacity)
         return self.engine.activity(kind, taken)
+
+    def wake(self, source: Process, target: Process) -> None:
+        """A message wakes a thread. Where all cores work it takes one from another thread, which
+        has its caches to fill again; that is booked as the longest work there is."""
+        cores = target.cores
+        if self._switch <= 0.0 or not self.engine.fluid.full(cores):
+            return
+        threads = max(source.standing, target.standing) / target.standing
+        self.engine.activity(self.engine.fluid.kind([(cores, threads)], paced=1.0), self._switch)
+        if cores in self._longest:
+            _, role, thread, what = self._longest[cores]
+            seconds = self._switch * threads * target.standing / cores.pace
+            self.books.add(role, thread, ((what, seconds, 0.0, 0.0),))
 
     def cpu_seconds(self, used: Sequence[float]) -> float:
         """Of all processes, those included that others stand for. ``used``: by resource."""
@@ -273,10 +296,12 @@ class Machines:
                 (source.cores, self._wire * out),
                 (target.cores, self._wire * into),
             ]
-            kind = self._flows[key] = self._wired([*uses, *_between(source, target, 1.0)])
+            kind = self._flows[key] = self._wired(
+                [*uses, *_between(source, target, 1.0)], self._wire
+            )
         work = payload + head
-        self._book_wire(source, TRANSPORT, work * flows)
-        self._book_wire(target, TRANSPORT, work * flows)
+        self._book_wire(source, TRANSPORT, work * flows, self._wire)
+        self._book_wire(target, TRANSPORT, work * flows, self._wire)
         delay += self._farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
@@ -305,11 +330,9 @@ class Machines:
             self._book_wire(end, TRANSPORT, payload * flows, self._shared)
         return self.engine.activity(kind, payload, delay)
 
-    def _book_wire(
-        self, process: Process, what: str, moved: float, price: float | None = None
-    ) -> None:
+    def _book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
-        seconds = (self._wire if price is None else price) * moved / process.cores.pace
+        seconds = price * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, 0.0, 0.0),))
 
     def exchange(
@@ -332,16 +355,18 @@ class Machines:
             parts = [
                 (member.send, out),
                 (member.receive, into),
-                (member.cores, (out + into) * self._wire),
+                (member.cores, (out + into) * self._exchanged),
             ]
             uses += [(resource, share) for resource, share in parts if share > 0.0]
-            self._book_wire(member, COLLECTIVES, (away + received) * member.standing)
+            self._book_wire(
+                member, COLLECTIVES, (away + received) * member.standing, self._exchanged
+            )
         if self.racks:
             assert sent is not None, "racks need to know who sends how much to whom"
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += _between(members[me], members[other], size / most)
-        return self._together(uses, most, 2 * self._farther(members))
+        return self._together(uses, most, 2 * self._farther(members), self._exchanged)
 
     def ring(self, members: list[Process], bytes_each: float) -> Event:
         """``bytes_each`` sent and received by every member of a ring, all at one rate.
@@ -350,27 +375,34 @@ class Machines:
         """
         uses = []
         for member in members:
-            uses += [(member.send, 1.0), (member.receive, 1.0), (member.cores, 2 * self._wire)]
-            self._book_wire(member, COLLECTIVES, 2 * bytes_each * member.standing)
+            uses += [(member.send, 1.0), (member.receive, 1.0), (member.cores, 2 * self._reduced)]
+            self._book_wire(member, COLLECTIVES, 2 * bytes_each * member.standing, self._reduced)
         for member, following in zip(members, [*members[1:], members[0]], strict=True):
             uses += _between(member, following, 1.0)
         steps = 2 * (len(members) - 1)
-        return self._together(uses, bytes_each, steps * self._farther(members))
+        return self._together(uses, bytes_each, steps * self._farther(members), self._reduced)
 
-    def _together(self, uses: list[tuple[Resource, float]], work: float, delay: float) -> Event:
-        kind = self._wired(uses)
-        self.alone = delay + work / min(kind.cap, self._paced)
+    def _together(
+        self, uses: list[tuple[Resource, float]], work: float, delay: float, price: float
+    ) -> Event:
+        kind = self._wired(uses, price)
+        self.alone = delay + work / min(kind.cap, _rate(price, inf))
         return self.engine.activity(kind, work, delay)
 
-    def _wired(self, uses: list[tuple[Resource, float]]) -> Kind:
-        """Bytes that a thread at each end handles."""
-        return self.engine.fluid.kind(uses, self._cap, self._weight, self._paced)
+    def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
+        """Bytes that a thread at each end handles, each in ``price`` seconds."""
+        return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0), _rate(price, inf))
 
     def _farther(self, processes: Sequence[Process]) -> float:
         """What one message takes longer because its ends are in different racks, seconds."""
         if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
             return 0.0
         return self._between_racks
+
+
+def _rate(price: float, free: float) -> float:
+    """Units per second at so many seconds a unit; ``free``: where they cost nothing."""
+    return 1.0 / price if price > 0.0 else free
 
 
 def _between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:

@@ -8,7 +8,7 @@ from typing import Literal
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Experiment
 from recsim_train.sim.measured import Known, MeasuredOperations, Rest
-from recsim_train.trace.ledger import TRANSPORT
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.measured import IN_RUNS, MEASURED
@@ -70,9 +70,13 @@ class Pricing:
         """Handling ``count`` answers at one end."""
         return self._talk(count)
 
-    def gloo_messages(self, count: int, what: str = TRANSPORT) -> Seconds:
-        """Handling ``count`` messages of collectives and reader feeds at one end."""
-        return self._handling("gloo_message", count, what)
+    def gloo_messages(self, count: int) -> Seconds:
+        """Handling ``count`` messages of reader feeds at one end."""
+        return self._handling("gloo_message", count, TRANSPORT)
+
+    def meeting(self, steps: int) -> Seconds:
+        """One member's part in a collective of so many steps, without its bytes."""
+        return self._handling("collective_message", steps, COLLECTIVES)
 
     def _talk(self, count: int) -> Seconds:
         return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)

@@ -135,6 +135,7 @@ class Rendezvous(ServingThread):
         machines, engine = self._machines, self._machines.engine
         start = engine.now
         size, head = request.payload, self._heads.request
+        machines.wake(self._client, self._host)
         arriving = machines.transfer(self._client, self._host, size, head)
         moving = machines.latency + machines.alone
         yield arriving
@@ -145,6 +146,7 @@ class Rendezvous(ServingThread):
     def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
         machines = self._machines
         yield machines.engine.timeout(machines.latency)
+        machines.wake(self._host, self._client)
         answering = machines.transfer(self._host, self._client, size, head)
         moving = machines.latency + machines.alone
         yield answering
@@ -206,6 +208,7 @@ class Connection(ServingThread):
         """``out``: an answer is copied out of shared memory; a request is used where it is."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
+        machines.wake(source, target)
         if machines.shares(size):
             arrived = machines.copy(source, target, size, head, delay=latency, out=out)
             return _Moving(None, arrived, 0.0, machines.alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from recsim_train.calibration.crowd import Crowd, best_rate
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.prices import (
     KERNEL_PRIORS,
+    MEETING_PRIORS,
     READ_PRIORS,
     WIRE_PRIORS,
     Prices,
@@ -28,6 +30,7 @@ from recsim_train.calibration.prices import (
     handover,
     kernel_observations,
     run_observations,
+    switch,
     wire_figures,
     wire_observations,
 )
@@ -83,8 +86,8 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "effect", "request", "collective_step"}
-    measured = set(KERNEL_PRIORS) | set(WIRE_PRIORS) | set(READ_PRIORS) | direct
+    direct = {"handover", "switch", "effect", "request", "collective_step"}
+    measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
     assert measured | RETIRED == set(Costs.model_fields)
 
 
@@ -337,3 +340,22 @@ def test_residuals_are_described_by_group() -> None:
         "client", "lookup", "update", "forward_backward", "deduplicate", "dense", "held out"
     }  # fmt: skip
     assert text["forward_backward"].startswith("median error 0%")
+
+
+def test_a_switch_costs_what_steps_take_longer_for_it() -> None:
+    draw = random.Random(3)
+    pairs = []
+    for _ in range(6):
+        drift = draw.uniform(0.97, 1.03)
+        calm = [(drift * 5e-3, draw.uniform(0.2, 0.4)) for _ in range(2)]
+        beside = [(s + 60e-6 * (n - few), n) for s, few in calm for n in [draw.uniform(4.0, 6.0)]]
+        pairs.append((calm, beside))
+    found = switch(pairs)
+    assert found.value == pytest.approx(60e-6, rel=1e-9)
+    assert found.uncertainty < 1e-6
+    noisy = [(calm, [(s + draw.gauss(0, 5e-5), n) for s, n in beside]) for calm, beside in pairs]
+    found = switch(noisy)
+    assert found.value == pytest.approx(60e-6, rel=5 * found.uncertainty)
+    assert 0.01 < found.uncertainty < 0.5
+    # no slower with more switches: nothing is taken
+    assert switch([([(5e-3, 0.2)], [(5e-3, 4.0)])] * 3).value == 0.0

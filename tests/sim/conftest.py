@@ -43,6 +43,9 @@ PRICES = {
     "request": "20 us",
     "message": "10 us",
     "gloo_message": "10 us",
+    "collective_message": "10 us",
+    "reduced_byte": "100 ps",
+    "exchanged_byte": "100 ps",
     "wire_byte": "100 ps",
     "collective_step": "20 us",
 }

@@ -157,7 +157,7 @@ def test_a_profile_that_knows_only_the_messages_of_gloo_says_so(
 
 def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
     plan = plans("allreduce", roles={"trainers": 4}, data=FAST_DATA)
-    outcome = outcome_of(plan, clusters(prices={"gloo_message": "35 us"}))
+    outcome = outcome_of(plan, clusters(prices={"collective_message": "35 us"}))
     dense = 4 * shape.dense_parameters(plan.experiment.model)
     steps = 2 * 3
     seconds = 10e-6 + steps * 35e-6 + steps * (20e-6 + 20e-6) + steps / 4 * dense / (10e9 / 8)

@@ -266,6 +266,12 @@ class Fluid:
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
         return found
 
+    def full(self, resource: Resource) -> bool:
+        """Whether those that used it when time last moved would take all of it."""
+        demand: float = self.block.floats[resource.address + lay.R_DEMAND]
+        held = resource.history[-1][1] if resource.history else resource.capacity
+        return demand >= held
+
     def rate_of(self, activity: Activity) -> float:
         """Current rate of a running activity."""
         self.next_completion()

@@ -1,0 +1,125 @@
+"""Runs of calibration's own program whose members meet: what collectives cost in a run.
+
+As in `recsim_train.calibration.talk` a net's passes lie between the meetings, and what the ledger
+books under collectives is what is priced: all threads of a member, its waiting included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from recsim_train.calibration import talk
+from recsim_train.calibration.fit import Observation
+from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice, Synthetic
+from recsim_train.data.synthetic import write_criteo
+from recsim_train.strategy.base import (
+    EMBEDDING,
+    TRAINERS,
+    EmbeddingService,
+    Group,
+    Loop,
+    Strategy,
+    Topology,
+    option,
+)
+from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup, NextBatch
+from recsim_train.strategy.operations import FORWARD_BACKWARD
+from recsim_train.trace.ledger import COLLECTIVES
+from recsim_train.workload.shape import dense_parameters
+
+Meeting = Literal["reduce", "gather"]
+
+
+@dataclass
+class Meet(Strategy):
+    """Collectives of one kind only, with other work between them."""
+
+    kind: ClassVar[str] = "meet"
+    summary: ClassVar[str] = "calibration's own program of collectives"
+    source: ClassVar[str] = "recsim-train"
+    lock_step: ClassVar[bool] = True
+
+    does: Literal["reduce", "gather"] = option("reduce", help="which collective")
+
+    def topology(self, threads: int) -> Topology:
+        return Topology(
+            loops=(Loop("member"),),
+            services=(EmbeddingService(),),
+            groups=(Group(TRAINERS, loop="member"),),
+        )
+
+    async def member(self) -> None:
+        first = rows = None
+        while (batch := await NextBatch()) is not None:
+            if first is None or rows is None:
+                first, rows = batch, await Lookup(EMBEDDING, batch.ids)
+            gradients = await Compute(FORWARD_BACKWARD, first, rows)
+            if self.does == "reduce":
+                await AllReduce(gradients.dense, TRAINERS)
+            else:
+                await AllGather(gradients.dense, TRAINERS)
+
+
+class _Run(NamedTuple):
+    does: Meeting
+    setting: Setting
+    batch: int
+    steps: int
+
+
+_RUNS = (
+    _Run("reduce", Setting(8, 4, (512, 512), (768, 768), (), 4 * MEBI), 96, 120),
+    _Run("reduce", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 200),
+    _Run("gather", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 150),
+    _Run("reduce", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 200),
+    _Run("gather", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 200),
+)
+"""Long vectors and short ones."""
+_QUICK = 2
+_ROWS = 12_000
+
+
+def runs_of(*, quick: bool) -> int:
+    """How many runs `measure` makes."""
+    return _QUICK if quick else len(_RUNS)
+
+
+def measure(
+    folder: Path, cores: int, tick: Callable[[], None], *, quick: bool
+) -> list[Observation]:
+    """What one meeting took of one member, in each run."""
+    found, members = [], talk.trainers_on(cores)
+    with talk.known(Meet):
+        for run in _RUNS[: runs_of(quick=quick)]:
+            path, steps = folder / "meet.tsv", run.steps // 4 if quick else run.steps
+            write_criteo(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
+            spec = _experiment(run._replace(steps=steps), path, members)
+            _, ledger = talk.ledger_of(spec)
+            spent = sum(line.seconds for line in ledger.lines if line.what == COLLECTIVES)
+            work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)
+            each = spent / (steps * members)
+            found.append(Observation("collectives in runs", work, max(1e-9, each)))
+            tick()
+    return found
+
+
+def meeting_work(does: Meeting, size: int, members: int) -> dict[str, float]:
+    """Of one member, for a vector of ``size`` bytes: steps, and bytes sent and received."""
+    others = members - 1
+    work = {"collective_message": 2.0 * others}
+    if does == "reduce":
+        return work | {"reduced_byte": 4.0 * others / members * size}
+    return work | {"exchanged_byte": 2.0 * others * size}
+
+
+def _experiment(run: _Run, path: Path, trainers: int) -> Experiment:
+    spec = talk.experiment("dense", run.setting, run.batch, trainers, run.steps, path, Execution())
+    update = {
+        "roles": Roles(trainers=trainers, embedding_servers=0),
+        "strategies": (StrategyChoice(kind=Meet.kind, options={"does": run.does}),),
+    }
+    return spec.model_copy(update=update)
