@@ -91,8 +91,12 @@ SHAPES = (
     Shape("peers, batch 2048", PEERS, ("training.batch_size=2048",)),
     Shape("peers, batch 256", PEERS, ("training.batch_size=256",)),
     Shape("quickstart, batch 128", "experiments/quickstart.yaml", ()),
-    Shape("bags of 40, batch 512", "experiments/quickstart.yaml", (BAGS, "training.batch_size=512")),
-    Shape("bags of 40, batch 128", "experiments/quickstart.yaml", (BAGS, "training.batch_size=128")),
+    Shape(
+        "bags of 40, batch 512", "experiments/quickstart.yaml", (BAGS, "training.batch_size=512")
+    ),
+    Shape(
+        "bags of 40, batch 128", "experiments/quickstart.yaml", (BAGS, "training.batch_size=128")
+    ),
 )
 OPTIMIZERS = ("sgd", "rowwise_adagrad")
 

@@ -1,4 +1,4 @@
-"""benchmarks/fbgemm.py where there is no fbgemm: one sentence, and nothing is measured or written."""
+"""benchmarks/fbgemm.py where there is no fbgemm: one sentence, nothing measured or written."""
 
 from __future__ import annotations
 
