@@ -281,7 +281,7 @@ class Case:
         (shard,) = plan.embedding.shards
         parts = Parts(plan.experiment.model, [shard.slices], plan.embedding.split_tables)
         self.asked = [route_ids(ids_of(batch), parts)[0] for batch in self.bench.batches]
-        state = EmbeddingServer(plan, shard).state
+        state, self.worker = EmbeddingServer(plan, shard).state, self.bench.worker()
         self.arranged = {name: make(state) for name, make in ARRANGED.items()}
         tables, batch = len(shard.slices), plan.examples
         self.gradients = {
@@ -336,32 +336,39 @@ class Case:
             each.join()
         return Spent(*(sum(what) / sum(counts) for what in zip(*spent, strict=True)))
 
-    def passes(self, threads: int, repeats: int = 5) -> float:
-        """Seconds of the net's forward and backward pass over a batch, the median."""
+    def net_pass(self, threads: int) -> float:
+        """Seconds of the net's forward and backward pass over a batch."""
         torch.set_num_threads(threads)
-        worker, times = self.bench.worker(), []
-        for batch in self.bench.batches[:repeats]:
-            rows = RealRows(self.gradients[False], ids_of(batch))
-            begin = time.perf_counter()
-            kernels.forward_backward(worker, batch, rows)
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times)
+        batch = self.bench.next()
+        rows = RealRows(self.gradients[False], ids_of(batch))
+        begin = time.perf_counter()
+        kernels.forward_backward(self.worker, batch, rows)
+        return time.perf_counter() - begin
 
 
-def measured(case: Case, options: argparse.Namespace) -> dict[str, Times]:
-    """By mode."""
+def measured(
+    case: Case, options: argparse.Namespace
+) -> tuple[dict[str, Times], dict[str, list[float]]]:
+    """(times, those of the net's pass), by mode."""
     order, seconds = random.Random(options.seed), options.milliseconds / 1e3
     found: dict[str, Times] = {mode: {name: {} for name in case.arranged} for mode in MODES}
+    passes: dict[str, list[float]] = {mode: [] for mode in MODES}
     for number in range(options.rounds + 1):
         for mode in order.sample(list(MODES), len(MODES)):
-            for name in order.sample(list(case.arranged), len(case.arranged)):
-                spent = case.timed(name, *MODES[mode], seconds)
-                if number:  # the first round fills caches
-                    found[mode][name][number] = spent
-    return found
+            net = case.net_pass(MODES[mode][1])
+            times = {
+                name: case.timed(name, *MODES[mode], seconds)
+                for name in order.sample(list(case.arranged), len(case.arranged))
+            }
+            if not number:  # fills caches
+                continue
+            passes[mode].append(net)
+            for name, spent in times.items():
+                found[mode][name][number] = spent
+    return found, passes
 
 
-def table(found: dict[str, Times], passes: dict[str, float]) -> list[str]:
+def table(found: dict[str, Times], passes: dict[str, list[float]]) -> list[str]:
     lines = [
         "| | | lookup, us | update, us | both, us | ours / fbgemm: lookup | update | both | "
         "saved of a step |",
@@ -369,7 +376,8 @@ def table(found: dict[str, Times], passes: dict[str, float]) -> list[str]:
     ]
     for mode, times in found.items():
         ours = times[OURS]
-        step = passes[mode] + statistics.median(spent.both for spent in ours.values())
+        step = statistics.median(passes[mode])
+        step += statistics.median(spent.both for spent in ours.values())
         for name, spent in times.items():
             cells = [mode, name]
             saved = []
@@ -443,14 +451,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             title = f"## {shape.title}, {optimizer}"
             difference = case.difference()
             found = measured(case, options)
-            passes = {mode: case.passes(threads) for mode, (_, threads) in MODES.items()}
             state = case.asked[0]
             about_it = (
                 f"{state.values.size:,} ids in {len(state.counts) * state.batch:,} bags, "
                 f"{case.gradients[False].shape[-1]} numbers each; largest difference of answers "
                 f"before and after a step {difference:.1e} of the largest number."
             )
-            part = [title, "", about_it, "", *table(found, passes), ""]
+            part = [title, "", about_it, "", *table(*found), ""]
             print("\n".join(part), flush=True)
             lines += part
     options.out.mkdir(parents=True, exist_ok=True)
