@@ -1,7 +1,7 @@
 """`run` against the field's reference trainers on the same cores: interleaved, paired ratios.
 
     python benchmarks/executor.py --rounds 12 [--seconds 8] [--only NAME ...] [--out DIR]
-        [--dlrm CHECKOUT --dlrm-python PYTHON] [--torchrec-python PYTHON] [--fbgemm-python PYTHON]
+        [--dlrm CHECKOUT --dlrm-python PYTHON] [--torchrec-python PYTHON]
     python benchmarks/executor.py --rounds 12 --against CHECKOUT [--old-python PYTHON]
 
 Peers: plain PyTorch, facebookresearch/dlrm (its own script as it is) and TorchRec; what they train
@@ -112,7 +112,6 @@ def against_peers(options: argparse.Namespace, about: dict[str, Any], scratch: P
         dlrm=options.dlrm,
         dlrm_python=options.dlrm_python,
         torchrec_python=options.torchrec_python,
-        fbgemm_python=options.fbgemm_python,
     )
     found = all_pieces(given)
     if unknown := sorted(set(options.only or ()) - set(found.available)):
@@ -228,9 +227,6 @@ def main() -> None:
     )
     parser.add_argument(
         "--torchrec-python", type=interpreter, help="with torchrec and fbgemm-gpu-cpu"
-    )
-    parser.add_argument(
-        "--fbgemm-python", type=interpreter, help="ours with fbgemm-gpu-cpu: stated apart"
     )
     parser.add_argument("--against", type=Path, help="another checkout of recsim-train")
     parser.add_argument(

@@ -42,8 +42,6 @@ class Environments:
     """A checkout of facebookresearch/dlrm."""
     dlrm_python: str | None = None
     torchrec_python: str | None = None
-    fbgemm_python: str | None = None
-    """An environment of ours that has fbgemm-gpu-cpu, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,35 +175,28 @@ def _add_own(pieces: Pieces, given: Environments) -> None:
         ("fr-easgd-5-2p", "FR-EASGD-5, 2 trainers, no servers", 2, 1, [twin]),
     ]
 
-    def add(
-        end: str, python: str, chosen: Sequence[tuple[str, str, int, int, Sequence[str]]]
-    ) -> None:
-        for name, title, trainers, threads, sets in chosen:
-            loops = trainers * threads
-            fixed = [f"roles.trainers={trainers}", f"training.threads={threads}", *sets]
+    for name, title, trainers, threads, sets in own:
+        loops = trainers * threads
+        fixed = [f"roles.trainers={trainers}", f"training.threads={threads}", *sets]
 
-            def run(
-                batch: int, steps: int, loops: int = loops, fixed: Sequence[str] = fixed
-            ) -> Measured:
-                sizes = [
-                    f"training.batch_size={batch // loops}",
-                    f"training.steps={steps}",
-                    f"training.warmup_steps={WARMUP}",
-                ]
-                figures = run_experiment(
-                    PEERS / "model.yaml", [*fixed, *sizes], tree=TREE, python=python, given=given
-                )
-                return {**figures, "ms_per_step": batch / figures["examples_per_second"] * 1e3}
+        def run(
+            batch: int, steps: int, loops: int = loops, fixed: Sequence[str] = fixed
+        ) -> Measured:
+            sizes = [
+                f"training.batch_size={batch // loops}",
+                f"training.steps={steps}",
+                f"training.warmup_steps={WARMUP}",
+            ]
+            figures = run_experiment(
+                PEERS / "model.yaml",
+                [*fixed, *sizes],
+                tree=TREE,
+                python=sys.executable,
+                given=given,
+            )
+            return {**figures, "ms_per_step": batch / figures["examples_per_second"] * 1e3}
 
-            pieces.add(name + end, f"ours: {title}" + (", fbgemm" if end else ""), run)
-
-    add("", sys.executable, own)
-    if given.fbgemm_python is None:
-        return
-    if version(given.fbgemm_python, "fbgemm-gpu-cpu") is None:
-        pieces.skipped.append(f"fbgemm is skipped: {given.fbgemm_python} does not have it.")
-        return
-    add("+fbgemm", given.fbgemm_python, own[:3])
+        pieces.add(name, f"ours: {title}", run)
 
 
 def run_experiment(

@@ -37,7 +37,6 @@ def _bars() -> tuple[Bar, ...]:
         Bar("shadowsync-2p", "flat_ps-2p", {2048: 0.9, 256: 0.9}),
         Bar("fr-easgd-5-2p", "shadowsync-2p", {2048: 1.0, 256: 1.0}, figure=GAP),
         *(Bar(f"{kind}-servers", peer, {}) for kind in kinds for peer in peers),
-        *(Bar(f"{name}+fbgemm", name, {}) for name in ("flat_ps-1", "flat_ps-2", "flat_ps-2p")),
     )
 
 

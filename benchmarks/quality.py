@@ -101,6 +101,12 @@ def paired(name: str, change: tuple[str, ...]) -> tuple[Case, ...]:
     )
 
 
+def hogwild(against: str, steps: int, *sets: str) -> Case:
+    """Two threads that share a replica, for one: as many steps of the same batch in all."""
+    twice = ("training.threads=2", f"training.steps={steps}")
+    return Case(f"{against}, 2 Hogwild threads", (*sets, *twice), against, "hogwild")
+
+
 ALL_REDUCE = ("allreduce", "kind: allreduce")
 HIERARCHICAL = (
     "hierarchical, 2 hosts, cut by hand",
@@ -113,14 +119,11 @@ SHADOWS = tuple(
     for sync in ("shadow", "foreground")
     for algorithm in ("easgd", "ma", "bmuf")
 )
+SMALL = "one process, batch 128"
 CASES = (
     Case(CONTROL, WHOLE, group="control"),
     Case("one process, half the examples", (*WHOLE, "training.steps=615"), group="control"),
-    Case(
-        "one process, batch 128",
-        (*ALONE, "training.batch_size=128", "training.steps=2490"),
-        group="control",
-    ),
+    Case(SMALL, (*ALONE, "training.batch_size=128", "training.steps=2490"), group="control"),
     strategy(*ALL_REDUCE),
     strategy("localsgd, every 5", "kind: localsgd, every: 5"),
     strategy("des", "kind: des"),
@@ -133,6 +136,11 @@ CASES = (
     strategy(*DOWNPOUR),
     strategy(*EASGD),
     *(strategy(*each) for each in SHADOWS),
+    hogwild(SMALL, 1240, *ALONE, "strategy=flat_ps", "training.batch_size=128"),
+    *(
+        hogwild(title, 615, f"strategy={{{choice}}}")
+        for title, choice in (DOWNPOUR, EASGD, SHADOWS[0])
+    ),
     *(
         case
         for base in (ALL_REDUCE, DOWNPOUR, EASGD, *SHADOWS[::3])  # gradients or differences travel
@@ -163,7 +171,7 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
         "auc": found.auc,
         "loss": found.loss,
         "normalized_entropy": found.normalized_entropy,
-        "examples": iterations * spec.training.batch_size * spec.roles.trainers,
+        "examples": iterations * study.plans[0].streams * study.plans[0].examples,
         "held_out": spec.data.eval_rows,
         "travels": {
             what: {
@@ -224,7 +232,7 @@ def table(results: Results, *groups: str) -> str:
         cells = [case.name, str(len(own)), spread(own, ".4f")]
         cells += ["", "", ""] if not apart or case in unpaired else [spread(apart, "+.4f")]
         if len(cells) == 4:
-            limit = {"strategy": NEAR, "dct": NEAR_DCT}.get(case.group)
+            limit = {"strategy": NEAR, "hogwild": NEAR, "dct": NEAR_DCT}.get(case.group)
             near = limit is not None and abs(statistics.median(apart)) <= limit
             cells += ["", ""] if limit is None else [f"{limit}", "within" if near else "**missed**"]
         lines.append("| " + " | ".join(cells) + " |")
@@ -303,6 +311,7 @@ def main() -> None:
             print(f"seed {seed}  AUC {run['auc']:.4f}  {run['seconds']:5.1f} s  {case.name}")
     blocks = [
         table(results, "control", "strategy", "dct"),
+        table(results, "hogwild"),
         table(results, "curve dp", "curve mp by table", "curve mp by sample"),
         table(results, "why control", "why"),
     ]

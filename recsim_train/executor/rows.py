@@ -1,8 +1,8 @@
 """Steps on embedding rows, compiled: one pass over the gradient, outside of the interpreter's lock.
 
-Rows that several ids of a batch name get one step with the sum of their gradients. Who names a row
-is kept in a small hash table, made anew for each call, so that memory does not grow with the
-table's rows and nothing is sorted.
+Rows that several ids of a batch name get one step with the sum of their gradients. Which rows are
+named is kept in a small hash table, made anew for each call, so that memory does not grow with the
+table's rows; ids are brought together by counting, not by comparing.
 """
 
 from __future__ import annotations
@@ -94,41 +94,48 @@ def adagrad(
         bits += 1
     shift, most = np.uint64(64 - bits), np.int64((1 << bits) - 1)
     slots = np.full(1 << bits, -1, np.int32)
-    first = np.empty(count, np.int32)  # of the ids that name the n-th distinct row
-    last = np.empty(count, np.int32)
-    after = np.full(count, -1, np.int32)  # the next id that names the same row
+    named = np.empty(count, np.int64)  # the n-th distinct row
+    which = np.empty(count, np.int32)  # of each id: the number of its row among them
+    ends = np.zeros(count, np.int32)  # first the ids of each, then where its lines end
     distinct = 0
     for i in range(count):
         row = places[i]
         if row < 0 or row >= rows.shape[0]:
             raise IndexError("an id names no row of the shard")
-        slot = np.int64((np.uint64(row) * _MIX) >> shift)
-        while slots[slot] >= 0 and places[first[slots[slot]]] != row:
+        # of few rows each has a slot of its own
+        slot = row if rows.shape[0] <= slots.size else np.int64((np.uint64(row) * _MIX) >> shift)
+        while slots[slot] >= 0 and named[slots[slot]] != row:
             slot = (slot + 1) & most
-        known = slots[slot]
-        if known < 0:
+        if slots[slot] < 0:
             slots[slot] = distinct
-            first[distinct] = last[distinct] = i
+            named[distinct] = row
             distinct += 1
-        else:
-            after[last[known]] = i
-            last[known] = i
+        which[i] = slots[slot]
+        ends[which[i]] += 1
+    at = 0
+    for n in range(distinct):
+        at, ends[n] = at + ends[n], at
+    lines = np.empty(count, np.int32)  # of the gradient, row by row: as in a counting sort
+    for i in range(count):
+        n = which[i]
+        lines[ends[n]] = bags[i] if bags.size else i
+        ends[n] += 1
     total = np.empty(width, gradient.dtype)
+    moments = state.reshape(state.size, 1)
     rate, epsilon = rows.dtype.type(lr), rows.dtype.type(EPSILON)
+    at = 0
     for n in range(distinct):
         if n + AHEAD < distinct:
-            fetch_row(rows, places[first[n + AHEAD]])
-        i = first[n]
-        row = places[i]
-        line = bags[i] if bags.size else i
+            fetch_row(rows, named[n + AHEAD])
+            prefetch(moments, named[n + AHEAD], 0)
+        row, line = named[n], lines[at]
         for column in range(width):
             total[column] = gradient[line, column]
-        i = after[i]
-        while i >= 0:
-            line = bags[i] if bags.size else i
+        for k in range(at + 1, ends[n]):
+            line = lines[k]
             for column in range(width):
                 total[column] += gradient[line, column]
-            i = after[i]
+        at = ends[n]
         squares = rows.dtype.type(0)
         for column in range(width):
             squares += total[column] * total[column]
