@@ -123,6 +123,8 @@ class Costs(Section):
     20 tables are in it."""
     synthesize_id: Price = magnitude(1e-7)
     """One id drawn by the generator. Its part in the label is counted as a share of one."""
+    feed_batch: Price = magnitude(5e-5)
+    """One batch handed to its loop by a reader, holding the interpreter lock."""
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
     request: Price

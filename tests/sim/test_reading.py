@@ -117,6 +117,17 @@ def test_loops_that_get_the_same_batch_have_it_read_once(
     assert found[0] == pytest.approx(2 * found[1], rel=0.15)
 
 
+def test_a_batch_is_handed_over(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    """Small batches are dear, by whatever their rows take."""
+    free = FREE | {"synthesize_row": "0 ns", "synthesize_id": "0 ns"}
+    cluster = clusters(prices=free | {"feed_batch": "30 us"})
+    plan = plans(training={"steps": 100}, simulation=NO_WHAT_IF)
+    assert read_seconds(outcome_of(plan, cluster)) == pytest.approx(100 * 30e-6, rel=0.1)
+    rests = outcome_of(plan, measured(plan, clusters(prices={"feed_batch": "30 us"}), 1.0)).facts
+    assert rests.resting is not None
+    assert 0.0 < rests.resting.unit < 1.0
+
+
 # ---------------------------------------------------------------- its own measured shape
 
 
@@ -124,6 +135,7 @@ def measured(plan: Plan, cluster: Cluster, ratio: float) -> Cluster:
     """With reading measured as ``ratio`` times what unit prices say."""
     [scope] = [scope for name, scope in operations_of(plan, cluster) if name == "reading"]
     work = dict(cost("reading", scope))
+    # what handing over a batch takes is no part of it
     prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
     once = ratio * seconds(work, prices)[0]
     entry = MeasuredOperation.model_construct(
@@ -142,7 +154,7 @@ def measured(plan: Plan, cluster: Cluster, ratio: float) -> Cluster:
 def test_reading_that_was_measured_takes_what_it_took(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, readers: int
 ) -> None:
-    cluster = clusters(prices=FREE | {"synthesize_id": "100 ns"})
+    cluster = clusters(prices=FREE | {"synthesize_id": "100 ns", "feed_batch": "0 ns"})
     plan = plans(model=tables(5), roles={"trainers": 2, "readers": readers}, simulation=NO_WHAT_IF)
     plain, twice = outcome_of(plan, cluster), outcome_of(plan, measured(plan, cluster, 2.0))
     assert read_seconds(twice) == pytest.approx(2 * read_seconds(plain), rel=0.1)
