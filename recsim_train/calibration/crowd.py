@@ -145,4 +145,5 @@ def iteration_work(setting: Setting, batch: int) -> tuple[tuple[Work, ...], Work
         elements=dense_parameters(model),
     )
     parts = tuple(cost(name, scope) for name in _OPERATIONS)
-    return (*parts, {"effect": _EFFECTS}), cost("reading", replace(scope, text=True))
+    reading = {**cost("reading", replace(scope, text=True)), "feed_batch": 1.0}
+    return (*parts, {"effect": _EFFECTS}), reading

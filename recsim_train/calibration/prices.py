@@ -43,6 +43,7 @@ READ_PRIORS: Mapping[str, float] = {
     "skip_row": 1e-7,
     "synthesize_row": 2e-6,
     "synthesize_id": 1e-7,
+    "feed_batch": 5e-5,
 }
 
 MEETING_PRIORS: Mapping[str, float] = {

@@ -30,10 +30,12 @@ _RUNS = (
     _Read(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
     _Read(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
     _Read(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, text=True),
+    _Read(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, text=True),
     _Read(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
     _Read(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
 )
-"""Tables of one id and of many, all with more to compute on than a core's own cache holds."""
+"""Tables of one id and of many, large batches and small ones, all with more to compute on than a
+core's own cache holds."""
 _QUICK = 3
 """So many of them in a quick calibration."""
 _SYNTHETIC = Synthetic(rows=40_000, seed=47)

@@ -194,6 +194,7 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     made = (spec.training.steps - ahead) * len(plan.feeding)
     seconds = sum(line.seconds for line in ledger.lines if line.what == READING) / made
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
+    work["feed_batch"] = 1.0
     return Observation("text" if scope.text else "generator", work, seconds, spec.model.name)
 
 

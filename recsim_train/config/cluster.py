@@ -116,13 +116,15 @@ class Costs(Section):
     parse_row: Price
     """One Criteo text row read, parsed, hashed and batched. Measured in runs of calibration's own
     program, like the next ones up to `shared_byte`."""
-    skip_row: Price = magnitude(1e-7)
+    skip_row: Price = magnitude(2e-7)
     """One Criteo text row of other loops, read and passed over."""
     synthesize_row: Price
     """One row made by the generator, its ids apart. In profiles without `synthesize_id` those of
     20 tables are in it."""
-    synthesize_id: Price = magnitude(1e-7)
+    synthesize_id: Price = magnitude(9e-8)
     """One id drawn by the generator. Its part in the label is counted as a share of one."""
+    feed_batch: Price = magnitude(5e-5)
+    """One batch handed to its loop by a reader, holding the interpreter lock."""
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
     request: Price

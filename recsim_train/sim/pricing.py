@@ -132,9 +132,13 @@ class Pricing:
         if self.asked is not None:
             self.asked.append((name, scope))
         rest, found = self._priced(name, scope)
-        by_rest = self.rests.setdefault(name, {})
-        by_rest[rest] = by_rest.get(rest, 0.0) + found[0]
+        self.note(name, rest, found[0])
         return found
+
+    def note(self, name: str, rest: Rest, seconds: float) -> None:
+        """Of an operation so many seconds rest on this."""
+        by_rest = self.rests.setdefault(name, {})
+        by_rest[rest] = by_rest.get(rest, 0.0) + seconds
 
     def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
         work = operations.cost(name, scope)

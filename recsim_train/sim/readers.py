@@ -8,7 +8,7 @@ from recsim_train.placement.reading import reading_of
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
-from recsim_train.sim.pricing import Seconds, part_of
+from recsim_train.sim.pricing import Seconds, part_of, plus
 from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import READING
@@ -42,11 +42,14 @@ class Readers:
             world.engine.process(self._parse(reader, clients))
 
     def _batch(self, reader: Instance | None) -> Seconds:
-        """Making one batch, where several are made together: as if each took the same."""
-        scope = reading_of(self._plan, reader)
+        """Making one batch, where several are made together as if each took the same, and handing
+        it over."""
+        scope, pricing = reading_of(self._plan, reader), self._world.pricing
         if scope not in self._batches:
-            made = self._world.pricing.shaped(READING, scope)
-            self._batches[scope] = part_of(made, 1.0 / scope.batches)
+            made = pricing.shaped(READING, scope)
+            handed = pricing.units(READING, feed_batch=1.0)
+            pricing.note(READING, "unit", scope.batches * handed[0])
+            self._batches[scope] = plus(part_of(made, 1.0 / scope.batches), handed)
         return self._batches[scope]
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:

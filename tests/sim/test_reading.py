@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Table
+from recsim_train.config.load import load_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import positions_of, reading_of
@@ -117,6 +119,17 @@ def test_loops_that_get_the_same_batch_have_it_read_once(
     assert found[0] == pytest.approx(2 * found[1], rel=0.15)
 
 
+def test_a_batch_is_handed_over(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    """Small batches are dear, by whatever their rows take."""
+    free = FREE | {"synthesize_row": "0 ns", "synthesize_id": "0 ns"}
+    cluster = clusters(prices=free | {"feed_batch": "30 us"})
+    plan = plans(training={"steps": 100}, simulation=NO_WHAT_IF)
+    assert read_seconds(outcome_of(plan, cluster)) == pytest.approx(100 * 30e-6, rel=0.1)
+    rests = outcome_of(plan, measured(plan, clusters(prices={"feed_batch": "30 us"}), 1.0)).facts
+    assert rests.resting is not None
+    assert 0.0 < rests.resting.unit < 1.0
+
+
 # ---------------------------------------------------------------- its own measured shape
 
 
@@ -124,6 +137,7 @@ def measured(plan: Plan, cluster: Cluster, ratio: float) -> Cluster:
     """With reading measured as ``ratio`` times what unit prices say."""
     [scope] = [scope for name, scope in operations_of(plan, cluster) if name == "reading"]
     work = dict(cost("reading", scope))
+    # what handing over a batch takes is no part of it
     prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
     once = ratio * seconds(work, prices)[0]
     entry = MeasuredOperation.model_construct(
@@ -142,7 +156,7 @@ def measured(plan: Plan, cluster: Cluster, ratio: float) -> Cluster:
 def test_reading_that_was_measured_takes_what_it_took(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, readers: int
 ) -> None:
-    cluster = clusters(prices=FREE | {"synthesize_id": "100 ns"})
+    cluster = clusters(prices=FREE | {"synthesize_id": "100 ns", "feed_batch": "0 ns"})
     plan = plans(model=tables(5), roles={"trainers": 2, "readers": readers}, simulation=NO_WHAT_IF)
     plain, twice = outcome_of(plan, cluster), outcome_of(plan, measured(plan, cluster, 2.0))
     assert read_seconds(twice) == pytest.approx(2 * read_seconds(plain), rel=0.1)
@@ -188,17 +202,17 @@ def test_shapes_tell_apart_what_takes_different_time(plans: Plans, tmp_path: Pat
 
 
 def test_profiles_that_are_older_than_ids_go_on_predicting(
-    plans: Plans, clusters: Clusters
+    plans: Plans, clusters: Clusters, tmp_path: Path
 ) -> None:
-    new = clusters()
-    older = {
-        name: getattr(new.costs, name)
-        for name in Costs.model_fields
-        if name not in ("synthesize_id", "skip_row")
-    }
+    new, later = clusters(), ("synthesize_id", "skip_row", "feed_batch")
+    older = {name: getattr(new.costs, name) for name in Costs.model_fields if name not in later}
     costs = Costs(**older)
-    assert costs.synthesize_id.basis == costs.skip_row.basis == "magnitude"
+    assert {getattr(costs, name).basis for name in later} == {"magnitude"}
     cluster = new.model_copy(update={"costs": costs})
+    text = dump_cluster(cluster)
+    assert not [name for name in later if name in text]  # nobody has measured them since
+    (tmp_path / "old.yaml").write_text(text, encoding="utf-8")
+    assert load_cluster(str(tmp_path / "old.yaml")).costs == costs
     for data in ({}, TEXT):
         plan = plans(data=data, roles={"trainers": 2}, simulation=NO_WHAT_IF)
         assert per_row(plan, cluster) > 0.0
