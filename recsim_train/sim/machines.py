@@ -27,6 +27,7 @@ from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -219,8 +220,8 @@ class Machines:
         total, held, parts = seconds
         cores = 1.0
         if threaded:
-            spent = total + fsum(added for *_, added in parts)
-            total -= fsum(saved for _, _, saved, _ in parts)
+            spent = total + fsum(added for *_, added, _ in parts)
+            total -= fsum(saved for _, _, saved, _, _ in parts)
             held, cores = min(held, total), spent / total if total > 0.0 else 1.0
         if total <= 0.0:
             self.alone = 0.0
@@ -310,7 +311,7 @@ class Machines:
     ) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
         seconds = (self._wire if price is None else price) * moved / process.cores.pace
-        self.books.add(process.role, "wire", ((what, seconds, 0.0, 0.0),))
+        self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
     def exchange(
         self,
