@@ -1,9 +1,10 @@
-"""Which operators of an operation threads share, and how many of them there are. No torch.
+"""Which operators of an operation threads share, and how often they wake the pool. No torch.
 
 An operator is divided where it is large enough, whatever the number of threads: torch's
-element-wise work, copies and sums from `GRAIN` numbers on (`at::internal::GRAIN_SIZE`), its matrix
-products (MKL's) from `PRODUCT` multiplications on, sums of bags of ids always, our interaction from
-twice `CREW` examples on. All other compiled loops of our own run on the calling thread.
+element-wise work and copies of more than `GRAIN` numbers (`at::internal::GRAIN_SIZE`), sums of as
+many; our interaction from twice `CREW` examples on. Its matrix products (MKL's) always are, unless
+one side is a vector, and so are sums of bags of ids, and the log loss. All other compiled loops of
+our own run on the calling thread. Seen by counting the parallel regions that torch 2 begins.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from recsim_train.workload import shape
-from recsim_train.workload.arithmetic import Piece, Work, add, operator_work
+from recsim_train.workload.arithmetic import Piece, add, operator_work
 from recsim_train.workload.graph import FEATURES, POOLED, Graph, Operator, graph_of
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
@@ -19,17 +20,18 @@ from recsim_train.workload.threads import Divided
 
 GRAIN = 1 << 15
 """Numbers; an operator on more of them is divided."""
-PRODUCT = 1 << 15
-"""Multiplications of a matrix product; one of more is divided."""
 CREW = 64
 """Examples that are worth waking a thread of a crew for (`recsim_train.executor.pools`)."""
 
-_ELEMENTWISE = {"concat": (2, 0), "fm": (3, 4), "sum": (1, 0), "cross": (3, 8), "add": (1, 0)}
-"""Operators on as many numbers as are read, forward and backward."""
+_LOSS = 1
+_ELEMENTWISE = {"fm": (3, 5), "sum": (1, 0), "cross": (3, 8), "add": (1, 0)}
+"""Of the operators of a net: torch's on all numbers that are read, forward and backward."""
+_WIDE = 4
+"""Those that put the gradients of vectors and of linear weights into the gradient of rows."""
 
 
 def wakes(graph: Graph, piece: Piece) -> dict[str, int]:
-    """How many operators are divided of one operator of a net, by class of their work."""
+    """How often one operator of a net wakes the pool, by class of the work that is divided."""
     operator = graph.operator(piece.operator)
     found = _linear(graph, operator, piece) if operator.kind == "linear" else _other(graph, piece)
     return {group: count for group, count in found.items() if count}
@@ -40,11 +42,14 @@ def _linear(graph: Graph, operator: Operator, piece: Piece) -> dict[str, int]:
     among the others."""
     inputs, out = graph.inputs(operator) * piece.share, operator.width
     forward, backward = piece.phase != "backward", piece.phase != "forward"
-    products = forward + backward * (1 if operator.inputs[0] == FEATURES else 2)
-    streams = forward * (1 + operator.relu) + backward * (1 + operator.relu)
+    # of products with a bias MKL makes one region, of others two; of those with a vector none
+    products = forward + 2 * backward * (1 if operator.inputs[0] == FEATURES else 2)
+    numbers = piece.examples * out
+    copies = forward * (1 + operator.relu) + backward * operator.relu
+    streams = copies * (numbers > GRAIN) + backward * (numbers >= GRAIN)
     return {
-        "products": products * (piece.examples * inputs * out > PRODUCT),
-        "streams": streams * (piece.examples * out > GRAIN) + backward * (inputs * out > GRAIN),
+        "products": products * (out > 1 and piece.examples > 1),
+        "streams": streams + backward * (inputs * out > GRAIN),
     }
 
 
@@ -53,6 +58,9 @@ def _other(graph: Graph, piece: Piece) -> dict[str, int]:
     forward, backward = piece.phase != "backward", piece.phase != "forward"
     if operator.kind == "dot":
         return {"pairs": (forward + backward) * (piece.examples >= 2 * CREW)}
+    if operator.kind == "concat":  # where they lie table by table, vectors are copied first
+        large = [n for n in operator.inputs if piece.examples * graph.width(n) > GRAIN]
+        return {"streams": forward * (len(large) + (POOLED in large))}
     counts = _ELEMENTWISE[operator.kind]
     numbers = piece.examples * graph.inputs(operator) * piece.share
     return {"streams": (forward * counts[0] + backward * counts[1]) * (numbers > GRAIN)}
@@ -84,6 +92,9 @@ def _pieces(s: Scope, pieces: tuple[Piece, ...]) -> Divided:
 
 def _forward_backward(s: Scope) -> Divided:
     found = _pieces(s, tuple(Piece(o.name, s.batch) for o in graph_of(s.model).operators))
+    numbers = len(s.model.tables) * s.batch * s.model.row_width
+    apart = _WIDE * (s.model.has_wide and numbers > GRAIN)
+    found = found._replace(wakes=found.wakes + _LOSS * (s.batch > 1) + apart)
     if s.pooling == "server" or not shape.many(s.model):
         return found
     row, bags = shape.row_bytes(s.model), s.tables * s.batch
@@ -100,6 +111,11 @@ def _segment(s: Scope) -> Divided:
     return Divided(add(found.work, packed), found.wakes + 2)
 
 
+def _last_segment(s: Scope) -> Divided:
+    found = _segment(s)
+    return found._replace(wakes=found.wakes + _LOSS * (s.batch > 1))
+
+
 def _lookup_pooled(s: Scope) -> Divided:
     """Bags of several ids are torch's work, single rows our own."""
     if not shape.many(s.model):
@@ -110,11 +126,13 @@ def _lookup_pooled(s: Scope) -> Divided:
 
 
 def _route_gradient(s: Scope) -> Divided:
-    """Vectors of bags are picked by torch, rows by our own."""
-    numbers = s.tables * s.batch * s.model.row_width
-    if s.pooling == "worker" or numbers <= GRAIN:
+    """Vectors of bags are picked by torch, table by table where these are large, rows by our
+    own."""
+    table = s.batch * s.model.row_width
+    if s.pooling == "worker" or s.tables * table <= GRAIN:
         return NOTHING
-    return Divided({"stream_byte": 2 * numbers * shape.value_bytes(s.model)}, 1)
+    moved = {"stream_byte": 2 * s.tables * table * shape.value_bytes(s.model)}
+    return Divided(moved, s.tables if table > GRAIN else 1)
 
 
 def _streams(name: str, operators: int) -> Callable[[Scope], Divided]:
@@ -137,13 +155,13 @@ def _step(name: str) -> Callable[[Scope], Divided]:
 NOTHING = Divided({}, 0)
 
 _SEGMENTS = (
-    "net_open", "net_forward", "net_receive", "net_backward", "net_return", "net_gradients",
+    "net_open", "net_forward", "net_receive", "net_return", "net_gradients",
 )  # fmt: skip
 _ON_ELEMENTS = {
     "load": 1, "snapshot": 1, "subtract": 1, "towards": 2, "interpolate": 1, "block_step": 5,
     "accumulate": 1, "drain": 2, "net_whole": 3, "net_answered": 2, "net_towards": 4, "net_move": 2,
     "narrow": 1, "widen": 1, "dense_read": 1, "dense_elastic": 3, "dense_elastic_new": 4,
-    "threshold": 2, "threshold_difference": 1, "sparsify": 1, "densify": 2,
+    "threshold": 2, "threshold_difference": 1, "densify": 2,
 }  # fmt: skip
 DIVIDED: Mapping[str, Callable[[Scope], Divided]] = {
     "forward_backward": _forward_backward,
@@ -152,6 +170,7 @@ DIVIDED: Mapping[str, Callable[[Scope], Divided]] = {
     **{name: _step(name) for name in ("apply", "net_apply", "dense_apply")},
     **{name: _streams(name, operators) for name, operators in _ON_ELEMENTS.items()},
     **dict.fromkeys(_SEGMENTS, _segment),
+    "net_backward": _last_segment,
 }
 """By operation; of all others no operator is divided."""
 
@@ -159,6 +178,3 @@ DIVIDED: Mapping[str, Callable[[Scope], Divided]] = {
 def divided(name: str, scope: Scope) -> Divided:
     """Of one invocation of the operation ``name``."""
     return DIVIDED[name](scope) if name in DIVIDED else NOTHING
-
-
-__all__ = ["CREW", "DIVIDED", "GRAIN", "NOTHING", "PRODUCT", "Work", "divided", "wakes"]

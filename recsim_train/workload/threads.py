@@ -8,8 +8,9 @@ sleep, so that the CPU seconds are P still, besides an overhead of P o (k - 1): 
 because memory is shared, or work that is done twice. They cannot be busy for longer than k times
 the wall time, P (1 + s (k - 1)): so o is at most s.
 
-Each such operator wakes the pool and waits for it. That takes the same wall time for each, whatever
-its work and however many threads there are, and CPU time of the caller and of every further thread.
+Each such operator wakes the pool and waits for it, once or, as some products do, twice. That takes
+the same wall time each time, whatever its work and however many threads there are, and CPU time of
+the caller and of every further thread.
 Where operators are small it decides: more threads can be slower than one.
 """
 
@@ -40,7 +41,7 @@ class Divided(NamedTuple):
     work: Work
     """Of all of them; `CLASSES` says what of it is shared."""
     wakes: float
-    """How many they are."""
+    """How often they wake the pool."""
 
 
 class Gains(NamedTuple):

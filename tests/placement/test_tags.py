@@ -23,7 +23,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
-from recsim_train.workload.divided import GRAIN, PRODUCT
+from recsim_train.workload.divided import GRAIN
 
 ROOT = Path(__file__).parents[2]
 FLOPS, BANDWIDTH, LATENCY = 8e10, 3.2e9, 1e-5
@@ -81,10 +81,12 @@ def on_threads(name: str, examples: int, seconds: float, threads: int) -> float:
         serial, works = law.pairs.serial, bool(waked)
     else:
         weights = WEIGHTS[name]
-        works = examples * weights > PRODUCT
-        products = 2 if name == "bottom.0" else 3  # features have no gradient
-        vectors = 2 if name == "top.2" else 4  # the bias, the ReLU, their gradients
-        waked = products * works + vectors * (examples * wide > GRAIN) + (weights > GRAIN)
+        works = wide > 1
+        # one region forward, two for each gradient; features have none
+        products = 3 if name == "bottom.0" else 5
+        vectors = 1 if name == "top.2" else 3  # the bias, the ReLU and its gradient
+        waked = products * works + vectors * (examples * wide > GRAIN)
+        waked += (examples * wide >= GRAIN) + (weights > GRAIN)  # the bias' and weights' gradients
         serial = law.products.serial
     shared = seconds * (1 - serial) * (1 - 1 / threads) if works else 0.0
     return seconds - shared + waked * law.wake.wall
@@ -174,11 +176,11 @@ def test_costs_are_those_written_out(outer: str, trainers: int) -> None:
 @pytest.mark.parametrize("threads", [2, 8])
 def test_costs_on_threads_are_those_written_out(threads: int) -> None:
     for batch in (24, 128, 3000):
-        choice = net_of(plan_of(batch, 4, threads, hosts=2, tags=PINS, outer="easgd")).choice
+        choice = net_of(plan_of(batch, 4, threads, hosts=2, tags=PINS, outer="easgd", every=3)).choice
         assert choice is not None
         assert choice.cut is not None
         for tags, found in ((ALL_DP, choice.data_parallel), (CHOSEN, choice.cut)):
-            expected = by_hand(tags, batch, 2, 2, "easgd", 4, threads)
+            expected = by_hand(tags, batch, 2, 2, "easgd", 3, threads)
             assert asdict(found) == pytest.approx(expected, rel=1e-12)
 
 
