@@ -24,7 +24,7 @@ CREW = 64
 """Examples that are worth waking a thread of a crew for (`recsim_train.executor.pools`)."""
 
 _LOSS = 1
-_ELEMENTWISE = {"fm": (3, 5), "sum": (1, 0), "cross": (3, 8), "add": (1, 0)}
+_ELEMENTWISE = {"fm": (3, 5), "sum": (1, 0), "cross": (3, 7), "add": (1, 0)}
 """Of the operators of a net: torch's on all numbers that are read, forward and backward."""
 _WIDE = 4
 """Those that put the gradients of vectors and of linear weights into the gradient of rows."""
