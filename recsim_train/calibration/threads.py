@@ -41,7 +41,9 @@ _WEAK = 0.002
 """The same of what waking takes."""
 _MOST = 1e3
 """Times the guess that waking takes at most."""
-_RESAMPLES = 100
+_HUBER, _CLOSE, _ROUNDS = 1.5, 0.02, 4
+"""What lies far off counts less (Huber 1964), as in `recsim_train.calibration.fit`."""
+_RESAMPLES = 60
 _NOISE = 0.05
 
 
@@ -157,7 +159,12 @@ def _wall(seen: _Seen, gain: float) -> tuple[Array, float]:
     limit = np.array([*(1.0 - _LEAST for _ in THREAD_CLASSES), _MOST])
     ridge = np.array([*(_RIDGE for _ in THREAD_CLASSES), _WEAK])
     matrix = np.column_stack([gain * seen.weights, -seen.woken]) / seen.walls[:, None]
-    found = _within(matrix, 1.0 / seen.walls - 1.0, guess, ridge, limit)
+    wanted, weights = 1.0 / seen.walls - 1.0, np.ones(len(matrix))
+    for _ in range(_ROUNDS):
+        found = _within(matrix * weights[:, None], wanted * weights, guess, ridge, limit)
+        off = np.abs(matrix @ found - wanted)
+        most = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
+        weights = np.sqrt(np.minimum(1.0, most / np.maximum(off, 1e-12)))
     return np.asarray(1.0 - found[:-1]), float(found[-1])
 
 
