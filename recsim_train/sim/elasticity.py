@@ -60,7 +60,8 @@ class Elasticities:
     """Relative change of examples per second if this were `STEP` more: "cores", "nic", "uplink"
     (where there are racks), "latency", "operations" (the seconds of all measured ones),
     "costs.NAME" for the prices in use, "threads.CLASS" for serial shares of operations on several
-    threads, "threads.wake" for what waking them takes; "embedding_servers", "dense_servers": one server more."""
+    threads, "threads.wake" for what waking these takes; "embedding_servers", "dense_servers": one
+    server more."""
     errors: dict[str, float]
     """Standard error of each."""
     uncertainty: float

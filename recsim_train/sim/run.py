@@ -31,16 +31,16 @@ _GUESSED_THREADS = (
     "`recsim-train calibrate`."
 )
 _MORE_THREADS = (
-    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law and what "
-    "waking threads takes are extrapolated, and their uncertainty grows in proportion."
+    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law and "
+    "what waking threads takes are extrapolated, and their uncertainty grows in proportion."
 )
 _GUESSED_WAKING = (
     "Operations run on {threads} threads, and the profile does not say what waking them takes: a "
     "guess is used, with 100 % uncertainty; measure it anew with `recsim-train calibrate`."
 )
 _MORE_CORES = (
-    "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured with "
-    "{measured}: how much cores slow each other down beyond that is extrapolated, with "
+    "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
+    "with {measured}: how much cores slow each other down beyond that is extrapolated, with "
     "{uncertainty:.0%} uncertainty of the cores' speed."
 )
 _FIRST_STEPS = (

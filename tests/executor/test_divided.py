@@ -107,7 +107,10 @@ def test_counts_are_those_of_the_real_kernels(name: str) -> None:
 @pytest.mark.parametrize("batch", [64, 1024])
 def test_counts_of_other_nets(kind: str, batch: int) -> None:
     model = Model(
-        kind=kind, embedding_dim=16, top_mlp=(64, 40, 1), tables=(Table(rows=9),) * 12  # type: ignore[arg-type]
+        kind=kind,
+        embedding_dim=16,
+        top_mlp=(64, 40, 1),
+        tables=(Table(rows=9),) * 12,  # type: ignore[arg-type]
     )
     worker = Worker(Replica(model, Training(), 1), "server")
     offsets = tuple(range(0, 12 * batch + 1, batch))

@@ -207,8 +207,7 @@ def test_bags_that_wait_for_their_update_are_counted(plans: Plans, clusters: Clu
 def test_a_loader_ahead_of_a_cache_holds_ids(plans: Plans, clusters: Clusters) -> None:
     roles = {"trainers": 2, "embedding_servers": 1}
     two, five = (
-        memory_uses(plans("scalefreectr", {"prefetch": d}, roles=roles), clusters())
-        for d in (2, 5)
+        memory_uses(plans("scalefreectr", {"prefetch": d}, roles=roles), clusters()) for d in (2, 5)
     )
     batch = 64 * (4 * 4 + 4 + 8 * 6)
     assert five[0].parts["queues"] - two[0].parts["queues"] == 3 * batch
@@ -224,7 +223,10 @@ def test_narrow_buffers_are_counted(plans: Plans, clusters: Clusters, wire: str)
 
     def uses(wire: str, ahead: int = 0) -> dict[str, MemoryUse]:
         plan = plans(
-            "flat_ps", {"prefetch": ahead}, roles=roles, execution=Execution(wire=wire)  # type: ignore[arg-type]
+            "flat_ps",
+            {"prefetch": ahead},
+            roles=roles,
+            execution=Execution(wire=wire),  # type: ignore[arg-type]
         )
         return {use.name: use for use in memory_uses(plan, clusters())}
 

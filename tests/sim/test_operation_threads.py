@@ -40,9 +40,7 @@ FREE = Waking.model_construct(wall=0.0, caller=0.0, pool=0.0, uncertainty=0.1, b
 """Threads that are always awake."""
 
 
-def law(
-    serial: float, overhead: float = 0.0, measured: int = 64, wake: Waking = FREE
-) -> Threads:
+def law(serial: float, overhead: float = 0.0, measured: int = 64, wake: Waking = FREE) -> Threads:
     scaling = Scaling.model_construct(
         serial=serial, overhead=overhead, uncertainty=0.1, basis="fit"
     )
@@ -51,9 +49,7 @@ def law(
 
 
 def waking(wall: float, caller: float = 0.0, pool: float = 0.0) -> Waking:
-    return Waking.model_construct(
-        wall=wall, caller=caller, pool=pool, uncertainty=0.2, basis="fit"
-    )
+    return Waking.model_construct(wall=wall, caller=caller, pool=pool, uncertainty=0.2, basis="fit")
 
 
 # ------------------------------------------------------------------ the law
@@ -135,8 +131,7 @@ def test_small_operators_are_not_divided(name: str, plans: Plans) -> None:
 
 
 def test_operators_of_a_step_by_hand(plans: Plans) -> None:
-    """Interactions from 128 examples on; a vector of 32,769 numbers is divided, one of 32,768 not.
-    """
+    """Interactions from 128 examples on; vectors of 32,769 numbers are divided, of 32,768 not."""
     spec = plans().experiment
 
     def wakes(name: str, **sizes: Any) -> float:
@@ -147,8 +142,13 @@ def test_operators_of_a_step_by_hand(plans: Plans) -> None:
     assert wakes("drain", elements=GRAIN + 1) == 2
     assert wakes("lookup_pooled", batch=4096, ids=6 * 4096, tables=6) == 0  # single rows: our own
     assert wakes("deduplicate", batch=4096, ids=6 * 4096, tables=6) == 0
-    assert "dot_flop" not in divided("forward_backward", Scope(spec.model, spec.training, batch=127)).work
-    assert "dot_flop" in divided("forward_backward", Scope(spec.model, spec.training, batch=128)).work
+    assert (
+        "dot_flop"
+        not in divided("forward_backward", Scope(spec.model, spec.training, batch=127)).work
+    )
+    assert (
+        "dot_flop" in divided("forward_backward", Scope(spec.model, spec.training, batch=128)).work
+    )
 
 
 def test_only_what_operators_share_gets_shorter() -> None:
@@ -435,9 +435,7 @@ def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
 
 def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Clusters) -> None:
     prices = {**NOTHING, "gemm_flop": "1 ns"}
-    plan = plans(
-        "allreduce", training={"threads": 8, **LARGE}, simulation={"what_if_steps": 3}
-    )
+    plan = plans("allreduce", training={"threads": 8, **LARGE}, simulation={"what_if_steps": 3})
     facts = simulate(plan, clusters(prices=prices, threads=law(0.25))).facts
     more, less = (on_threads(plan, 1e-9, 0.25 * factor, 8) for factor in (1.1, 1 / 1.1))
     slope = facts.elasticities["threads.products"]
