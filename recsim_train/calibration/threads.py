@@ -127,10 +127,11 @@ def fit_threads(
         known: dict[str, Any] = {"uncertainty": min(1.0, max(_NOISE, error)), "basis": "fit"}
         if error >= 1.0:
             known = {"uncertainty": 1.0, "basis": "limit"}
-        parts = {"wall": wake, "caller": caller, "pool": pool}
-        laws["wake"] = Waking.model_construct(
-            **{part: share * GUESSED_WAKING.wall for part, share in parts.items()}, **known
-        )
+        known |= {
+            part: share * GUESSED_WAKING.wall
+            for part, share in (("wall", wake), ("caller", caller), ("pool", pool))
+        }
+        laws["wake"] = Waking.model_construct(**known)
     found = Threads.model_construct(measured=threads, **laws)
 
     def error_of(some: _Seen) -> str:

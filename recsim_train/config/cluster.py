@@ -177,7 +177,7 @@ class Waking(Section):
 
 
 GUESSED_WAKING = Waking.model_construct(
-    wall=7e-5, caller=4e-5, pool=4e-5, uncertainty=1.0, basis="magnitude"
+    wall=7e-5, caller=3.5e-5, pool=3.5e-5, uncertainty=1.0, basis="magnitude"
 )
 """What profiles have that were made before this was measured."""
 
