@@ -12,7 +12,16 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Scaling, Threads
+from recsim_train.config.cluster import (
+    Calibration,
+    Cluster,
+    Costs,
+    Host,
+    Network,
+    Scaling,
+    Threads,
+    Waking,
+)
 from recsim_train.config.hazards import (
     Episodes,
     Failures,
@@ -52,6 +61,7 @@ PROFILE: dict[str, type[BaseModel]] = {
     "failures.schedule[]": ScheduledFailure,
     "costs": Costs,
     "threads": Threads,
+    "threads.wake": Waking,
     "threads.CLASS": Scaling,
     "operations[]": MeasuredOperation,
     "operations[].pooled": Pooled,

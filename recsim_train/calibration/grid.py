@@ -76,8 +76,14 @@ THREADED: tuple[Setting, ...] = (
     Setting(48, 20, (256, 128), (512, 128), (256, 1024), 32 * MEBI),
     Setting(16, 12, (1024, 256), (1024, 512), (512,), 8 * MEBI),
     Setting(96, 30, (96,), (64,), (2048,), 64 * MEBI),
+    Setting(32, 10, (128, 64), (128, 64), (256, 2048), 16 * MEBI, ids=5),
 )
 """Where operations are timed on several threads, too: batches of strategies in lock-step."""
+THREADED_CHECK: tuple[Setting, ...] = (
+    Setting(32, 16, (192, 96), (256, 96), (384, 1536), 16 * MEBI),
+    Setting(24, 8, (512,), (384, 192), (768,), 16 * MEBI, ids=4),
+)
+"""The same, kept out of the fit: what it is checked on."""
 THREADED_QUICK = (Setting(32, 12, (512, 64), (512, 256), (256, 1024), 8 * MEBI),)
 
 

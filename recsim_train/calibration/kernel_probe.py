@@ -36,8 +36,10 @@ from recsim_train.strategy.values import Batch
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.compression import layout
+from recsim_train.workload.divided import divided
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.threads import Divided
 
 _SEED = 5
 _SHARDS = 2
@@ -51,6 +53,12 @@ class Case:
     label: str
     work: Work
     call: Callable[[], object]
+    divided: Divided
+    """Of it, what threads share."""
+
+
+def _case(operation: str, label: str, what: Scope, call: Callable[[], object]) -> Case:
+    return Case(operation, label, cost(operation, what), call, divided(operation, what))
 
 
 def random_ids(setting: Setting, batch: int, generator: np.random.Generator) -> RealIds:
@@ -122,7 +130,7 @@ class Bench:
                 batch=size,
                 **sizes,
             )
-            return Case(operation, f"{label}, {pooling}", cost(operation, what), call)
+            return _case(operation, f"{label}, {pooling}", what, call)
 
         pooled = RealRows(torch.randn(tables, size, self.setting.dim), ids)
         yield case("forward_backward", lambda: kernels.forward_backward(worker, batch, pooled))
@@ -242,8 +250,8 @@ class Bench:
         ]
         label = f"{elements} dense parameters"
         for operation, call, rules in pairs:
-            work = cost(operation, Scope(model=model, training=rules, elements=elements))
-            yield Case(operation, f"{label}, {rules.dense_optimizer}", work, call)
+            what = Scope(model=model, training=rules, elements=elements)
+            yield _case(operation, f"{label}, {rules.dense_optimizer}", what, call)
         yield from self._compressed(label, gradient)
 
     def _compressed(self, label: str, gradient: RealDense) -> Iterator[Case]:
@@ -253,9 +261,7 @@ class Bench:
 
         def case(operation: str, call: Callable[[], object], **scope: float) -> Case:
             sizes: dict[str, Any] = {"elements": large, "tables": len(cut.large), **scope}
-            return Case(
-                operation, label, cost(operation, Scope(self.model, self.sgd, **sizes)), call
-            )
+            return _case(operation, label, Scope(self.model, self.sgd, **sizes), call)
 
         # nothing is sent, so that the same values wait each time
         yield case("threshold", lambda: sparse.threshold(self.worker, gradient, share))

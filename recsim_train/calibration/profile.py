@@ -352,6 +352,7 @@ def _cluster(
             latency=wire.latency, efficiency=1.0, connection_cap=wire.connection_cap
         ),
         contention=shared,
+        measured_cores=min(cores, _MOST_BUSY),
         jitter=jitter,
         costs=Costs(**costs),
         calibration=calibration,

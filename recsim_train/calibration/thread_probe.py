@@ -6,52 +6,60 @@ Round by round all on one, then all on many, so that what else the machine does 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import torch
 
-from recsim_train.calibration.grid import THREADED, THREADED_QUICK
+from recsim_train.calibration.grid import THREADED, THREADED_CHECK, THREADED_QUICK, Setting
 from recsim_train.calibration.kernel_probe import Bench, Case
 from recsim_train.executor.pools import make_pool
 
 _MEASURED = {
-    "forward_backward", "deduplicate", "lookup_pooled", "lookup_rows", "assemble_rows",
-    "apply", "snapshot", "accumulate", "drain",
+    "forward_backward", "lookup_pooled", "route_gradient", "load", "subtract", "interpolate",
+    "block_step", "apply", "snapshot", "accumulate", "drain",
 }  # fmt: skip
-"""Of each class of work (`recsim_train.workload.threads.CLASSES`) some that are mostly it."""
+"""Of each class of work that is divided (`recsim_train.workload.divided`) some that are mostly it,
+large and small."""
 _ROUNDS = 9
 
 
-def _cases(quick: bool) -> list[Case]:
+Figures = tuple[float, float, float]
+"""Seconds: wall, CPU of the whole process, CPU of the calling thread."""
+
+
+def _cases(settings: Sequence[Setting]) -> list[Case]:
     found: list[Case] = []
-    for setting in THREADED_QUICK if quick else THREADED:
+    for setting in settings:
         bench = Bench(setting)
         for size in setting.batches:
             found += bench.cases(size)
         found += bench.dense_cases()
-    return [case for case in found if case.operation in _MEASURED]
+    return [case for case in found if case.operation in _MEASURED and case.divided.wakes]
 
 
-def _round(cases: list[Case], threads: int) -> list[tuple[float, float]]:
-    """(wall, CPU of the whole process) seconds of each case."""
+def _round(cases: Sequence[Case], threads: int) -> list[Figures]:
     make_pool(threads)
     times = []
     for case in cases:
-        start, busy = time.perf_counter(), time.process_time()
+        own, start, busy = time.thread_time(), time.perf_counter(), time.process_time()
         case.call()
-        passed = time.perf_counter() - start
-        times.append((passed, time.process_time() - busy))
+        passed, spent = time.perf_counter() - start, time.process_time() - busy
+        times.append((passed, spent, time.thread_time() - own))
     return times
 
 
 def measure(threads: int, *, quick: bool, tick: Callable[[], None]) -> list[dict[str, object]]:
-    """Medians as plain data: operation, label, work; ``one`` and ``many``: [wall, CPU] seconds."""
+    """Medians as plain data: operation, label, work, of it what is ``divided`` and into how many
+    operators (``wakes``); ``one`` and ``many``: `Figures`; ``check``: whether the law is to be
+    checked on it, not fitted to it."""
 
     def inside() -> list[dict[str, object]]:
-        cases = _cases(quick)
-        rounds: dict[int, list[list[tuple[float, float]]]] = {1: [], threads: []}
+        cases = _cases(THREADED_QUICK if quick else THREADED)
+        fitted = len(cases)
+        cases += [] if quick else _cases(THREADED_CHECK)
+        rounds: dict[int, list[list[Figures]]] = {1: [], threads: []}
         for number in range(-2, 3 if quick else _ROUNDS):
             for count, seen in rounds.items():
                 times = _round(cases, count)
@@ -67,8 +75,17 @@ def measure(threads: int, *, quick: bool, tick: Callable[[], None]) -> list[dict
             for r in rounds.values()
         )
         return [
-            {"operation": c.operation, "label": c.label, "work": dict(c.work), "one": a, "many": b}
-            for c, a, b in zip(cases, one, many, strict=True)
+            {
+                "operation": case.operation,
+                "label": case.label,
+                "work": dict(case.work),
+                "divided": dict(case.divided.work),
+                "wakes": case.divided.wakes,
+                "one": a,
+                "many": b,
+                "check": number >= fitted,
+            }
+            for number, (case, a, b) in enumerate(zip(cases, one, many, strict=True))
         ]
 
     # a thread of its own, as a loop is

@@ -120,6 +120,14 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
         if law.basis in UNKNOWN and law.uncertainty < 1.0:
             message = f"expected 100 %, because its basis is {law.basis!r}"
             findings.add(("threads", name, "uncertainty"), message)
+    wake = cluster.threads.wake
+    for part in ("caller", "pool"):
+        if getattr(wake, part) > wake.wall:
+            message = f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer"
+            findings.add(("threads", "wake", part), message)
+    if wake.basis in UNKNOWN and wake.uncertainty < 1.0:
+        message = f"expected 100 %, because its basis is {wake.basis!r}"
+        findings.add(("threads", "wake", "uncertainty"), message)
     _check_operations(cluster.operations or (), findings)
     _check_surroundings(cluster, findings)
 

@@ -179,12 +179,36 @@ def guess(serial: float, overhead: float) -> Scaling:
     )
 
 
+class Waking(Section):
+    """What an operator takes besides its work where it is divided: a pool of threads is woken, and
+    waited for."""
+
+    wall: Duration
+    """Seconds by which the operator ends later, however many threads there are."""
+    caller: Duration
+    """CPU seconds of the thread that divides it; at most ``wall``."""
+    pool: Duration
+    """CPU seconds of each further thread; at most ``wall``."""
+    uncertainty: Share = 0.0
+    """Relative standard error of ``wall``; 100 %: only its magnitude is known."""
+    basis: Basis | None = None
+    """What that rests on, as of a price."""
+
+
+GUESSED_WAKING = Waking.model_construct(
+    wall=7e-5, caller=3.5e-5, pool=3.5e-5, uncertainty=1.0, basis="magnitude"
+)
+"""What profiles have that were made before this was measured."""
+
+
 class Threads(Section):
     """Operations on several threads, by the class of their work; all other work stays on one."""
 
     measured: Positive = 1
     """Most threads that calibration has seen; for more of them the law is extrapolated, and its
     uncertainty grows in proportion. 1: nothing was measured, the shares are a guess."""
+    wake: Waking = GUESSED_WAKING
+    """Every operator that is divided, whatever its work."""
     products: Scaling = guess(0.05, 0.01)
     """Matrix products (`gemm_flop`)."""
     pairs: Scaling = guess(0.1, 0.0)
@@ -192,9 +216,9 @@ class Threads(Section):
     streams: Scaling = guess(0.1, 0.05)
     """Element-wise work (`stream_byte`): threads share the memory's rate."""
     rows: Scaling = guess(0.1, 0.05)
-    """Rows read at random (`gather_row`, `gather_byte`, `index_element`)."""
+    """Rows read at random and summed per bag (`gather_row`, `gather_byte`, `index_element`)."""
     sorting: Scaling = guess(0.75, 0.0)
-    """De-duplication by sorting (`unique_id`)."""
+    """Retired: older profiles have it. De-duplication (`unique_id`) is not divided."""
 
     def of(self, group: str) -> Scaling:
         """The law of a class."""
@@ -202,11 +226,12 @@ class Threads(Section):
         return scaling
 
     def uncertainty(self, group: str, threads: int) -> float:
-        """Relative standard error of a class's serial share for so many threads."""
-        return min(1.0, self.of(group).uncertainty * max(1.0, threads / self.measured))
+        """Relative standard error of a class's serial share, or of "wake", for so many threads."""
+        known: Scaling | Waking = getattr(self, group)
+        return min(1.0, known.uncertainty * max(1.0, threads / self.measured))
 
 
-THREAD_CLASSES = tuple(name for name in Threads.model_fields if name != "measured")
+THREAD_CLASSES = tuple(name for name in Threads.model_fields if name not in ("measured", "wake"))
 
 
 class Calibration(Section):
@@ -249,6 +274,9 @@ class Cluster(Section):
     network: Network
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
+    measured_cores: Positive | None = None
+    """Most cores that were seen busy side by side when that was measured; of hosts with more it is
+    extrapolated, and uncertain by 10 % for each doubling. None: the profile does not say."""
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
     topology: Topology | None = None

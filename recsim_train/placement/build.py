@@ -49,7 +49,7 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
         notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
     embedding = _embedding(experiment, topology, instances)
     groups = _groups(experiment, topology)
-    net = _net(experiment, topology, embedding)
+    net = _net(experiment, topology, embedding, within)
     if isinstance(net, TaggedNet) and (uncut := caution(net)):
         notes.append(f"{choice.kind} {uncut}")
     plan = Plan(
@@ -86,7 +86,7 @@ def with_servers(plan: Plan, role: ServerRole, count: int) -> Plan:
 
 
 def _net(
-    experiment: Experiment, topology: Topology, embedding: EmbeddingPlan | None
+    experiment: Experiment, topology: Topology, embedding: EmbeddingPlan | None, threads: int
 ) -> NetProgram | None:
     request = topology.net
     if request is None:
@@ -102,7 +102,7 @@ def _net(
             )
         graph = graph_of(experiment.model)
         size = value_bytes(experiment.model)
-        return tagged(graph, request, experiment.training.batch_size, size)
+        return tagged(graph, request, experiment.training.batch_size, size, threads)
     assert embedding is not None
     fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
     return substitute(experiment, request, hosts, fields)

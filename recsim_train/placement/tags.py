@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
+from recsim_train.config.cluster import Threads
 from recsim_train.config.errors import UserError
 from recsim_train.placement.program import (
     ALL,
@@ -23,13 +24,19 @@ from recsim_train.placement.program import (
     TaggedNet,
 )
 from recsim_train.strategy.net import NetRequest
+from recsim_train.workload.arithmetic import Piece
+from recsim_train.workload.divided import wakes
 from recsim_train.workload.graph import SOURCES, Graph, Operator
+from recsim_train.workload.threads import Divided, gains
 
 _ROUNDS = 20
 
 
-def tagged(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> TaggedNet:
-    """The net cut along tags by cost, pinned ones as they are; ``batch``: examples of one host.
+def tagged(
+    graph: Graph, request: NetRequest, batch: int, value_bytes: int, threads: int = 1
+) -> TaggedNet:
+    """The net cut along tags by cost, pinned ones as they are; ``batch``: examples of one host;
+    ``threads``: on which each of its operations runs.
 
     From all operators data-parallel, tags of runs of neighbouring operators are changed as long as
     the modelled time of an iteration falls; see `cost`.
@@ -39,7 +46,7 @@ def tagged(graph: Graph, request: NetRequest, batch: int, value_bytes: int) -> T
     free = [name for name in names if name not in pins] if request.hosts > 1 else []
 
     def price_of(tags: Mapping[str, int]) -> TagCost:
-        return cost(transform(graph, request, tags), request, batch, value_bytes)
+        return cost(transform(graph, request, tags), request, batch, value_bytes, threads)
 
     shared = dict.fromkeys(names, DATA_PARALLEL)
     tags = {**shared, **pins}
@@ -97,11 +104,33 @@ def operator_flops(graph: Graph, operator: Operator) -> float:
     return 6.0 * graph.inputs(operator)
 
 
-def cost(net: TaggedNet, request: NetRequest, batch: int, value_bytes: int) -> TagCost:
+_CLASSES = {"linear": ("products", "gemm_flop"), "dot": ("pairs", "dot_flop")}
+
+
+def operator_seconds(
+    graph: Graph, operator: Operator, examples: int, flops: float, threads: int
+) -> float:
+    """Of a pass forward and backward on ``threads`` threads, each of so many ``flops`` a second.
+
+    How threads gain, and what waking them takes, is the guess of `recsim_train.config.cluster`:
+    the hosts' own law is not known here.
+    """
+    seconds = examples * operator_flops(graph, operator) / flops
+    group, price = _CLASSES.get(operator.kind, ("streams", "stream_byte"))
+    found = wakes(graph, Piece(operator.name, examples))
+    work = {price: seconds} if group in found else {}
+    split = Divided(work, sum(found.values()))
+    return seconds - gains(split, {price: 1.0}, Threads(), threads).saved
+
+
+def cost(
+    net: TaggedNet, request: NetRequest, batch: int, value_bytes: int, threads: int = 1
+) -> TagCost:
     """Modelled seconds of one iteration of a group; ``batch``: examples of one host.
 
     Hosts meet at every cut, so between two of them the slowest counts: 6 flops per weight and
-    example, of an operator at one host for all hosts' examples. At a cut the busiest link counts,
+    example, of an operator at one host for all hosts' examples, divided over ``threads`` by the
+    law of `recsim_train.workload.threads`. At a cut the busiest link counts,
     forward and backward. Gradients of shared parameters are summed by ring all-reduce, 2(G-1)
     steps of a G-th of their bytes, which are twice as many where moves of other groups travel with
     them. Outer synchronisation moves what a host answers for, to and from a central copy or by
@@ -111,17 +140,18 @@ def cost(net: TaggedNet, request: NetRequest, batch: int, value_bytes: int) -> T
     hosts, link = net.hosts, request.bandwidth
     everyone = range(hosts)
 
-    def flops(host: int, level: int) -> float:
-        return batch * sum(
-            operator_flops(net.graph, o) * (1 if net.tags[o.name] == DATA_PARALLEL else hosts)
-            for o in net.operators(host, level)
-        )
+    def seconds(host: int, level: int) -> float:
+        found = 0.0
+        for o in net.operators(host, level):
+            examples = batch * (1 if net.tags[o.name] == DATA_PARALLEL else hosts)
+            found += operator_seconds(net.graph, o, examples, request.flops, threads)
+        return found
 
     def ring(size: float, members: int) -> float:
         return 2 * (members - 1) * (request.latency + size / members / link) if size else 0.0
 
     levels = range(len(net.messages) + 1)
-    arithmetic = sum(max(flops(host, level) for host in everyone) for level in levels)
+    arithmetic = sum(max(seconds(host, level) for host in everyone) for level in levels)
     cuts = sum(
         request.latency + _busiest(net, cut, batch, value_bytes, backward=backward) / link
         for cut in range(len(net.messages))
@@ -133,7 +163,7 @@ def cost(net: TaggedNet, request: NetRequest, batch: int, value_bytes: int) -> T
         answered = max(map(net.answered_elements, everyone)) * value_bytes
         to_and_fro = 2 * (request.latency + answered / link)
         outer = to_and_fro if request.central else ring(answered, request.groups)
-    return TagCost(arithmetic / request.flops, cuts, gradients, outer / request.every)
+    return TagCost(arithmetic, cuts, gradients, outer / request.every)
 
 
 def _busiest(net: TaggedNet, cut: int, batch: int, value_bytes: int, *, backward: bool) -> int:

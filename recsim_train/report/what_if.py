@@ -30,6 +30,7 @@ _WORDS = {
     "uplink": "rate of the racks' uplinks",
     "latency": "latency",
     "operations": "seconds of the measured operations",
+    "threads.wake": "seconds that waking an operator's threads takes",
     **{
         f"threads.{group}": f"serial share of {work}"
         for group, work in (

@@ -27,7 +27,7 @@ class Books:
         self,
         role: str,
         thread: str,
-        parts: Iterable[tuple[str, float, float, float]],
+        parts: Iterable[tuple[str, float, float, float, float]],
         times: float = 1.0,
         *,
         threaded: bool = False,
@@ -38,11 +38,13 @@ class Books:
         (`recsim_train.sim.pricing.Part`).
         """
         booked = self.seconds
-        for what, seconds, saved, added in parts:
+        for what, seconds, _, added, further in parts:
             key, own = (role, what, thread), seconds
-            if threaded and (saved or added):
-                pool, own = (role, what, "pool"), seconds - saved
-                booked[pool] = booked.get(pool, 0.0) + (saved + added) * times
+            if threaded:
+                own += added - further
+                if further:
+                    pool = role, what, "pool"
+                    booked[pool] = booked.get(pool, 0.0) + further * times
             booked[key] = booked.get(key, 0.0) + own * times
 
     def note(self, now: float) -> None:

@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 
 from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
+from recsim_train.config.section import Section
 from recsim_train.config.topology import MixedHosts
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
+from recsim_train.sim.hosts import cores_unsure
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
@@ -58,13 +60,14 @@ class Elasticities:
     """Relative change of examples per second if this were `STEP` more: "cores", "nic", "uplink"
     (where there are racks), "latency", "operations" (the seconds of all measured ones),
     "costs.NAME" for the prices in use, "threads.CLASS" for serial shares of operations on several
-    threads; "embedding_servers", "dense_servers": one server more."""
+    threads, "threads.wake" for what waking these takes; "embedding_servers", "dense_servers": one
+    server more."""
     errors: dict[str, float]
     """Standard error of each."""
     uncertainty: float
     """Relative standard error of the throughput that the prices' own errors make."""
     uncertain: bool
-    """Whether any price or serial share in use says how unsure it is."""
+    """Whether any price or law in use says how unsure it is."""
     runs: int
     events: int
     """Of all short runs: what they cost."""
@@ -184,7 +187,7 @@ def elasticities(
             continue
         errors[f"{role}s"] = sigma * sqrt(2.0)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
-    unsure = _unsure(cluster, found, threads)
+    unsure = _unsure(cluster, found, threads) | {"cores": cores_unsure(plan, cluster)}
     uncertainty = _uncertainty(unsure, found, error)
     known = any(unsure.values())
     return Elasticities(changes, errors, uncertainty, known, short.runs, short.events, skipped)
@@ -204,8 +207,9 @@ def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
         for name in THREAD_CLASSES
         if threads > 1 and name in work and 0.0 < cluster.threads.of(name).serial < 1.0
     ]
+    wake = ["threads.wake"] if threads > 1 and cluster.threads.wake.wall > 0.0 else []
     measured = ["operations"] if cluster.operations else []
-    return ["cores", "nic", *uplink, *latency, *prices, *serial, *measured]
+    return ["cores", "nic", *uplink, *latency, *prices, *serial, *wake, *measured]
 
 
 def _uncertainty(unsure: Mapping[str, float], slopes: Mapping[str, float], error: float) -> float:
@@ -304,11 +308,15 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         price = getattr(cluster.costs, name)
         value = price.value * factors.get(f"costs.{name}", 1.0)
         costs[name] = price.model_copy(update={"value": value})
-    laws = {}
+    laws: dict[str, Section] = {}
     for name in THREAD_CLASSES:
         law = cluster.threads.of(name)
         serial = min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))
         laws[name] = law.model_copy(update={"serial": serial})
+    wake, longer = cluster.threads.wake, factors.get("threads.wake", 1.0)
+    laws["wake"] = wake.model_copy(
+        update={part: getattr(wake, part) * longer for part in ("wall", "caller", "pool")}
+    )
     slower = factors.get("operations", 1.0)
     return cluster.model_copy(
         update={

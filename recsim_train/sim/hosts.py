@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log2
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import NoHostError, UserError
@@ -127,3 +127,30 @@ def uplink_rate(topology: Topology, cluster: Cluster, hosts: Sequence[Host]) -> 
     if topology.hosts_per_rack is not None:
         whole = topology.hosts_per_rack * cluster.hosts["default"].nic
     return whole / topology.oversubscription
+
+
+_DOUBLING = 0.1
+"""Relative standard error of the cores' speed for each doubling beyond what was measured."""
+
+
+def busy_cores(plan: Plan, cluster: Cluster) -> int:
+    """Most cores of one host that loops' threads can keep busy side by side. At a server each loop
+    has a thread."""
+    every = [plan.threads_of(plan.loop(loop.loop)) for loop in plan.all_loops]
+    if cluster.colocate:
+        return min(cluster.host("trainer").cores, sum(every))
+    own = sum(plan.threads_of(plan.loop(loop.loop)) for loop in plan.loops(0))
+    return max(
+        min(cluster.host_of(i.role, i.index).cores, own if i.role == "trainer" else len(every))
+        for i in plan.instances
+        if i.role != "reader"
+    )
+
+
+def cores_unsure(plan: Plan, cluster: Cluster) -> float:
+    """Relative standard error of the speed of cores, where more of them are busy side by side than
+    when the prices were measured; 0 where not, or where the profile does not say how many."""
+    measured = cluster.measured_cores
+    if measured is None:
+        return 0.0
+    return _DOUBLING * max(0.0, log2(busy_cores(plan, cluster) / measured))

@@ -27,12 +27,13 @@ from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
 
 
-_NONE = 0.0, "", "", ""
+_NOTHING = 0.0, "", "", ""
 
 
 class Rack(NamedTuple):
@@ -226,8 +227,8 @@ class Machines:
         total, held, parts = seconds
         cores = 1.0
         if threaded:
-            spent = total + fsum(added for *_, added in parts)
-            total -= fsum(saved for _, _, saved, _ in parts)
+            spent = total + fsum(added for *_, added, _ in parts)
+            total -= fsum(saved for _, _, saved, _, _ in parts)
             held, cores = min(held, total), spent / total if total > 0.0 else 1.0
         if total <= 0.0:
             self.alone = 0.0
@@ -245,7 +246,7 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
-        if self._switch > 0.0 and total > self._longest.get(process.cores, _NONE)[0]:
+        if self._switch > 0.0 and total > self._longest.get(process.cores, _NOTHING)[0]:
             what = max(parts, key=lambda part: part[1])[0]
             self._longest[process.cores] = total, process.role, thread, what
         if lateness is not None:
@@ -266,7 +267,7 @@ class Machines:
         if cores in self._longest:
             _, role, thread, what = self._longest[cores]
             seconds = self._switch * threads * target.standing / cores.pace
-            self.books.add(role, thread, ((what, seconds, 0.0, 0.0),))
+            self.books.add(role, thread, ((what, seconds, *NONE),))
 
     def cpu_seconds(self, used: Sequence[float]) -> float:
         """Of all processes, those included that others stand for. ``used``: by resource."""
@@ -333,7 +334,7 @@ class Machines:
     def _book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
         seconds = price * moved / process.cores.pace
-        self.books.add(process.role, "wire", ((what, seconds, 0.0, 0.0),))
+        self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
     def exchange(
         self,

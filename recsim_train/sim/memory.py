@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
-from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.plan import EmbeddingShard, Instance, Plan
+from recsim_train.placement.transport import number_bytes
 from recsim_train.trace.facts import Memory
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
@@ -69,20 +70,25 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
     own = plan.embedding is not None and plan.embedding.service.access == "own"
     clients = 1 if own else len(plan.training)
     if plan.embedding is not None:
-        pooled = plan.embedding.service.pooling == "server"
         for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
             add("tables", sum(part.rows for part in shard.slices) * (row + state))
-            ids = sum(shape.mean_ids(model, part.table) for part in shard.slices)
-            vectors = len(shard.slices) if pooled else ids
+            ids, vectors = _vectors(plan, shard)
             each = plan.examples * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
             add("buffers", clients * each)
+            # of a lookup that is ahead of its update both ends remember the places of its ids
+            ahead = 0 if plan.topology.cache is not None else plan.topology.ahead
+            add("buffers", clients * ahead * plan.examples * ids * _place_bytes(plan))
+            others = 0 if own else len(plan.training) - _training_loops(plan, instance)
+            add("buffers", 2 * others * plan.examples * vectors * _narrow_row_bytes(plan))
     if plan.dense is not None:
         copies = 2 if training.dense_optimizer == "adagrad" else 1
         for part in plan.dense.shards:
             if part.host == instance:
                 add("dense", copies * part.elements * value)
                 add("buffers", 2 * len(plan.training) * part.elements * value)
+                others = len(plan.training) - _training_loops(plan, instance)
+                add("buffers", 2 * others * part.elements * _narrow_bytes(plan))
     loops = list(plan.loops(instance.index))
     if instance.role == "trainer":
         # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
@@ -92,10 +98,82 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
             add("dense", (1 + plan.topology.residual) * weights * len(loops))
         add("cache", cache_bytes(plan, instance.index))
         add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
+        workers, ahead = _training_loops(plan, instance), plan.topology.ahead
+        add("queues", workers * ahead * batch)
+        add("buffers", workers * ahead * _looked_up_bytes(plan, instance))
+        add("buffers", workers * _sent_bytes(plan, instance))
         add("activations", _activation_bytes(plan) * len(loops))
     elif instance.role == "reader":
         add("queues", batch * 2 * (plan.fed[instance] + 1))
     return MemoryUse(instance, parts, available)
+
+
+def _training_loops(plan: Plan, instance: Instance) -> int:
+    """Of this process."""
+    if instance.role != "trainer":
+        return 0
+    return sum(plan.loop(loop.loop).training for loop in plan.loops(instance.index))
+
+
+def _narrow_bytes(plan: Plan) -> int:
+    """Bytes of a number in buffers besides those of the model's own type; 0: there are none."""
+    return 0 if plan.experiment.execution.wire == "full" else number_bytes(plan.experiment)
+
+
+def _narrow_row_bytes(plan: Plan) -> int:
+    """The same of one embedding vector. What a mask leaves, and what caches fetch, travels as it
+    is."""
+    assert plan.embedding is not None
+    if plan.embedding.service.keep is not None or plan.topology.cache is not None:
+        return 0
+    return plan.experiment.model.row_width * _narrow_bytes(plan)
+
+
+def _place_bytes(plan: Plan) -> int:
+    """Of one id of a lookup that waits for its update: its row, and its bag where it shares one."""
+    assert plan.embedding is not None
+    pooled = plan.embedding.service.pooling == "server"
+    return shape.ID_BYTES * (2 if pooled and shape.many(plan.experiment.model) else 1)
+
+
+def _vectors(plan: Plan, shard: EmbeddingShard) -> tuple[float, float]:
+    """(ids, vectors in an answer) of one example at a shard."""
+    assert plan.embedding is not None
+    ids = sum(shape.mean_ids(plan.experiment.model, part.table) for part in shard.slices)
+    return ids, len(shard.slices) if plan.embedding.service.pooling == "server" else ids
+
+
+def _looked_up_bytes(plan: Plan, instance: Instance) -> float:
+    """What a trainer holds of one batch that is prepared: its ids by shard and the vectors that
+    answer them, as wide as they travel; where rows are asked for, its distinct ids and each id's
+    place among them; where there is a cache, ids only."""
+    if plan.embedding is None:
+        return 0.0
+    model = plan.experiment.model
+    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
+    if plan.topology.cache is not None:
+        return plan.examples * shape.ID_BYTES * ids
+    own = 0 if plan.embedding.service.pooling == "server" else 2 * shape.ID_BYTES * ids
+    for shard in plan.embedding.shards:
+        asked, vectors = _vectors(plan, shard)
+        row = shape.row_bytes(model)
+        if shard.host != instance:
+            row = _narrow_row_bytes(plan) or row
+        own += shape.ID_BYTES * asked + vectors * row
+    return plan.examples * own
+
+
+def _sent_bytes(plan: Plan, instance: Instance) -> float:
+    """Narrow copies of what one loop sends to other processes and gets from them in a step."""
+    size = 0.0
+    if plan.embedding is not None and plan.embedding.service.access == "all":
+        away = [shard for shard in plan.embedding.shards if shard.host != instance]
+        vectors = sum(_vectors(plan, shard)[1] for shard in away)
+        size += plan.examples * vectors * _narrow_row_bytes(plan)
+    if plan.dense is not None:
+        elements = sum(part.elements for part in plan.dense.shards if part.host != instance)
+        size += elements * _narrow_bytes(plan)
+    return 2 * size
 
 
 def _batch_bytes(plan: Plan) -> float:

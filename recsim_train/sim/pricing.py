@@ -11,16 +11,17 @@ from recsim_train.sim.measured import Known, MeasuredOperations, Rest
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
+from recsim_train.workload.divided import divided
 from recsim_train.workload.measured import IN_RUNS, MEASURED
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
-from recsim_train.workload.threads import shared
+from recsim_train.workload.threads import NONE, Gains, gains
 
 _REMEMBERED = 1 << 16
 
-Part = tuple[str, float, float, float]
-"""(what it is for as `recsim_train.trace.ledger` names it, seconds on one thread, seconds that an
-operation's further threads take off these, CPU seconds that they add)."""
+Part = tuple[str, float, float, float, float]
+"""(what it is for as `recsim_train.trace.ledger` names it, seconds on one thread, and what further
+threads of an operation change: `recsim_train.workload.threads.Gains`)."""
 Seconds = tuple[float, float, tuple[Part, ...]]
 """(all seconds, those that hold the interpreter lock, all seconds by part) on one idle core."""
 NOTHING: Seconds = (0.0, 0.0, ())
@@ -60,7 +61,7 @@ class Pricing:
     def units(self, what: str, **work: float) -> Seconds:
         """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
         total, held = operations.seconds(work, self.prices)
-        return total, held, ((what, total, 0.0, 0.0),)
+        return total, held, ((what, total, *NONE),)
 
     def requests(self, payloads: Iterable[int]) -> Seconds:
         """Handling requests at one end: one message each; over gloo a header and its payload."""
@@ -143,10 +144,9 @@ class Pricing:
     def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
         work = operations.cost(name, scope)
         total, held = operations.seconds(work, self.prices)
-        gains = shared(work, self.prices, self._law, self._threads)
         if name not in self._measured or not total:
             rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
-            return rest, (total, held, ((name, total, *gains),))
+            return rest, (total, held, ((name, total, *self._gains(name, scope)),))
         shape = signature(name, scope)
         known = self._measured.nearest(name, shape)
         rest = "measured" if shape.is_own(known.shape) else "scaled"
@@ -154,8 +154,14 @@ class Pricing:
         if shape != known.shape:
             seconds *= total / known.priced(self.prices)
         ratio = seconds / total
-        saved, added = self._on_threads(known, seconds) or (gains[0] * ratio, gains[1] * ratio)
-        return rest, (seconds, held * ratio, ((name, seconds, saved, added),))
+        change = self._on_threads(known, seconds) or self._gains(name, scope, ratio)
+        return rest, (seconds, held * ratio, ((name, seconds, *change),))
+
+    def _gains(self, name: str, scope: Scope, ratio: float = 1.0) -> Gains:
+        """What the operation's threads change by the law."""
+        if self._threads == 1:
+            return NONE
+        return gains(divided(name, scope), self.prices, self._law, self._threads, ratio)
 
     def _measured_seconds(self, known: Known) -> float:
         """On an idle core, which the simulated machine slows by its contention when all are busy:
@@ -163,23 +169,23 @@ class Pricing:
         entry = known.entry
         return entry.alone + self._crowded * (entry.seconds * self._contention - entry.alone)
 
-    def _on_threads(self, known: Known, seconds: float) -> tuple[float, float] | None:
-        """As `recsim_train.workload.threads.shared` what the operation's threads came to; None
-        where it was not measured on so many."""
+    def _on_threads(self, known: Known, seconds: float) -> Gains | None:
+        """What the operation's threads came to; None where it was not measured on so many."""
         pooled = known.entry.pooled
         if pooled is None or pooled.threads != self._threads:
             return None
         once = known.entry.seconds
-        saved = max(0.0, 1.0 - pooled.seconds / once)
+        wall = pooled.seconds / once
         # they cannot be busy for longer than all of them are there
-        most = self._threads * (1.0 - saved) - 1.0
-        return seconds * saved, seconds * min(max(0.0, pooled.cpu / once - 1.0), max(0.0, most))
+        spent = min(pooled.cpu / once, self._threads * wall)
+        further = max(0.0, spent - wall)  # the calling thread is busy as long as any is
+        return Gains(seconds * (1.0 - wall), seconds * (spent - 1.0), seconds * further)
 
 
 def part_of(seconds: Seconds, share: float) -> Seconds:
     """A share of a piece of work."""
     total, held, booked = seconds
-    parts = tuple((what, share * a, share * b, share * c) for what, a, b, c in booked)
+    parts = tuple((what, *(share * each for each in seconds_of)) for what, *seconds_of in booked)
     return share * total, share * held, parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -11,6 +12,7 @@ from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
+from recsim_train.sim.hosts import busy_cores, cores_unsure
 from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory_check import check_memory, nearly_full
 from recsim_train.trace.facts import Folded, HalfFolded
@@ -29,8 +31,17 @@ _GUESSED_THREADS = (
     "`recsim-train calibrate`."
 )
 _MORE_THREADS = (
-    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law is "
-    "extrapolated, and the serial shares' uncertainty grows in proportion."
+    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law and "
+    "what waking threads takes are extrapolated, and their uncertainty grows in proportion."
+)
+_GUESSED_WAKING = (
+    "Operations run on {threads} threads, and the profile does not say what waking them takes: a "
+    "guess is used, with 100 % uncertainty; measure it anew with `recsim-train calibrate`."
+)
+_MORE_CORES = (
+    "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
+    "with {measured}: how much cores slow each other down beyond that is extrapolated, with "
+    "{uncertainty:.0%} uncertainty of the cores' speed."
 )
 _FIRST_STEPS = (
     "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
@@ -71,10 +82,7 @@ def simulate(
     over_tcp = plan.experiment.execution.transport == "tcp"
     if over_tcp and cluster.costs.gloo_message.basis == "magnitude":
         outcome.warn([_OLD_MESSAGES])
-    threads, measured = plan.operation_threads, cluster.threads.measured
-    if threads > measured:
-        said = _GUESSED_THREADS if measured == 1 else _MORE_THREADS
-        outcome.warn([said.format(threads=threads, measured=measured)])
+    outcome.warn(_extrapolated(plan, cluster))
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:
@@ -87,6 +95,20 @@ def simulate(
         answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
         answers.say(outcome.facts, predicted, job.runtime.engine.events)
     return outcome
+
+
+def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """A sentence for each way in which there are more threads or cores than were measured."""
+    threads, measured = plan.operation_threads, cluster.threads.measured
+    if threads > measured:
+        said = _GUESSED_THREADS if measured == 1 else _MORE_THREADS
+        yield said.format(threads=threads, measured=measured)
+    elif threads > 1 and cluster.threads.wake.basis == "magnitude":
+        yield _GUESSED_WAKING.format(threads=threads)
+    unsure, seen = cores_unsure(plan, cluster), cluster.measured_cores
+    if unsure:
+        busy = busy_cores(plan, cluster)
+        yield _MORE_CORES.format(busy=busy, measured=seen, uncertainty=unsure)
 
 
 def _say_folding(job: Job, outcome: Outcome) -> None:

@@ -150,6 +150,8 @@ class Topology:
     ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
     the data. ``residual``: whether every loop then keeps what it has not sent [dense parameters].
     ``steady``: whether later steps are like earlier ones; where not, a prediction runs all of them.
+    ``ahead``: batches that each training loop has prepared besides the present one, looked up or,
+    where there is a ``cache``, as ids: what memory is counted by.
     """
 
     loops: tuple[Loop, ...]
@@ -162,6 +164,7 @@ class Topology:
     residual: bool = True
     steady: bool = True
     cache: RowCache | None = None
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

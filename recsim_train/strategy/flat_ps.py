@@ -56,6 +56,7 @@ class FlatPS(Prefetching):
             services=(self.compression.embedding(self.pooling), DenseService()),
             thresholded="push" if self.compression.sparse else None,
             residual=self.mode == "downpour",
+            ahead=self.prefetch,
         )
 
     def problems(self) -> list[str]:

@@ -88,6 +88,7 @@ class Hierarchical(Tagging, Prefetching):
             ),
             barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if shadow else (),
             net=self.request(self.compression, self.outer, self.every),
+            ahead=self.prefetch,
         )
 
     def problems(self) -> list[str]:

@@ -49,6 +49,7 @@ class LocalSGD(Prefetching):
             services=(self.compression.embedding(self.pooling, "together"),),
             groups=(Group(TRAINERS, loop="worker"),),
             steady=not self.switch,
+            ahead=self.prefetch,
         )
 
     def problems(self) -> list[str]:

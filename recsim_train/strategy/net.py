@@ -72,7 +72,7 @@ class NetRequest:
     partition: Literal["field", "hash", "column"] = "field"
     top: Literal["replicated", "split"] = "replicated"
     flops: float = 8e10
-    """Assumed floating-point operations per second of a host, for choosing tags."""
+    """Assumed floating-point operations per second of one thread, for choosing tags."""
     bandwidth: float = 3.125e9
     """Assumed bytes per second of a host's link, for choosing tags."""
     latency: float = 1e-4

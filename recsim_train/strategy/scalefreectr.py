@@ -112,6 +112,7 @@ class ScaleFreeCTR(Strategy):
                 LocalQueue(DONE, CACHED_STEPS),
             ),
             cache=RowCache(self.cache_rows, self.cache_share, self.cache),
+            ahead=self.prefetch,
         )
 
     async def loader(self) -> None:

@@ -78,6 +78,7 @@ class ShadowSync(Prefetching):
                 services=(embedding, DenseService()),
                 thresholded="push" if self.compression.sparse else None,
                 residual=False,
+                ahead=self.prefetch,
             )
         beside = "shadow" if self.sync == "shadow" else "meeting"
         stop = (LocalBarrier(STOP, ("worker", "meeting")),) if beside == "meeting" else ()
@@ -86,6 +87,7 @@ class ShadowSync(Prefetching):
             services=(embedding,),
             groups=(Group(TRAINERS, loop=beside),),
             barriers=stop,
+            ahead=self.prefetch,
         )
 
     def problems(self) -> list[str]:

@@ -30,7 +30,7 @@ class Tagging(Strategy):
         "full", help="type of activations and their gradients at cuts"
     )
     flops: float = option(
-        8e10, help="assumed flops per second of a host's one worker, for choosing tags", minimum=1.0
+        8e10, help="assumed flops per second of one thread, for choosing tags", minimum=1.0
     )
     bandwidth: float = option(
         3.125e9, help="assumed bytes per second of a host's link, for choosing tags", minimum=1.0

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from recsim_train.config.experiment import Model
 from recsim_train.workload import cache, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
@@ -34,7 +33,7 @@ def forward_backward(s: Scope) -> Work:
     # the rows have just arrived, so that picking them is cheap: summed per bag, and their gradient
     # out of the bags' again; of each id its place is read, and its bag where that holds several
     row, bags = shape.row_bytes(s.model), s.tables * s.batch
-    places = 2 * shape.ID_BYTES * s.ids * (3 if _many(s.model) else 1)
+    places = 2 * shape.ID_BYTES * s.ids * (3 if shape.many(s.model) else 1)
     picked = {
         "index_element": 2 * s.ids,
         "stream_byte": row * (4 * s.ids + bags + s.unique) + places,
@@ -42,11 +41,6 @@ def forward_backward(s: Scope) -> Work:
         "interpreter": 14,
     }
     return add(work, picked)
-
-
-def _many(model: Model) -> bool:
-    """Whether bags hold more than one id."""
-    return any(table.ids > 1 or table.variable for table in model.tables)
 
 
 def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], Work]:
@@ -122,7 +116,7 @@ def route_gradient(s: Scope) -> Work:
 def _bags(s: Scope) -> Work:
     """Which row of the shard each id is and, of several, in which bag, where each bag starts."""
     work = {"stream_byte": 3 * shape.ID_BYTES * s.ids, "call": 14, "interpreter": 6}
-    if not _many(s.model):
+    if not shape.many(s.model):
         return work
     bags = shape.ID_BYTES * (s.ids + 2 * s.tables * s.batch)
     return add(work, {"stream_byte": bags, "call": 10, "interpreter": 5})
@@ -172,7 +166,7 @@ def update_pooled(s: Scope) -> Work:
     """Shard: apply the gradients of bags to the rows that their ids name."""
     step = _step_on_rows(s, s.ids, s.tables * s.batch)
     # of each id its bag, and the bag's gradient again
-    return add(step, {"stream_byte": shape.ID_BYTES * s.ids}) if _many(s.model) else step
+    return add(step, {"stream_byte": shape.ID_BYTES * s.ids}) if shape.many(s.model) else step
 
 
 def update_rows(s: Scope) -> Work:

@@ -43,3 +43,8 @@ def mean_ids(model: Model, table: int) -> float:
     """Mean ids per example of a table: bags of a variable table hold 1 to ``ids`` ids."""
     spec = model.tables[table]
     return (1 + spec.ids) / 2 if spec.variable else float(spec.ids)
+
+
+def many(model: Model) -> bool:
+    """Whether bags hold more than one id."""
+    return any(table.ids > 1 or table.variable for table in model.tables)

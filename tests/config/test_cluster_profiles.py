@@ -156,6 +156,18 @@ def test_measured_operations_are_read(tmp_path: Path) -> None:
             "threads.pairs.uncertainty: expected 100 %, because its basis is 'limit'",
         ),
         (
+            {"threads": {"wake": {"wall": "10 us", "caller": "20 us", "pool": "5 us"}}},
+            "threads.wake.caller: expected at most wake.wall, 1e-05 s: no thread is busy for",
+        ),
+        (
+            {
+                "threads": {
+                    "wake": {"wall": "1 us", "caller": "0 s", "pool": "0 s", "basis": "limit"}
+                }
+            },
+            "threads.wake.uncertainty: expected 100 %, because its basis is 'limit'",
+        ),
+        (
             {"threads": {"serial": "10 %"}},
             "threads.serial: unknown",
         ),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import recsim_train
+from recsim_train.config.cluster import Threads
 from recsim_train.config.experiment import (
     Experiment,
     Model,
@@ -22,6 +23,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
+from recsim_train.workload.divided import GRAIN
 
 ROOT = Path(__file__).parents[2]
 FLOPS, BANDWIDTH, LATENCY = 8e10, 3.2e9, 1e-5
@@ -44,7 +46,7 @@ WEIGHTS = {
 VALUES = {"features": FEATURES, "pooled": TABLES * DIM, **WIDTHS}
 
 
-def plan_of(batch: int, trainers: int, **options: object) -> Plan:
+def plan_of(batch: int, trainers: int, threads: int = 1, **options: object) -> Plan:
     choice = StrategyChoice(
         kind="hierarchical",
         options={"flops": FLOPS, "bandwidth": BANDWIDTH, "latency": LATENCY, **options},
@@ -58,7 +60,7 @@ def plan_of(batch: int, trainers: int, **options: object) -> Plan:
             tables=(Table(rows=100),) * TABLES,
         ),
         roles=Roles(trainers=trainers, embedding_servers=1, dense_servers=1),
-        training=Training(batch_size=batch),
+        training=Training(batch_size=batch, threads=threads),
         strategies=(choice,),
     )
     return build_plan(spec, choice)
@@ -69,9 +71,31 @@ def net_of(plan: Plan) -> TaggedNet:
     return plan.net
 
 
+def on_threads(name: str, examples: int, seconds: float, threads: int) -> float:
+    """The law written out: shares, and what waking takes for each operator that is divided."""
+    if threads == 1:
+        return seconds
+    law, wide = Threads(), WIDTHS[name]
+    if name == "interaction":
+        waked = 2 * (examples >= 128)  # forward and backward
+        serial, works = law.pairs.serial, bool(waked)
+    else:
+        weights = WEIGHTS[name]
+        works = wide > 1
+        # one region forward, two for each gradient; features have none
+        products = 3 if name == "bottom.0" else 5
+        vectors = 1 if name == "top.2" else 3  # the bias, the ReLU and its gradient
+        waked = products * works + vectors * (examples * wide > GRAIN)
+        waked += (examples * wide >= GRAIN) + (weights > GRAIN)  # the bias' and weights' gradients
+        serial = law.products.serial
+    shared = seconds * (1 - serial) * (1 - 1 / threads) if works else 0.0
+    return seconds - shared + waked * law.wake.wall
+
+
 def by_hand(
-    tags: Mapping[str, int], batch: int, hosts: int, groups: int, outer: str, every: int
-) -> dict[str, float]:
+    tags: Mapping[str, int], batch: int, hosts: int, groups: int, outer: str, every: int,
+    threads: int = 1,
+) -> dict[str, float]:  # fmt: skip
     """Seconds of an iteration. A tag of -1: every host. Messages are listed one by one."""
     place = {"features": -1, "pooled": -1, **tags, "loss": -1}
     reads = {**READS, "loss": ("top.2",)}
@@ -89,8 +113,9 @@ def by_hand(
             each = 6 * 3 * 3 * DIM * batch
         for host in range(hosts):
             if tag in (-1, host):
-                at = level[name], host
-                work[at] = work.get(at, 0) + each * (1 if tag == -1 else hosts)
+                at, of = (level[name], host), 1 if tag == -1 else hosts
+                took = on_threads(name, of * batch, of * each / FLOPS, threads)
+                work[at] = work.get(at, 0) + took
     last = level["loss"]
     arithmetic = sum(max(work.get((n, h), 0) for h in range(hosts)) for n in range(last + 1))
     cuts = 0.0
@@ -125,7 +150,7 @@ def by_hand(
     elif outer == "ma":
         beyond = 2 * (groups - 1) * (LATENCY + answered / groups / BANDWIDTH) / every
     return {
-        "arithmetic": arithmetic / FLOPS,
+        "arithmetic": arithmetic,
         "cuts": cuts,
         "gradients": gradients,
         "outer": beyond,
@@ -148,15 +173,41 @@ def test_costs_are_those_written_out(outer: str, trainers: int) -> None:
         assert asdict(found) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("threads", [2, 8])
+def test_costs_on_threads_are_those_written_out(threads: int) -> None:
+    for batch in (24, 128, 3000):
+        choice = net_of(
+            plan_of(batch, 4, threads, hosts=2, tags=PINS, outer="easgd", every=3)
+        ).choice
+        assert choice is not None
+        assert choice.cut is not None
+        for tags, found in ((ALL_DP, choice.data_parallel), (CHOSEN, choice.cut)):
+            expected = by_hand(tags, batch, 2, 2, "easgd", 3, threads)
+            assert asdict(found) == pytest.approx(expected, rel=1e-12)
+
+
+def test_threads_make_a_cut_worth_it_for_larger_batches() -> None:
+    """An operator at one host costs more arithmetic and saves messages; threads make arithmetic
+    cheaper, and messages not."""
+    largest = []
+    for threads in (1, 2, 32):
+        nets = {b: net_of(plan_of(b, 2, threads, hosts=2)) for b in (12, 24, 48, 96)}
+        largest.append(max(b for b, net in nets.items() if net.model_parallel))
+    assert largest == [12, 24, 48]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("batch", [4, 12, 24, 48, 200])
 @pytest.mark.parametrize("outer", ["none", "easgd"])
-def test_no_other_tags_are_cheaper(batch: int, outer: str) -> None:
+def test_no_other_tags_are_cheaper(batch: int, outer: str, threads: int) -> None:
     """All 3^5 of them, priced by hand."""
     groups = 1 if outer == "none" else 2
-    net = net_of(plan_of(batch, 2 * groups, hosts=2, outer=outer, every=1))
+    net = net_of(plan_of(batch, 2 * groups, threads, hosts=2, outer=outer, every=1))
     prices = {
         tags: sum(
-            by_hand(dict(zip(WIDTHS, tags, strict=True)), batch, 2, groups, outer, 1).values()
+            by_hand(
+                dict(zip(WIDTHS, tags, strict=True)), batch, 2, groups, outer, 1, threads
+            ).values()
         )
         for tags in itertools.product((-1, 0, 1), repeat=len(WIDTHS))
     }

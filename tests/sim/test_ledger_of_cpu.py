@@ -149,9 +149,9 @@ def test_a_slow_host_takes_more_cpu_time(
 
 def test_a_pool_that_saves_nothing_is_booked_for_what_it_adds() -> None:
     books = Books()
-    books.add("trainer", "loop", [("load", 3.0, 0.0, 1.0)], threaded=True)
-    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0)], threaded=True)
-    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0)])
+    books.add("trainer", "loop", [("load", 3.0, 0.0, 1.0, 1.0)], threaded=True)
+    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0, 3.0)], threaded=True)
+    books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0, 3.0)])
     assert books.seconds == {
         ("trainer", "load", "loop"): 3.0 + 1.0 + 3.0,
         ("trainer", "load", "pool"): 1.0 + 3.0,

@@ -8,9 +8,9 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Table
+from recsim_train.config.experiment import Execution, Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.memory import PROCESS_BYTES, memory_uses
+from recsim_train.sim.memory import PROCESS_BYTES, MemoryUse, memory_uses
 from recsim_train.sim.memory_check import check_machine, check_memory, memory_check
 from recsim_train.sim.run import simulate
 from recsim_train.sim.sizing import smallest
@@ -161,3 +161,87 @@ def test_a_full_topology_does_not_hide_what_is_too_large(plans: Plans, clusters:
     )  # of four hosts, four are asked for
     with pytest.raises(UserError, match=r"2 racks of 2 hosts are too few .* 5 hosts"):
         check_memory(plans(roles={**SERVERS, "embedding_servers": 2}, model=LARGE), full)
+
+
+def test_batches_ahead_are_counted(plans: Plans, clusters: Clusters) -> None:
+    """Of each batch that is prepared: itself, its ids by shard, the vectors that answer them; at
+    the shard the places of its ids. 64 examples of 4 features and 6 tables, vectors of 8."""
+    batch = 64 * (4 * 4 + 4 + 8 * 6)
+    for workers, options in ((1, {}), (3, {}), (1, {"pooling": "worker"})):
+        roles = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+        training = {"threads": workers}
+        plain, ahead = (
+            {
+                use.name: use
+                for use in memory_uses(
+                    plans("flat_ps", {**options, "prefetch": d}, roles=roles, training=training),
+                    clusters(),
+                )
+            }
+            for d in (0, 3)
+        )
+
+        def more(name: str, part: str, a: dict = plain, b: dict = ahead) -> float:  # type: ignore[type-arg]
+            return b[name].parts[part] - a[name].parts.get(part, 0.0)
+
+        looked_up = 64 * 6 * (8 + 8 * 4)
+        if options:  # distinct ids, and where each id is among them
+            looked_up += 64 * 6 * 2 * 8
+        assert more("trainer[0]", "queues") == workers * 3 * batch
+        assert more("trainer[0]", "buffers") == workers * 3 * looked_up
+        assert more("embedding_server[0]", "buffers") == 2 * workers * 3 * 64 * 6 * 8
+        assert ahead["dense_server[0]"] == plain["dense_server[0]"]
+
+
+def test_bags_that_wait_for_their_update_are_counted(plans: Plans, clusters: Clusters) -> None:
+    model = {"tables": tuple(Table(rows=1000, ids=5) for _ in range(6))}
+    roles = {"trainers": 1, "embedding_servers": 1, "dense_servers": 1}
+    plain, ahead = (
+        memory_uses(plans("flat_ps", {"prefetch": d}, roles=roles, model=model), clusters())[1]
+        for d in (0, 2)
+    )
+    # of each id its row and its bag
+    assert ahead.parts["buffers"] - plain.parts["buffers"] == 2 * 64 * 30 * 2 * 8
+
+
+def test_a_loader_ahead_of_a_cache_holds_ids(plans: Plans, clusters: Clusters) -> None:
+    roles = {"trainers": 2, "embedding_servers": 1}
+    two, five = (
+        memory_uses(plans("scalefreectr", {"prefetch": d}, roles=roles), clusters()) for d in (2, 5)
+    )
+    batch = 64 * (4 * 4 + 4 + 8 * 6)
+    assert five[0].parts["queues"] - two[0].parts["queues"] == 3 * batch
+    assert five[0].parts["buffers"] - two[0].parts["buffers"] == 3 * 64 * 6 * 8
+    assert five[-1] == two[-1]
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+def test_narrow_buffers_are_counted(plans: Plans, clusters: Clusters, wire: str) -> None:
+    """Both ends hold what travels beside what it is rounded from, in two bytes a number: vectors
+    and their gradients, dense parameters and their gradients."""
+    roles = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+
+    def uses(wire: str, ahead: int = 0) -> dict[str, MemoryUse]:
+        plan = plans(
+            "flat_ps",
+            {"prefetch": ahead},
+            roles=roles,
+            execution=Execution(wire=wire),  # type: ignore[arg-type]
+        )
+        return {use.name: use for use in memory_uses(plan, clusters())}
+
+    full, narrow = uses("full"), uses(wire)
+    dense = (4 * 32 + 32) + (32 * 8 + 8) + ((8 + 21) * 32 + 32) + (32 + 1)
+    vectors = 64 * 6 * 8
+
+    def more(name: str, a: dict[str, MemoryUse] = full, b: dict[str, MemoryUse] = narrow) -> float:
+        assert b[name].parts.keys() - a[name].parts.keys() <= {"buffers"}
+        return b[name].needed - a[name].needed
+
+    assert more("trainer[0]") == 2 * 2 * (vectors + dense)
+    assert more("embedding_server[0]") == 2 * 2 * 2 * vectors
+    assert more("dense_server[0]") == 2 * 2 * 2 * dense
+    # what is looked up ahead waits as it has travelled
+    wide_ahead = more("trainer[0]", full, uses("full", 2))
+    narrow_ahead = more("trainer[0]", narrow, uses(wire, 2))
+    assert wide_ahead - narrow_ahead == 2 * vectors * 2

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Scaling, Threads
+from recsim_train.config.cluster import (
+    THREAD_CLASSES,
+    Cluster,
+    Costs,
+    Scaling,
+    Threads,
+    Waking,
+)
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.operations import cost
+from recsim_train.workload.divided import GRAIN, divided
+from recsim_train.workload.operations import COSTS, cost
 from recsim_train.workload.scope import Scope
-from recsim_train.workload.threads import CLASSES, by_class, shared
+from recsim_train.workload.shape import dense_parameters
+from recsim_train.workload.threads import CLASSES, NONE, Divided, by_class, gains, shared
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -26,11 +36,20 @@ NOTHING = dict.fromkeys(Costs.model_fields, "0 s")
 """A cluster on which only what a test prices takes time."""
 
 
-def law(serial: float, overhead: float = 0.0, measured: int = 64) -> Threads:
+FREE = Waking.model_construct(wall=0.0, caller=0.0, pool=0.0, uncertainty=0.1, basis="fit")
+"""Threads that are always awake."""
+
+
+def law(serial: float, overhead: float = 0.0, measured: int = 64, wake: Waking = FREE) -> Threads:
     scaling = Scaling.model_construct(
         serial=serial, overhead=overhead, uncertainty=0.1, basis="fit"
     )
-    return Threads.model_construct(measured=measured, **dict.fromkeys(THREAD_CLASSES, scaling))
+    classes = dict.fromkeys(THREAD_CLASSES, scaling)
+    return Threads.model_construct(measured=measured, wake=wake, **classes)
+
+
+def waking(wall: float, caller: float = 0.0, pool: float = 0.0) -> Waking:
+    return Waking.model_construct(wall=wall, caller=caller, pool=pool, uncertainty=0.2, basis="fit")
 
 
 # ------------------------------------------------------------------ the law
@@ -61,6 +80,77 @@ def test_the_law_is_monotone_and_never_faster_than_linear(
     assert kept <= wall + rounding
 
 
+@given(
+    work=works,
+    serial=shares,
+    wakes=st.integers(1, 50),
+    wake=st.tuples(st.floats(0.0, 1.0), shares, shares),
+    threads=st.integers(2, 200),
+)
+def test_waking_is_added_and_more_threads_never_shorten_what_is_serial(
+    work: dict[str, float],
+    serial: float,
+    wakes: int,
+    wake: tuple[float, float, float],
+    threads: int,
+) -> None:
+    prices = dict.fromkeys(Costs.model_fields, 1.0)
+    wall, caller, pool = wake[0], wake[0] * wake[1], wake[0] * wake[2]
+    found = law(serial, wake=waking(wall, caller, pool))
+    split = Divided(work, wakes)
+    assert gains(split, prices, found, 1) == NONE
+    total = sum(work.values())
+    once, more = (gains(split, prices, found, n) for n in (threads, threads + 1))
+    free = gains(split, prices, law(serial), threads)
+    assert free.saved - once.saved == pytest.approx(wakes * wall)
+    assert once.added - free.added == pytest.approx(wakes * (caller + (threads - 1) * pool))
+    rounding = 1e-9 * (total + wakes)
+    assert once.saved <= more.saved + rounding  # and what waking takes does not grow
+    kept = total - (1.0 - serial) * sum(by_class(work, prices).values())
+    assert kept + wakes * wall <= total - once.saved + rounding
+    own = total + once.added - once.pool
+    assert 0.0 <= own <= total - once.saved + rounding
+    assert 0.0 <= once.pool <= (threads - 1) * (total - once.saved) + threads * rounding
+
+
+@pytest.mark.parametrize("name", sorted(COSTS))
+def test_small_operators_are_not_divided(name: str, plans: Plans) -> None:
+    """What is divided is a part of all the work, and of what is small, nothing."""
+    spec = plans().experiment
+    for batch, elements in ((8, 900), (4096, 900_000)):
+        sizes = {"batch": batch, "ids": 6 * batch, "unique": 5 * batch, "tables": 6}
+        scope = Scope(spec.model, spec.training, elements=elements, numbers=elements, **sizes)  # type: ignore[arg-type]
+        work, found = cost(name, scope), divided(name, scope)
+        assert found.work.keys() <= work.keys()
+        for price, units in found.work.items():
+            assert 0.0 <= units <= work[price] * (1 + 1e-9)
+        assert not by_class(found.work, dict.fromkeys(work, 1.0)) or found.wakes
+        if batch == 8 and name != "forward_backward":  # its products are divided nevertheless
+            assert found.wakes <= 1  # and the loss
+            assert found.work == {}
+
+
+def test_operators_of_a_step_by_hand(plans: Plans) -> None:
+    """Interactions from 128 examples on; vectors of 32,769 numbers are divided, of 32,768 not."""
+    spec = plans().experiment
+
+    def wakes(name: str, **sizes: Any) -> float:
+        return divided(name, Scope(spec.model, spec.training, **sizes)).wakes
+
+    assert wakes("load", elements=GRAIN) == 0
+    assert wakes("load", elements=GRAIN + 1) == 1
+    assert wakes("drain", elements=GRAIN + 1) == 2
+    assert wakes("lookup_pooled", batch=4096, ids=6 * 4096, tables=6) == 0  # single rows: our own
+    assert wakes("deduplicate", batch=4096, ids=6 * 4096, tables=6) == 0
+    assert (
+        "dot_flop"
+        not in divided("forward_backward", Scope(spec.model, spec.training, batch=127)).work
+    )
+    assert (
+        "dot_flop" in divided("forward_backward", Scope(spec.model, spec.training, batch=128)).work
+    )
+
+
 def test_only_what_operators_share_gets_shorter() -> None:
     work = {
         "call": 5.0,
@@ -87,9 +177,15 @@ def test_more_threads_than_were_measured_are_less_certain() -> None:
     assert found.uncertainty("products", 20) == pytest.approx(0.5)
     assert found.uncertainty("products", 4000) == 1.0
     assert Threads().uncertainty("products", 2) == 1.0
+    assert found.model_copy(update={"wake": waking(1e-5)}).uncertainty("wake", 16) == 0.8
+    assert Threads().uncertainty("wake", 2) == 1.0
 
 
 # ------------------------------------------------------------------ the simulator, by hand
+
+
+LARGE: dict[str, Any] = {"batch_size": 4096}
+"""A step whose products are divided."""
 
 
 def products(plan: Plan, price: float) -> float:
@@ -98,6 +194,13 @@ def products(plan: Plan, price: float) -> float:
     batch = spec.training.batch_size
     scope = Scope(spec.model, spec.training, batch=batch, ids=6 * batch, tables=6)
     return cost("forward_backward", scope)["gemm_flop"] * price
+
+
+def on_threads(plan: Plan, price: float, serial: float, threads: int) -> float:
+    """The same on several: but for the products with a vector, those of the logit's layer, 32 wide
+    and as dear as 16 outputs, which are not divided."""
+    alone = plan.experiment.training.batch_size * 6 * 32 * 16 * price
+    return alone + (products(plan, price) - alone) * (serial + (1 - serial) / threads)
 
 
 def seconds(outcome: Outcome, plan: Plan) -> float:
@@ -114,20 +217,67 @@ def seconds(outcome: Outcome, plan: Plan) -> float:
 def test_a_step_takes_what_the_law_says(
     threads: int, plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans("allreduce", training={"threads": threads})
+    plan = plans("allreduce", training={"threads": threads, **LARGE})
     cluster = clusters(prices={**NOTHING, "gemm_flop": "1 ns"}, threads=law(0.1, 0.02))
     one = products(plan, 1e-9)
     outcome = outcome_of(plan, cluster)
-    assert seconds(outcome, plan) == pytest.approx(one * (0.1 + 0.9 / threads))
+    assert seconds(outcome, plan) == pytest.approx(on_threads(plan, 1e-9, 0.1, threads))
     ledger = outcome.facts.ledger
     assert ledger is not None
     steps = plan.experiment.training.steps
-    assert ledger.total == pytest.approx(steps * one * (1 + 0.02 * (threads - 1)))
+    alone = on_threads(plan, 1e-9, 0.0, 10**9)
+    overhead = (one - alone) * 0.02 * (threads - 1)
+    assert ledger.total == pytest.approx(steps * (one + overhead))
     assert abs(ledger.remainder) < 1e-9 * ledger.total
     own = sum(line.seconds for line in ledger.lines if line.thread == "loop")
     assert own == pytest.approx(ledger.seconds)
     pool = {line.what for line in ledger.lines if line.thread == "pool"}
     assert pool == ({"forward_backward"} if threads > 1 else set())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_each_divided_operator_wakes_the_pool(
+    threads: int, plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """By hand: the products as the law says, and for each operator 50 us of which the loop is busy
+    for 10, and each further thread for 20."""
+    plan = plans("allreduce", training={"threads": threads, **LARGE})
+    known = law(0.1, wake=waking(50e-6, 10e-6, 20e-6))
+    cluster = clusters(prices={**NOTHING, "gemm_flop": "1 ns"}, threads=known)
+    one = products(plan, 1e-9)
+    wakes = 0.0
+    if threads > 1:
+        spec = plan.experiment
+        elements = dense_parameters(spec.model)
+        assert elements <= GRAIN  # the replica's operations are not divided
+        scope = Scope(spec.model, spec.training, batch=4096, ids=6 * 4096, tables=6)
+        wakes = sum(divided(n, scope).wakes for n in ("forward_backward", "route_gradient"))
+        assert wakes >= 10
+    outcome = outcome_of(plan, cluster)
+    took = on_threads(plan, 1e-9, 0.1, threads)
+    assert seconds(outcome, plan) == pytest.approx(took + wakes * 50e-6)
+    ledger = outcome.facts.ledger
+    assert ledger is not None
+    steps = plan.experiment.training.steps
+    cpu = wakes * (10e-6 + 20e-6 * (threads - 1))
+    assert ledger.total == pytest.approx(steps * (one + cpu))
+    pool = sum(line.seconds for line in ledger.lines if line.thread == "pool")
+    shared_work = one - took
+    assert pool == pytest.approx(steps * (shared_work + wakes * 20e-6 * (threads - 1)))
+    assert abs(ledger.remainder) < 1e-9 * ledger.total
+
+
+def test_two_threads_can_be_slower_than_one(plans: Plans, clusters: Clusters) -> None:
+    rates = []
+    for threads in (1, 2):
+        plan = plans(
+            "allreduce", training={"threads": threads, "batch_size": 256},
+            simulation={"what_if_steps": 0},
+        )  # fmt: skip
+        outcome = simulate(plan, clusters(threads=law(0.1, wake=waking(5e-3))))
+        assert outcome.speed is not None
+        rates.append(outcome.speed.examples_per_second)
+    assert rates[1] < rates[0]
 
 
 def test_two_processes_with_threads_share_the_cores_of_a_host(
@@ -137,9 +287,9 @@ def test_two_processes_with_threads_share_the_cores_of_a_host(
     serial."""
     prices = {**NOTHING, "gemm_flop": "1 ns"}
     shared_host = {"colocate": True, "cores": 4, "network": {"latency": "0 s"}, "nic": "100 Gbit/s"}
-    plan = plans("allreduce", roles={"trainers": 2}, training={"threads": 4})
+    plan = plans("allreduce", roles={"trainers": 2}, training={"threads": 4, **LARGE})
     one = products(plan, 1e-9)
-    wall = one * (0.1 + 0.9 / 4)
+    wall = on_threads(plan, 1e-9, 0.1, 4)
     for cores, expected in ((8, wall), (4, 2 * one / 4), (1, 2 * one)):
         cluster = clusters(prices=prices, threads=law(0.1), **{**shared_host, "cores": cores})
         outcome = outcome_of(plan, cluster)
@@ -152,13 +302,13 @@ def test_two_processes_with_threads_share_the_cores_of_a_host(
 def test_a_host_with_fewer_cores_than_threads_gives_what_it_has(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans("allreduce", training={"threads": 16})
+    plan = plans("allreduce", training={"threads": 16, **LARGE})
     prices = {**NOTHING, "gemm_flop": "1 ns"}
     cluster = clusters(prices=prices, threads=law(0.0), cores=2, contention=0.75)
     outcome = outcome_of(plan, cluster)
     assert seconds(outcome, plan) == pytest.approx(products(plan, 1e-9) / 1.5)
     loops = outcome.facts.bounds["loops"]
-    assert loops == pytest.approx(64 / seconds(outcome, plan))
+    assert loops == pytest.approx(4096 / seconds(outcome, plan))
 
 
 def test_the_lock_is_held_as_long_as_on_one_thread(
@@ -168,7 +318,7 @@ def test_the_lock_is_held_as_long_as_on_one_thread(
     prices = {**NOTHING, "gemm_flop": "1 ns", "interpreter": "2 us"}
     held, ends = [], []
     for threads in (1, 4):
-        plan = plans("allreduce", training={"threads": threads})
+        plan = plans("allreduce", training={"threads": threads, **LARGE})
         cluster = clusters(prices=prices, threads=law(0.1))
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=10)
         runtime.run()
@@ -250,15 +400,44 @@ def test_a_guess_and_an_extrapolation_are_said(plans: Plans, clusters: Clusters)
     assert "threads" not in said(1)
     assert "calibration has seen 4" in said(8, threads=law(0.1, measured=4))
     assert "threads" not in said(4, threads=law(0.1, measured=4))
+    old = law(0.1, measured=4, wake=Threads().wake)
+    assert "does not say what waking them takes" in said(4, threads=old)
+
+
+def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
+    plans: Plans, clusters: Clusters
+) -> None:
+    def predicted(measured: int | None, cores: int = 8, trainers: int = 8) -> Any:
+        plan = plans(roles={"trainers": trainers}, simulation={"what_if_steps": 3})
+        made = clusters(colocate=True, cores=cores, measured_cores=measured)
+        return simulate(plan, made)
+
+    def width(outcome: Any) -> float:
+        low, high = outcome.facts.calibration_ci95 or (1.0, 1.0)
+        return float(high / low)
+
+    def said(outcome: Any) -> str:
+        return " ".join(w for w in outcome.facts.warnings if "cores" in w)
+
+    plain, known, two = (predicted(measured) for measured in (None, 8, 2))
+    assert said(plain) == said(known) == ""
+    assert width(plain) == width(known) == 1.0
+    assert "Up to 8 cores of a host are busy side by side" in said(two)
+    assert "measured with 2" in said(two)
+    assert "20% uncertainty" in said(two)
+    # all cores are busy, so that their speed is the throughput's: two doublings of 10 % each
+    slope = log(1 + two.facts.elasticities["cores"]) / log(1.1)
+    assert slope > 0.7
+    assert log(width(two)) / 2 == pytest.approx(1.96 * 0.2 * slope, rel=0.05)
+    assert said(predicted(2, trainers=2)) == ""  # of eight cores two are ever busy
+    assert width(predicted(4)) < width(two)
 
 
 def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Clusters) -> None:
     prices = {**NOTHING, "gemm_flop": "1 ns"}
-    plan = plans("allreduce", training={"threads": 8}, simulation={"what_if_steps": 3})
+    plan = plans("allreduce", training={"threads": 8, **LARGE}, simulation={"what_if_steps": 3})
     facts = simulate(plan, clusters(prices=prices, threads=law(0.25))).facts
-    one = 0.25 + 0.75 / 8
-    more = 0.25 * 1.1 + (1 - 0.25 * 1.1) / 8
-    less = 0.25 / 1.1 + (1 - 0.25 / 1.1) / 8
+    more, less = (on_threads(plan, 1e-9, 0.25 * factor, 8) for factor in (1.1, 1 / 1.1))
     slope = facts.elasticities["threads.products"]
     assert slope == pytest.approx((less / more) ** 0.5 - 1, rel=0.02)
     assert set(facts.elasticities) & {"threads.rows", "threads.streams", "threads.sorting"} == {
@@ -266,6 +445,5 @@ def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Cl
         "threads.streams",
     }
     assert facts.calibration_ci95 is not None
-    assert one > 0.0
     alone = simulate(plans("allreduce", simulation={"what_if_steps": 3}), clusters(prices=prices))
     assert not any(name.startswith("threads") for name in alone.facts.elasticities)
