@@ -185,7 +185,7 @@ class Pricing:
 def part_of(seconds: Seconds, share: float) -> Seconds:
     """A share of a piece of work."""
     total, held, booked = seconds
-    parts = tuple((what, *(share * each for each in seconds_of)) for what, *seconds_of in booked)
+    parts = tuple((what, share * a, share * b, share * c, share * d) for what, a, b, c, d in booked)
     return share * total, share * held, parts
 
 
