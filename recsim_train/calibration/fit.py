@@ -78,6 +78,8 @@ class Fit:
     """Median signed relative residual by group: predicted / measured - 1."""
     held_out: float
     """Median absolute relative error on observations that a fit to the other half predicts."""
+    errors: dict[str, float]
+    """Of the same by group: root mean square of log(predicted / measured)."""
 
 
 def fit(
@@ -122,6 +124,7 @@ def fit(
     free = solution > 1.01 * _LEAST
     used = [bool((rows[:, k] > 0.0).any()) for k in range(len(names))]
     relative = rows @ solution - 1.0
+    kept_out = _cross_validate(rows, groups, weigh)
     return Fit(
         prices={
             name: Estimate(float(solution[k] * scale[k]), float(spread[k]))
@@ -132,8 +135,14 @@ def fit(
         },
         residuals=_by_group(groups, np.abs(relative)),
         bias=_by_group(groups, relative),
-        held_out=_cross_validate(rows, groups, weigh),
+        held_out=_typical(np.concatenate([*kept_out.values()])) if kept_out else float("nan"),
+        errors={group: float(np.sqrt(np.mean(off * off))) for group, off in kept_out.items()},
     )
+
+
+def _typical(logs: Array) -> float:
+    """Median absolute relative error."""
+    return float(np.median(np.abs(np.expm1(logs))))
 
 
 def _solve(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> Array:
@@ -164,21 +173,25 @@ def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArra
     ]
 
 
-def _cross_validate(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> float:
-    """Two folds, alternating within each group in the order of the grid."""
+def _cross_validate(
+    rows: Array, groups: list[str], weigh: Mapping[str, float]
+) -> dict[str, Array]:
+    """By group, log(predicted / measured) of its observations. Two folds, alternating within each
+    group in the order of the grid."""
     fold = np.zeros(len(groups), dtype=np.int64)
     seen: dict[str, int] = {}
     for i, group in enumerate(groups):
         fold[i] = seen.get(group, 0) % 2
         seen[group] = seen.get(group, 0) + 1
-    errors = []
+    found: dict[str, list[float]] = {}
     for held in (0, 1):
         train = [i for i in range(len(groups)) if fold[i] != held]
-        test = [i for i in range(len(groups)) if fold[i] == held]
-        if train and test:
-            solution = _solve(rows[train], [groups[i] for i in train], weigh)
-            errors.append(np.abs(rows[test] @ solution - 1.0))
-    return float(np.median(np.concatenate(errors))) if errors else float("nan")
+        if len(train) in (0, len(groups)):
+            continue
+        solution = _solve(rows[train], [groups[i] for i in train], weigh)
+        for i in np.flatnonzero(fold == held).tolist():
+            found.setdefault(groups[i], []).append(float(np.log(rows[i] @ solution)))
+    return {group: np.array(found[group]) for group in dict.fromkeys(groups) if group in found}
 
 
 def _by_group(groups: Sequence[str], values: Array) -> dict[str, float]:

@@ -12,6 +12,7 @@ from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.experiment import Model
+from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
 from recsim_train.workload.operations import reading, seconds
 
 KERNEL_PRIORS: Mapping[str, float] = {
@@ -39,14 +40,6 @@ WIRE_PRIORS: Mapping[str, float] = {
     "shared_byte": 1e-10,
 }
 
-_GROUPS = {
-    **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
-    **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
-    **dict.fromkeys(("update_pooled", "update_rows"), "update"),
-    "forward_backward": "forward_backward",
-    "deduplicate": "deduplicate",
-}
-_DENSE = "dense"
 _WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
 """What weighs more in a training step is fitted more closely."""
 
@@ -64,6 +57,13 @@ class Prices:
 
     estimates: dict[str, Estimate] = field(default_factory=dict)
     residuals: dict[str, str] = field(default_factory=dict)
+    fit_errors: dict[str, float] = field(default_factory=dict)
+    """By group, as `Calibration.fit_errors`."""
+
+    def say(self, fitted: Fit) -> None:
+        """Note how well prices were fitted; what was said before stays."""
+        self.residuals = describe(fitted) | self.residuals
+        self.fit_errors |= {g: min(MOST_UNCERTAIN, e) for g, e in fitted.errors.items()}
 
     def add(self, estimates: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
@@ -90,7 +90,7 @@ def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]
     """Observations of the kernel part, by CPU time of the calling thread."""
     return [
         Observation(
-            _GROUPS.get(entry["operation"], _DENSE), entry["work"], entry["cpu"], entry["label"]
+            fit_group(entry["operation"]), entry["work"], entry["cpu"], entry["label"]
         )
         for entry in timed
     ]
@@ -166,7 +166,7 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
     talks = zip(*(end["talks"] for end in ends), strict=True)
     return [
         Observation(
-            "round trips",
+            ROUND_TRIPS,
             {"message": talk[0]["messages"], "wire_byte": talk[0]["bytes"]},
             max(1e-9, mean(end["cpu"] for end in talk)),
         )
@@ -182,12 +182,12 @@ def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
 
 def run_observations(runs: Sequence[Talked]) -> list[Observation]:
     """CPU of the messages and bytes of runs."""
-    return [Observation("messages in runs", run.work, max(1e-9, run.transport)) for run in runs]
+    return [Observation(MESSAGES, run.work, max(1e-9, run.transport)) for run in runs]
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:
     """Prices of messages and their bytes: as in runs, where those differ from bare round trips."""
-    return fit(observations, WIRE_PRIORS, weights={"messages in runs": 40.0})
+    return fit(observations, WIRE_PRIORS, weights={MESSAGES: 40.0})
 
 
 @dataclass(frozen=True, slots=True)

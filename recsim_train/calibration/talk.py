@@ -13,11 +13,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import log, sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import ClassVar, Literal, NamedTuple
 
 from recsim_train.calibration import grid
 from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import (
     Data,
     Execution,
@@ -29,7 +32,9 @@ from recsim_train.config.experiment import (
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import shareable
+from recsim_train.results.statistics import throughput
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -112,6 +117,14 @@ class Talked:
     transport: float
     per_request: float
     per_effect: float
+    own: OwnRun | None = None
+
+
+class OwnRun(NamedTuple):
+    """The run as a whole, to hold a prediction against."""
+
+    plan: Plan
+    examples_per_second: float
 
 
 def runs_of(cores: int, *, quick: bool) -> int:
@@ -148,7 +161,8 @@ def _known(strategy: type[Strategy]) -> Iterator[None]:
 def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
     plan = build_plan(run, run.strategies[0])
     with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
-        ledger = execute(plan, staging=Path(staging)).facts.ledger
+        outcome = execute(plan, staging=Path(staging))
+    ledger = outcome.facts.ledger
     assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
     spent = {
@@ -163,7 +177,34 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     shares = execution.shared_memory and not gloo
     work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
-    return Talked(work, spent[TRANSPORT], requests, effects)
+    rules = run.training
+    eps = throughput(
+        outcome.iterations,
+        warmup=rules.warmup_steps, steps=rules.steps, batch_size=rules.batch_size,
+    ).examples_per_second  # fmt: skip
+    assert eps is not None
+    return Talked(work, spent[TRANSPORT], requests, effects, OwnRun(plan, eps))
+
+
+Predict = Callable[[Plan, Cluster], tuple[float, float]]
+"""Examples per second of a plan, and the relative standard error of that as far as the profile
+knows it."""
+
+
+def own_error(talked: Sequence[Talked], cluster: Cluster, predict: Predict) -> float | None:
+    """What predictions of these runs miss beyond what their errors explain, as
+    `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
+
+    The mean of (log error)^2 less the variance that was claimed, where that is above 0: DerSimonian
+    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
+    unweighted and about 0, because a bias misses, too.
+    """
+    beyond = []
+    with _known(Talk):
+        for own in (run.own for run in talked if run.own is not None):
+            eps, error = predict(own.plan, cluster)
+            beyond.append(log(eps / own.examples_per_second) ** 2 - error * error)
+    return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None
 
 
 def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:

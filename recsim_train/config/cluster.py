@@ -209,6 +209,12 @@ class Calibration(Section):
     """The command that wrote the profile."""
     residuals: dict[str, str] = Field(default_factory=dict)
     """Per group of micro-workloads: how well the fitted prices reproduce the measured times."""
+    fit_errors: dict[str, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
+    """By the same group: root mean square error of fitted prices on settings kept out of the fit,
+    of the logarithm of seconds. Empty: the profile is older."""
+    own_error: Share | None = None
+    """By how much predictions of calibration's own runs miss their throughput beyond what all other
+    errors explain, root mean square of the logarithm. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import hypot
+
 from recsim_train.report import text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
@@ -43,6 +46,16 @@ _WORDS = {
 }
 
 
+CAUSES = {
+    "prices": "the prices' own errors",
+    "operations": "errors and spread of the measured operations",
+    "fits": "residuals of the fitted prices",
+    "speed": "the machine's speed, which moves all prices together",
+    "model": "what predictions of calibration's own runs miss beyond these",
+}
+"""What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
+
+
 def name_of(resource: str) -> str:
     """A resource in words: "costs.gemm_flop" is the price of a gemm flop."""
     if resource in SERVERS:
@@ -76,7 +89,18 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
-    return said
+    return said + made_of(summary.facts.calibration_errors)
+
+
+def made_of(errors: Mapping[str, float]) -> list[str]:
+    """What the interval from calibration is made of; nothing where that is not known."""
+    if not errors:
+        return []
+    parts = [f"{CAUSES[cause]} {text.percent(error)}" for cause, error in errors.items()]
+    return [
+        f"Calibration leaves a standard error of {text.percent(hypot(*errors.values()))}, "
+        f"in quadrature of {'; '.join(parts)}"
+    ]
 
 
 def signed(change: float) -> str:
@@ -85,7 +109,7 @@ def signed(change: float) -> str:
 
 
 def calibration(summary: Summary) -> str:
-    """The relative half width of the interval that the prices' own errors make."""
+    """The relative half width of the interval that calibration's own errors make."""
     return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
 
 

@@ -77,6 +77,7 @@ COLUMNS: Mapping[str, str] = {
     "bytes_by_effect": "json",
     "memory": "json",
     "elasticities": "json",
+    "calibration_errors": "json",
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest

@@ -34,3 +34,18 @@ MEASURED = frozenset(
     }
 )
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""
+
+_GROUPS = {
+    **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
+    **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
+    **dict.fromkeys(("update_pooled", "update_rows"), "update"),
+    "forward_backward": "forward_backward",
+    "deduplicate": "deduplicate",
+}
+MESSAGES, ROUND_TRIPS = "messages in runs", "round trips"
+"""Groups of what is fitted to messages."""
+
+
+def fit_group(operation: str) -> str:
+    """The group of micro-workloads, by whose residuals an operation's prices are judged."""
+    return _GROUPS.get(operation, "dense")
