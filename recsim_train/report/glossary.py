@@ -22,7 +22,7 @@ TERMS = {
     "real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what other "
     "programs take of the cores is not in it.",
     "from calibration": "What the calibration's own errors make of the predicted throughput: half "
-    "of the 95 % interval that follows from them. It does not contain the model's error.",
+    "of the 95 % interval that follows from them, what predictions of its own runs miss included.",
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
     "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
     "windows of the run).",

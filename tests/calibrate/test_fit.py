@@ -146,3 +146,15 @@ def test_planted_residuals_come_back_by_group() -> None:
     for group, residual in planted.items():
         assert errors[group] == pytest.approx(residual, rel=0.2)
     assert fit(seen[:1], PRIORS).errors == {}
+
+
+def test_scatter_makes_no_price_too_low() -> None:
+    """Observations that scatter by 30 % either way are priced in their middle."""
+    prices = {name: 1.5 * prior for name, prior in PRIORS.items()}
+    off = []
+    for seed in range(12):
+        seen = observations(prices, 0.3, seed, count=80)
+        found = fit(seen, PRIORS)
+        off += [math.log(found.prices[name].value / value) for name, value in prices.items()]
+        assert abs(found.bias["plain"]) < 0.15
+    assert abs(sum(off) / len(off)) < 0.05

@@ -209,7 +209,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
     plain = clusters()
     speed = speeds(random.Random(3))
     told = Calibration(
-        date="", machine="", machine_speed=speed, own_error=0.11,
+        date="", machine="", machine_speed=speed, own_error="11 %",
         fit_errors={"lookup": 0.2, "update": 0.5},
     )  # fmt: skip
     costs = plain.costs.model_copy(
