@@ -62,8 +62,9 @@ class Prices:
 
     def say(self, fitted: Fit) -> None:
         """Note how well prices were fitted; what was said before stays."""
-        self.residuals = describe(fitted) | self.residuals
-        self.fit_errors |= {g: min(MOST_UNCERTAIN, e) for g, e in fitted.errors.items()}
+        for group, text in describe(fitted).items():
+            self.residuals.setdefault(group, text)
+        self.fit_errors |= {group: round(error, 4) for group, error in fitted.errors.items()}
 
     def add(self, estimates: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
