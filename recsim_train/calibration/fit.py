@@ -8,13 +8,14 @@ An observation says: this much counted work took so many seconds. The prices x m
 (Gauss and Newton's steps, each by non-negative least squares of what is above the lower limit;
 Lawson and Hanson 1974, chapter 23). The square of counts . x / seconds - 1 instead, with which it
 begins, would price too low wherever observations scatter: by 1.5 times the variance, because what
-came out short counts for more than what came out long. No kernel is free: where timings are noisy, a price may otherwise vanish because others take over
-what it stands for, and a larger model would then be predicted to cost nothing more. A price at
-the limit says "at most about this" and is 100 % uncertain. Errors are relative, because a
-step of 10 ms and one of 10 us matter alike to whoever predicts them. A group of observations weighs
-the same however many observations it has (w_g = weight / size of the group). The mild ridge only
-decides between prices that the observations cannot tell apart. Each round weighs down what
-lies far off (Huber 1964), so that one disturbed timing does not move every price.
+came out short counts for more than what came out long. No kernel is free: where timings are noisy,
+a price may otherwise vanish because others take over what it stands for, and a larger model would
+then be predicted to cost nothing more. A price at the limit says "at most about this" and is 100 %
+uncertain. Errors are relative, because a step of 10 ms and one of 10 us matter alike to whoever
+predicts them. A group of observations weighs the same however many observations it has (w_g =
+weight / size of the group). The mild ridge only decides between prices that the observations cannot
+tell apart. Each round weighs down what lies far off (Huber 1964), so that one disturbed timing does
+not move every price.
 """
 
 from __future__ import annotations
@@ -179,9 +180,7 @@ def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArra
     ]
 
 
-def _cross_validate(
-    rows: Array, groups: list[str], weigh: Mapping[str, float]
-) -> dict[str, Array]:
+def _cross_validate(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> dict[str, Array]:
     """By group, log(predicted / measured) of its observations. Two folds, alternating within each
     group in the order of the grid."""
     fold = np.zeros(len(groups), dtype=np.int64)

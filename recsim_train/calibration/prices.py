@@ -90,9 +90,7 @@ def from_repeats(values: Sequence[float]) -> Estimate:
 def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:
     """Observations of the kernel part, by CPU time of the calling thread."""
     return [
-        Observation(
-            fit_group(entry["operation"]), entry["work"], entry["cpu"], entry["label"]
-        )
+        Observation(fit_group(entry["operation"]), entry["work"], entry["cpu"], entry["label"])
         for entry in timed
     ]
 

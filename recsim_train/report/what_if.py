@@ -1,4 +1,4 @@
-"""What 10 % more of everything would change, in words and as a figure; the prices' own errors."""
+"""What 10 % more of everything would change, in words and as a figure; calibration's own errors."""
 
 from __future__ import annotations
 

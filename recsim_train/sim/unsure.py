@@ -71,10 +71,11 @@ def _group(what: str, rest: str, *, known: bool) -> str | None:
 def causes(
     cluster: Cluster, slopes: Mapping[str, Slope], error: float, spent: Spent, threads: int
 ) -> dict[str, float]:
-    """By cause (`recsim_train.report.what_if.CAUSES` has them in words), relative standard errors of the throughput.
+    """By cause, relative standard errors of the throughput.
 
-    Those of which the profile says nothing are left out. ``error``: standard error of a slope;
-    what it adds on the mean is taken off. ``threads``: on which operations run.
+    `recsim_train.report.what_if.CAUSES` has them in words; those of which the profile says nothing
+    are left out. ``error``: standard error of a slope; what it adds on the mean is taken off.
+    ``threads``: on which operations run.
     """
     known = cluster.calibration or Calibration(date="", machine="")
     prices = {name: slope for name, slope in slopes.items() if name.startswith("costs.")}

@@ -1,4 +1,4 @@
-"""What an interval is made of, and that it holds as often as it says: worlds with planted errors."""
+"""What an interval is made of, and that it holds as often as it says: where errors are planted."""
 
 from __future__ import annotations
 
