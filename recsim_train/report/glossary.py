@@ -19,8 +19,8 @@ TERMS = {
     "speed is not known or the profile is of another machine.",
     "reference work": "Four fifths of a second of fixed work on all cores (matrix products, rows "
     "read at random, plain Python, bytes over loopback) before and after every calibration and "
-    "every real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what other "
-    "programs take of the cores is not in it.",
+    "every real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what "
+    "other programs take of the cores is not in it.",
     "from calibration": "What the calibration's own errors make of the predicted throughput: half "
     "of the 95 % interval that follows from them, what predictions of its own runs miss included.",
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
