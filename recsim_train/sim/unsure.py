@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import fsum, hypot
+from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
@@ -82,7 +82,7 @@ def causes(
     by_prices, operations = fsum(prices.values()), slopes.get("operations", 0.0)
 
     def size(slope: float, many: int = 1) -> float:
-        return max(0.0, slope * slope - many * error * error) ** 0.5
+        return sqrt(max(0.0, slope * slope - many * error * error))
 
     found: dict[str, float] = {}
     unsure = {name: _unsure(cluster, name, threads) for name in slopes}
