@@ -218,6 +218,12 @@ class Calibration(Section):
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
+    @property
+    def speed_spread(self) -> float | None:
+        """Relative standard deviation of the machine's speed from moment to moment meanwhile; no
+        prediction knows the speed itself. None: not known."""
+        return None if self.machine_speed is None else self.machine_speed.spread
+
 
 class Cluster(Section):
     """A cluster profile."""

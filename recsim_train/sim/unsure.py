@@ -100,8 +100,7 @@ def causes(
                 for group, (seconds, more) in spent.fitted.items()
             )
         )
-    speeds = known.machine_speed
-    if speeds is not None and (moved := speeds.spread) is not None:
+    if (moved := known.speed_spread) is not None:
         # at the run all work is as fast or slow together; when it was measured, all prices
         # together, and all operations together
         at_run = size(by_prices + operations, len(prices) + 1)

@@ -249,3 +249,13 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     assert many["speed"] == pytest.approx(one["speed"])
     assert told.machine_speed is not None
     assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(2.0))
+
+
+def test_the_speed_widens_a_prediction_and_never_moves_it(plan: Plan, base: Cluster) -> None:
+    found = []
+    for number in range(3):
+        told = Calibration(date="", machine="", machine_speed=speeds(random.Random(number)))
+        found.append(simulate(plan, base.model_copy(update={"calibration": told})))
+    rates = {o.speed.examples_per_second for o in found if o.speed is not None}
+    assert len(rates) == 1
+    assert len({o.facts.calibration_errors["speed"] for o in found}) == 3
