@@ -29,6 +29,7 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup, NextBatch
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import COLLECTIVES
+from recsim_train.workload.measured import MEETINGS
 from recsim_train.workload.shape import dense_parameters
 
 Meeting = Literal["reduce", "gather"]
@@ -102,7 +103,7 @@ def measure(
             spent = sum(line.seconds for line in ledger.lines if line.what == COLLECTIVES)
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)
             each = spent / (steps * members)
-            found.append(Observation("collectives in runs", work, max(1e-9, each)))
+            found.append(Observation(MEETINGS, work, max(1e-9, each)))
             tick()
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.calibration.talk import Talked
+from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
 from recsim_train.workload.operations import seconds
 
 KERNEL_PRIORS: Mapping[str, float] = {
@@ -52,14 +53,6 @@ MEETING_PRIORS: Mapping[str, float] = {
     "exchanged_byte": 5e-10,
 }
 
-_GROUPS = {
-    **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
-    **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
-    **dict.fromkeys(("update_pooled", "update_rows"), "update"),
-    "forward_backward": "forward_backward",
-    "deduplicate": "deduplicate",
-}
-_DENSE = "dense"
 _WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
 """What weighs more in a training step is fitted more closely."""
 
@@ -77,6 +70,14 @@ class Prices:
 
     estimates: dict[str, Estimate] = field(default_factory=dict)
     residuals: dict[str, str] = field(default_factory=dict)
+    fit_errors: dict[str, float] = field(default_factory=dict)
+    """By group, as `Calibration.fit_errors`."""
+
+    def say(self, fitted: Fit) -> None:
+        """Note how well prices were fitted; what was said before stays."""
+        for group, text in describe(fitted).items():
+            self.residuals.setdefault(group, text)
+        self.fit_errors |= {group: round(error, 4) for group, error in fitted.errors.items()}
 
     def add(self, estimates: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
@@ -106,9 +107,7 @@ def from_repeats(values: Sequence[float]) -> Estimate:
 def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:
     """Observations of the kernel part, by CPU time of the calling thread."""
     return [
-        Observation(
-            _GROUPS.get(entry["operation"], _DENSE), entry["work"], entry["cpu"], entry["label"]
-        )
+        Observation(fit_group(entry["operation"]), entry["work"], entry["cpu"], entry["label"])
         for entry in timed
     ]
 
@@ -208,7 +207,7 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
     talks = zip(*(end["talks"] for end in ends), strict=True)
     return [
         Observation(
-            "round trips",
+            ROUND_TRIPS,
             {"message": talk[0]["messages"], "wire_byte": talk[0]["bytes"]},
             max(1e-9, mean(end["cpu"] for end in talk)),
         )
@@ -224,12 +223,12 @@ def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
 
 def run_observations(runs: Sequence[Talked]) -> list[Observation]:
     """CPU of the messages and bytes of runs."""
-    return [Observation("messages in runs", run.work, max(1e-9, run.transport)) for run in runs]
+    return [Observation(MESSAGES, run.work, max(1e-9, run.transport)) for run in runs]
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:
     """Prices of messages and their bytes: as in runs, where those differ from bare round trips."""
-    return fit(observations, WIRE_PRIORS, weights={"messages in runs": 40.0})
+    return fit(observations, WIRE_PRIORS, weights={MESSAGES: 40.0})
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from recsim_train.calibration.prices import (
     Window,
     Wire,
     contention,
-    describe,
     fit_kernels,
     fit_reading,
     fit_wire,
@@ -205,13 +204,16 @@ def calibrate_machine(
     name: str,
     command: list[str] | str,
     progress: Progress | None = None,
+    predict: talk.Predict | None = None,
     quick: bool = False,
 ) -> Cluster:
     """Measure this machine and return its profile.
 
     ``command``: the command line to note in it; ``progress``: called with (done, total);
-    ``quick``: a few settings only, for tests of the machinery. Nothing else should run meanwhile:
-    the load before the start is noted in the profile. Raises RunFailed when a part fails.
+    ``predict``: what tells how far predictions are off calibration's own runs; none: that is not
+    asked; ``quick``: a few settings only, for tests of the machinery. Nothing else should run
+    meanwhile: the load before the start is noted in the profile. Raises RunFailed when a part
+    fails.
     """
     begin = time.monotonic()
     load = os.getloadavg()[0]
@@ -235,26 +237,30 @@ def calibrate_machine(
         talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
         met = meet.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
         before, *between, after = [*speeds, measuring.speed()]
-    prices = _work_prices(timed, talked, rows)
-    law = _thread_law(threaded, measuring.cores, shared, prices)
-    wire = _wire_prices(ends, loaded, talked, prices)
-    _meeting_prices(met, prices)
-    prices.add({"switch": switch(disturbed)})
-    _lock_price(crowded, measuring.cores, shared, prices)
+        prices = _work_prices(timed, talked, rows)
+        law = _thread_law(threaded, measuring.cores, shared, prices)
+        wire = _wire_prices(ends, loaded, talked, prices)
+        _meeting_prices(met, prices)
+        prices.add({"switch": switch(disturbed)})
+        _lock_price(crowded, measuring.cores, shared, prices)
+        calibration = Calibration(
+            date=datetime.now().astimezone().date().isoformat(),
+            machine=environment.machine_name(),
+            versions=environment.versions(),
+            background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
+            machine_speed=MachineSpeeds(before=before, after=after, between=tuple(between)),
+            command=command if isinstance(command, str) else " ".join(command),
+            residuals=prices.residuals,
+            fit_errors=prices.fit_errors,
+            valid_range=grid.ranges(measuring.settings),
+        )
+        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+        cluster = cluster.model_copy(update={"threads": law})
+        # while the data of these runs are there
+        missed = None if predict is None else talk.own_error(talked, cluster, predict)
     measuring.finish()
-    calibration = Calibration(
-        date=datetime.now().astimezone().date().isoformat(),
-        machine=environment.machine_name(),
-        versions=environment.versions(),
-        background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
-        seconds=round(time.monotonic() - begin, 1),
-        machine_speed=MachineSpeeds(before=before, after=after, between=tuple(between)),
-        command=command if isinstance(command, str) else " ".join(command),
-        residuals=prices.residuals,
-        valid_range=grid.ranges(measuring.settings),
-    )
-    cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
-    return cluster.model_copy(update={"threads": law})
+    told = {"own_error": missed, "seconds": round(time.monotonic() - begin, 1)}
+    return cluster.model_copy(update={"calibration": calibration.model_copy(update=told)})
 
 
 def _work_prices(
@@ -266,13 +272,12 @@ def _work_prices(
     prices = Prices()
     kernels = fit_kernels(kernel_observations(timed))
     prices.add(kernels.prices)
-    prices.residuals |= describe(kernels)
+    prices.say(kernels)
     prices.add({"effect": from_repeats([run.per_effect for run in talked])})
     prices.add({"request": from_repeats([run.per_request for run in talked])})
     reading = fit_reading([*rows, *(run.read for run in talked)], prices)
     prices.add(reading.prices)
-    text = describe(reading)
-    prices.residuals |= {f"reading, {group}": text[group] for group in reading.residuals}
+    prices.say(reading)
     return prices
 
 
@@ -300,8 +305,7 @@ def _wire_prices(
     talks = fit_wire([*wire_observations(loaded), *run_observations(talked)])
     prices.add(talks.prices)
     message = idle.prices["message"].value
-    text = describe(talks)
-    prices.residuals |= {group: text[group] for group in talks.residuals}
+    prices.say(talks)
     prices.residuals["round trips"] += (
         f"; on idle cores a message takes {message * 1e6:.0f} us, "
         f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
@@ -315,7 +319,7 @@ def _meeting_prices(met: Sequence[Observation], prices: Prices) -> None:
     """Adds the prices of collectives."""
     fitted = fit(met, MEETING_PRIORS)
     prices.add(fitted.prices)
-    prices.residuals |= describe(fitted)
+    prices.say(fitted)
 
 
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:

@@ -1,4 +1,4 @@
-"""The reference work: a fifth of a second of fixed work on one core, whose speed tells how fast
+"""The reference work: four fifths of a second of fixed work on one core, whose speed tells how fast
 the machine is at the moment.
 
 Equal wherever it runs, whatever is calibrated or run beside it: only ratios of its speeds mean
@@ -11,11 +11,13 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from statistics import median
+from statistics import fmean
 
 import torch
 
-_ROUNDS = 17
+_ROUNDS = 77
+"""So many, and their mean, because a run sees a virtual machine's slow spells of tenths of a second
+as often as they come: docs/fidelity.md has what each statistic explains of runs."""
 _WARM_UP = 2
 SLICE = {"products": 3e-3, "gather": 1.4e-3, "interpreter": 3e-3, "loopback": 3e-3}
 """CPU seconds of one slice of each part at speed 1: about those of a core of 2026."""
@@ -49,7 +51,7 @@ def measure(ready: Callable[[], object]) -> dict[str, float]:
                 begin = time.thread_time()
                 part(number)
                 seconds[name].append(time.thread_time() - begin)
-    return {name: SLICE[name] / median(times) for name, times in seconds.items()}
+    return {name: SLICE[name] / fmean(times) for name, times in seconds.items()}
 
 
 def _parts(stack: ExitStack) -> dict[str, Slice]:

@@ -17,7 +17,7 @@ _DIGITS = 4
 
 
 def measure_speed() -> MachineSpeed:
-    """Do the reference work in a process for each core, side by side, in about 0.3 s.
+    """Do the reference work in a process for each core, side by side, in about a second.
 
     Raises RunFailed where a process fails or takes too long.
     """

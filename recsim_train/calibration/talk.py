@@ -13,12 +13,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import log, sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import ClassVar, Literal, NamedTuple
 
 from recsim_train.calibration import grid
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import (
     Data,
     Execution,
@@ -33,6 +36,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.placement.transport import shareable
+from recsim_train.results.statistics import throughput
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -47,6 +51,8 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push, Update
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
+from recsim_train.trace.record import Outcome
+from recsim_train.workload import measured
 from recsim_train.workload.operations import cost
 from recsim_train.workload.shape import dense_parameters
 
@@ -118,6 +124,14 @@ class Talked:
     per_effect: float
     read: Observation
     """What making one batch took."""
+    own: OwnRun | None = None
+
+
+class OwnRun(NamedTuple):
+    """The run as a whole, to hold a prediction against."""
+
+    plan: Plan
+    examples_per_second: float
 
 
 def runs_of(*, quick: bool) -> int:
@@ -157,7 +171,9 @@ def known(strategy: type[Strategy]) -> Iterator[None]:
 
 
 def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
-    plan, ledger = ledger_of(run)
+    plan, outcome = outcome_of(run)
+    ledger = outcome.facts.ledger
+    assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
     spent = {
         what: sum(line.seconds for line in ledger.lines if line.what == what) / iterations
@@ -171,16 +187,28 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     shares = execution.shared_memory and not gloo
     work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
-    return Talked(work, spent[TRANSPORT], requests, effects, read_of(plan, ledger))
+    rules = run.training
+    eps = throughput(
+        outcome.iterations,
+        warmup=rules.warmup_steps, steps=rules.steps, batch_size=rules.batch_size,
+    ).examples_per_second  # fmt: skip
+    assert eps is not None
+    own = OwnRun(plan, eps)
+    return Talked(work, spent[TRANSPORT], requests, effects, read_of(plan, ledger), own)
+
+
+def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
+    """Do a run."""
+    plan = build_plan(run, run.strategies[0])
+    with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
+        return plan, execute(plan, staging=Path(staging))
 
 
 def ledger_of(run: Experiment) -> tuple[Plan, Ledger]:
     """Do a run: its plan, and where its CPU time went."""
-    plan = build_plan(run, run.strategies[0])
-    with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
-        ledger = execute(plan, staging=Path(staging)).facts.ledger
-    assert ledger is not None
-    return plan, ledger
+    plan, outcome = outcome_of(run)
+    assert outcome.facts.ledger is not None
+    return plan, outcome.facts.ledger
 
 
 def read_of(plan: Plan, ledger: Ledger) -> Observation:
@@ -195,7 +223,28 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     seconds = sum(line.seconds for line in ledger.lines if line.what == READING) / made
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
-    return Observation("text" if scope.text else "generator", work, seconds, spec.model.name)
+    return Observation(measured.READING, work, seconds, spec.model.name)
+
+
+Predict = Callable[[Plan, Cluster], tuple[float, float]]
+"""Examples per second of a plan, and the relative standard error of that as far as the profile
+knows it."""
+
+
+def own_error(talked: Sequence[Talked], cluster: Cluster, predict: Predict) -> float | None:
+    """What predictions of these runs miss beyond what their errors explain, as
+    `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
+
+    The mean of (log error)^2 less the variance that was claimed, where that is above 0: DerSimonian
+    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
+    unweighted and about 0, because a bias misses, too.
+    """
+    beyond = []
+    with known(Talk):
+        for own in (run.own for run in talked if run.own is not None):
+            eps, error = predict(own.plan, cluster)
+            beyond.append(log(eps / own.examples_per_second) ** 2 - error * error)
+    return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None
 
 
 def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:

@@ -253,8 +253,20 @@ class Calibration(Section):
     """The command that wrote the profile."""
     residuals: dict[str, str] = Field(default_factory=dict)
     """Per group of micro-workloads: how well the fitted prices reproduce the measured times."""
+    fit_errors: dict[str, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
+    """By the same group: root mean square error of fitted prices on settings kept out of the fit,
+    of the logarithm of seconds. Empty: the profile is older."""
+    own_error: Share | None = None
+    """By how much predictions of calibration's own runs miss their throughput beyond what all other
+    errors explain, root mean square of the logarithm. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
+
+    @property
+    def speed_spread(self) -> float | None:
+        """Relative standard deviation of the machine's speed from moment to moment meanwhile; no
+        prediction knows the speed itself. None: not known."""
+        return None if self.machine_speed is None else self.machine_speed.spread
 
 
 class Cluster(Section):

@@ -170,7 +170,7 @@ class Simulation(Section):
     with others, each trainer is simulated."""
     what_if_steps: Count | None = None
     """Counted iterations per worker thread of each of 25 to 35 short runs, which tell what 10 %
-    more of every resource and price would change, and how far the prices' own errors carry; 0:
+    more of every resource and price would change, and how far calibration's own errors carry; 0:
     none. Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
 
 

@@ -38,6 +38,9 @@ class MeasuredOperation(Section):
     """The same while the other cores are idle."""
     uncertainty: Share
     """Relative standard error of ``seconds``."""
+    spread: Share | None = None
+    """Relative standard deviation of its windows' means: how far a run may lie from the mean of
+    all. None: the profile is older, or one window was measured."""
     pooled: Pooled | None = None
     """On several threads, where the strategy that it was measured for has operations use them."""
     work: dict[str, Annotated[float, Field(ge=0.0)]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log, prod
-from statistics import median
+from statistics import median, stdev
 from typing import Annotated
 
 from pydantic import Field
@@ -46,12 +46,24 @@ class MachineSpeeds(Section):
     """Of a calibration, which is long: between its parts."""
 
     @property
+    def _logs(self) -> list[float]:
+        """Of the overall speeds that are known."""
+        each = (self.before, *self.between, self.after)
+        return [log(speed.overall) for speed in each if speed is not None]
+
+    @property
     def beside(self) -> float | None:
         """Overall speed meanwhile: the median of what is known, of two their geometric mean; None:
         nothing is."""
-        each = (self.before, *self.between, self.after)
-        known = [log(speed.overall) for speed in each if speed is not None]
+        known = self._logs
         return exp(median(known)) if known else None
+
+    @property
+    def spread(self) -> float | None:
+        """Relative standard deviation of one moment's overall speed; None: fewer than two are
+        known."""
+        known = self._logs
+        return stdev(known) if len(known) > 1 else None
 
     @property
     def change(self) -> float | None:

@@ -17,12 +17,12 @@ TERMS = {
     "the calibration of its profile: predicted / measured × (speed beside the run / speed at "
     "calibration) − 1. Speed is that of the reference work; no prediction enters it. Blank where a "
     "speed is not known or the profile is of another machine.",
-    "reference work": "A fifth of a second of fixed work on all cores (matrix products, rows read "
-    "at random, plain Python, bytes over loopback) before and after every calibration and every "
-    "real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what other "
-    "programs take of the cores is not in it.",
+    "reference work": "Four fifths of a second of fixed work on all cores (matrix products, rows "
+    "read at random, plain Python, bytes over loopback) before and after every calibration and "
+    "every real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what "
+    "other programs take of the cores is not in it.",
     "from calibration": "What the calibration's own errors make of the predicted throughput: half "
-    "of the 95 % interval that follows from them. It does not contain the model's error.",
+    "of the 95 % interval that follows from them, what predictions of its own runs miss included.",
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
     "over the median. Of a single run: half of its 95 % interval (batch means over up to 20 "
     "windows of the run).",

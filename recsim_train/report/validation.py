@@ -14,6 +14,7 @@ from recsim_train.report import text
 from recsim_train.report.document import Where
 from recsim_train.report.publish import publish
 from recsim_train.report.validation_figures import draw
+from recsim_train.report.what_if import made_of
 from recsim_train.results import validation as results
 from recsim_train.results.configurations import Row, row_document
 from recsim_train.results.fidelity import (
@@ -67,6 +68,7 @@ class Validated:
                 "complete": self.complete,
                 "rows": [row_document(row) for row in self.fidelity.rows],
                 "summary": document(self.fidelity),
+                "interval_made_of": intervals_made_of(self),
                 "gates": [gate.document() for gate in self.gates],
                 "runs": sorted(runs.values(), key=lambda run: str(run["started"])),
             }
@@ -310,6 +312,14 @@ def notes(made: Validated) -> Iterator[str]:
         yield f"Predicted at revision {made_at}, measured at {', '.join(sorted(revisions))}."
 
 
+def intervals_made_of(made: Validated) -> dict[str, float]:
+    """By cause, its median relative standard error over the configurations."""
+    figures = [p.get("figures") or {} for p in made.folder.predictions["predictions"]]
+    errors = [found for f in figures if (found := f.get("calibration_errors"))]
+    causes = dict.fromkeys(cause for found in errors for cause in found)
+    return {cause: median([found.get(cause, 0.0) for found in errors]) for cause in causes}
+
+
 def origins(made: Validated) -> Iterator[str]:
     """Where the figures come from."""
     predictions = made.folder.predictions
@@ -333,6 +343,8 @@ def origins(made: Validated) -> Iterator[str]:
         f"Order: {order.right:,} of {order.pairs:,} pairs beyond the noise are right; of "
         f"{order.within:,} more the measured difference may be noise."
     )
+    for said in made_of(intervals_made_of(made)):
+        yield f"Intervals, medians over the configurations: {said}."
     yield (
         "Each repeat went through all configurations in an order of its own, which was settled "
         "with the predictions."

@@ -1,6 +1,9 @@
-"""What 10 % more of everything would change, in words and as a figure; the prices' own errors."""
+"""What 10 % more of everything would change, in words and as a figure; calibration's own errors."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from math import hypot
 
 from recsim_train.report import text
 from recsim_train.report.document import Picture
@@ -44,6 +47,17 @@ _WORDS = {
 }
 
 
+CAUSES = {
+    "prices": "the prices' own errors",
+    "operations": "errors and spread of the measured operations",
+    "fits": "residuals of the fitted prices",
+    "speed": "the machine's speed, which moves all prices together",
+    "cores": "cores, of which more are busy than were ever measured",
+    "model": "what predictions of calibration's own runs miss beyond these",
+}
+"""What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
+
+
 def name_of(resource: str) -> str:
     """A resource in words: "costs.gemm_flop" is the price of a gemm flop."""
     if resource in SERVERS:
@@ -77,7 +91,18 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
-    return said
+    return said + made_of(summary.facts.calibration_errors)
+
+
+def made_of(errors: Mapping[str, float]) -> list[str]:
+    """What the interval from calibration is made of; nothing where that is not known."""
+    if not errors:
+        return []
+    parts = [f"{CAUSES[cause]} {text.percent(error)}" for cause, error in errors.items()]
+    return [
+        f"Calibration leaves a standard error of {text.percent(hypot(*errors.values()))}, "
+        f"in quadrature of {'; '.join(parts)}"
+    ]
 
 
 def signed(change: float) -> str:
@@ -86,7 +111,7 @@ def signed(change: float) -> str:
 
 
 def calibration(summary: Summary) -> str:
-    """The relative half width of the interval that the prices' own errors make."""
+    """The relative half width of the interval that calibration's own errors make."""
     return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
 
 

@@ -8,7 +8,7 @@ with everything, because nothing says how far it can be trusted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -122,16 +122,29 @@ def hull(*intervals: Sequence[float | None] | None) -> Interval:
     return min(low for low, _ in known), max(high for _, high in known)
 
 
+def apart(
+    eps: float, interval: Sequence[float | None] | None, errors: Mapping[str, float] | None
+) -> Sequence[float | None] | None:
+    """The interval from calibration around ``eps`` without the machine's speed, which moves all
+    that one profile predicts alike. ``errors``: what it is made of, by cause."""
+    whole = math.hypot(*(errors or {}).values())
+    if not errors or not whole or interval is None:
+        return interval
+    share = math.hypot(*(e for cause, e in errors.items() if cause != "speed")) / whole
+    return [end and eps * (end / eps) ** share for end in interval]
+
+
 def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
     """A finished run with a throughput."""
     summary = record.summary
     colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
     threads = summary.trainers * summary.computing_threads
+    eps, facts = summary.examples_per_second or 0.0, summary.facts
     return Entry(
         record,
-        summary.examples_per_second or 0.0,
-        hull(summary.ci95, summary.facts.calibration_ci95),
+        eps,
+        hull(summary.ci95, apart(eps, facts.calibration_ci95, facts.calibration_errors)),
         (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
     )
 
@@ -164,5 +177,6 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
     )
     interval = row["eps_low"], row["eps_high"]
     prices = row["calibration_low"], row["calibration_high"]
+    told = apart(float(row["examples_per_second"]), prices, row.get("calibration_errors"))
     repeats = (min(found), max(found)) if len(found) > 1 else None
-    return Entry(row, eps, hull(interval, prices, repeats), cost)
+    return Entry(row, eps, hull(interval, told, repeats), cost)

@@ -78,6 +78,7 @@ COLUMNS: Mapping[str, str] = {
     "memory": "json",
     "elasticities": "json",
     "cpu_per_example": "json",
+    "calibration_errors": "json",
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest

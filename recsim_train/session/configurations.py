@@ -101,7 +101,7 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
 
 
 def interval_90(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """90 % interval of a prediction, examples per second: its simulation's error and its prices'
+    """90 % interval of a prediction, examples per second: its simulation's error and calibration's
     in quadrature, both from their 95 % intervals. None where neither is known."""
     eps = row["examples_per_second"]
     known = [

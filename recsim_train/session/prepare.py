@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import hypot
 from pathlib import Path
 
 from recsim_train.config.cluster import Cluster, Host
@@ -84,7 +85,11 @@ def measure_machine(
         said = "Written by `recsim-train calibrate`; edit a copy, not this file."
         with caller.progress("calibrating") as progress:
             cluster = calibrate_machine(
-                name=target.stem, command=list(caller.command), progress=progress, quick=quick
+                name=target.stem,
+                command=list(caller.command),
+                progress=progress,
+                predict=_predicted,
+                quick=quick,
             )
     if jobs:
         with caller.progress("measuring operations") as progress:
@@ -92,6 +97,25 @@ def measure_machine(
     put(target, dump_cluster(cluster, said).encode())
     caller.say(f"wrote {target}")
     return cluster
+
+
+_WHAT_IF_STEPS = 5
+"""Counted iterations of the short runs that tell how unsure a prediction is."""
+
+
+def _predicted(plan: Plan, cluster: Cluster) -> tuple[float, float]:
+    """`recsim_train.calibration.talk.Predict`, by the simulator."""
+    from recsim_train.sim.run import simulate
+
+    spec = plan.experiment
+    asked = spec.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS})
+    outcome = simulate(
+        replace(plan, experiment=spec.model_copy(update={"simulation": asked})), cluster
+    )
+    assert outcome.speed is not None
+    eps = outcome.speed.examples_per_second
+    assert eps is not None
+    return eps, hypot(*outcome.facts.calibration_errors.values())
 
 
 def existing(profile: Path) -> Path:

@@ -41,6 +41,7 @@ _KEPT = (
     "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
     "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
     "dense_servers", "operation_threads", "run_id", "bounds", "time_by_effect",
+    "calibration_errors",
 )  # fmt: skip
 """Figures of a prediction that the result file keeps as they came."""
 
@@ -246,6 +247,7 @@ def _figures(record: RunRecord) -> dict[str, Any]:
     summary = record.summary
     if not summary.examples_per_second:
         raise RunFailed("it counted no iteration, so it has no throughput")
+    speeds = summary.facts.machine_speed
     use = summary.facts.ledger.machine if summary.facts.ledger is not None else None
     return {
         "status": COMPLETE,
@@ -253,6 +255,7 @@ def _figures(record: RunRecord) -> dict[str, Any]:
         "interval": summary.ci95,
         "seconds": summary.seconds,
         "speed": speed_beside(record),
+        "speeds": None if speeds is None else speeds.model_dump(),
         "others_cores": None if use is None else use.others + use.steal,
         "cpu": cpu_by_line(summary),
         "run_id": None,

@@ -16,9 +16,9 @@ stops to bind in between it is a mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, fsum, log, sqrt
+from math import exp, hypot, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.hosts import cores_unsure
 from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
 from recsim_train.workload.threads import CLASSES
@@ -64,18 +65,27 @@ class Elasticities:
     server more."""
     errors: dict[str, float]
     """Standard error of each."""
-    uncertainty: float
-    """Relative standard error of the throughput that the prices' own errors make."""
-    uncertain: bool
-    """Whether any price or law in use says how unsure it is."""
+    causes: dict[str, float]
+    """Relative standard errors of the throughput, by what calibration knows to be unsure
+    (`recsim_train.sim.unsure`); empty: the profile says nothing of that."""
     runs: int
     events: int
     """Of all short runs: what they cost."""
     skipped: dict[str, str] = field(default_factory=dict)
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
+    @property
+    def uncertain(self) -> bool:
+        """Whether the profile says anything of its errors."""
+        return bool(self.causes)
+
+    @property
+    def uncertainty(self) -> float:
+        """Relative standard error of the throughput, of all causes together."""
+        return hypot(*self.causes.values())
+
     def interval(self, eps: float) -> tuple[float, float]:
-        """The 95 % interval of ``eps`` examples per second that the prices' errors make."""
+        """The 95 % interval of ``eps`` examples per second that these make."""
         factor = exp(_Z975 * self.uncertainty)
         return eps / factor, eps * factor
 
@@ -84,6 +94,7 @@ class Elasticities:
         facts.elasticities = {name: round(change, 6) for name, change in self.changes.items()}
         facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
         facts.calibration_ci95 = self.interval(eps) if self.uncertain else None
+        facts.calibration_errors = {cause: round(e, 6) for cause, e in self.causes.items()}
         cost = round(self.events / events, 4)
         facts.what_if = WhatIf(STEP, self.runs, self.events, cost, dict(self.skipped))
 
@@ -155,24 +166,28 @@ def elasticities(
     quiet = replace(plan, experiment=spec.model_copy(update={"execution": execution}))
     short = _Short(quiet, counts, steps, replay, folding)
     asked: dict[str, float] = {}
+    first: Runtime | None = None
 
     def watch(runtime: Runtime) -> None:
-        nonlocal asked
+        nonlocal asked, first
+        first = runtime
         asked = runtime.pricing.prices = _Asked(runtime.pricing.prices)
 
     base = short.speed(cluster, watch)
+    assert first is not None
+    spent = Spent.of(first)
     threads = plan.operation_threads
     if cluster.colocate:
         asked["shared_byte"] = cluster.costs.shared_byte.value
     names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
-    slopes = design.T @ answers / len(answers)
-    rest = answers - answers.mean() - design[:, : len(names)] @ slopes[: len(names)]
+    effects = design.T @ answers / len(answers)
+    rest = answers - answers.mean() - design[:, : len(names)] @ effects[: len(names)]
     spare = len(answers) - 1 - len(names)
     sigma = sqrt(float(rest @ rest) / spare)
     error = sigma / sqrt(len(answers))
-    found = dict(zip(names, slopes.tolist(), strict=False))
+    found = dict(zip(names, effects.tolist(), strict=False))
     changes = {name: exp(slope) - 1 for name, slope in found.items()}
     errors = dict.fromkeys(names, error)
     skipped = {}
@@ -187,10 +202,11 @@ def elasticities(
             continue
         errors[f"{role}s"] = sigma * sqrt(2.0)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
-    unsure = _unsure(cluster, found, threads) | {"cores": cores_unsure(plan, cluster)}
-    uncertainty = _uncertainty(unsure, found, error)
-    known = any(unsure.values())
-    return Elasticities(changes, errors, uncertainty, known, short.runs, short.events, skipped)
+    slopes = {name: slope / log(1.0 + STEP) for name, slope in found.items()}
+    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads)
+    if beyond := cores_unsure(plan, cluster):
+        unsure["cores"] = beyond
+    return Elasticities(changes, errors, unsure, short.runs, short.events, skipped)
 
 
 def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
@@ -210,32 +226,6 @@ def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
     wake = ["threads.wake"] if threads > 1 and cluster.threads.wake.wall > 0.0 else []
     measured = ["operations"] if cluster.operations else []
     return ["cores", "nic", *uplink, *latency, *prices, *serial, *wake, *measured]
-
-
-def _uncertainty(unsure: Mapping[str, float], slopes: Mapping[str, float], error: float) -> float:
-    """In quadrature; what the slopes' own error adds on the mean is taken off each."""
-    variance = 0.0
-    for name, share in unsure.items():
-        steps = share / log(1.0 + STEP)
-        variance += max(0.0, slopes[name] * slopes[name] - error * error) * steps * steps
-    return sqrt(variance)
-
-
-def _unsure(cluster: Cluster, names: Iterable[str], threads: int) -> dict[str, float]:
-    """The relative standard errors of those inputs that have one: prices, serial shares, and the
-    measured operations, which are taken to err together."""
-    found = {}
-    for name in names:
-        group, _, member = name.partition(".")
-        if group == "costs":
-            found[name] = getattr(cluster.costs, member).uncertainty
-        elif group == "threads":
-            found[name] = cluster.threads.uncertainty(member, threads)
-        elif group == "operations":
-            entries = cluster.operations or ()
-            unsure = fsum(entry.uncertainty * entry.seconds for entry in entries)
-            found[name] = unsure / fsum(entry.seconds for entry in entries)
-    return found
 
 
 def _one_more(role: ServerRole, short: _Short) -> _Short:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import fsum
+from math import fsum, hypot
 from typing import Literal, NamedTuple
 
 from recsim_train.config.measured import MeasuredOperation
@@ -23,6 +23,11 @@ class Known(NamedTuple):
     def priced(self, prices: Mapping[str, float]) -> float:
         """Seconds of the same by unit prices."""
         return fsum(units * prices[name] for name, units in self.entry.work.items())
+
+    @property
+    def error(self) -> float:
+        """Relative: how far what a run sees may lie from its seconds."""
+        return hypot(self.entry.uncertainty, self.entry.spread or 0.0)
 
 
 class MeasuredOperations:

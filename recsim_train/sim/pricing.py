@@ -50,6 +50,7 @@ class Pricing:
         }
         self.rests: dict[str, dict[Rest, float]] = {}
         """By operation that was asked for: seconds of its different shapes by what they rest on."""
+        self._erring: dict[str, tuple[float, float]] = {}
         self.asked: list[tuple[str, Scope]] | None = None
         """Operations in the order in which each was first asked for; None: nobody wants to know."""
         self._measured = MeasuredOperations(cluster.operations or ())
@@ -151,6 +152,8 @@ class Pricing:
         known = self._measured.nearest(name, shape)
         rest = "measured" if shape.is_own(known.shape) else "scaled"
         seconds = self._measured_seconds(known)
+        whole, erring = self._erring.get(name, (0.0, 0.0))
+        self._erring[name] = whole + seconds, erring + seconds * known.error
         if shape != known.shape:
             seconds *= total / known.priced(self.prices)
         ratio = seconds / total
@@ -162,6 +165,11 @@ class Pricing:
         if self._threads == 1:
             return NONE
         return gains(divided(name, scope), self.prices, self._law, self._threads, ratio)
+
+    def error_of(self, name: str) -> float:
+        """Relative error of an operation's measured seconds, of different shapes their mean."""
+        whole, erring = self._erring[name]
+        return erring / whole
 
     def _measured_seconds(self, known: Known) -> float:
         """On an idle core, which the simulated machine slows by its contention when all are busy:

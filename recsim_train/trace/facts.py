@@ -273,8 +273,11 @@ class Facts:
     elasticity_errors: dict[str, float] = field(default_factory=dict)
     """Standard error of each."""
     calibration_ci95: tuple[float, float] | None = None
-    """Examples per second, 95 %, as far as the prices' own errors make it unsure; None: no price
-    says how unsure it is."""
+    """Examples per second, 95 %, as far as calibration's own errors make it unsure; None: the
+    profile says nothing of them."""
+    calibration_errors: dict[str, float] = field(default_factory=dict)
+    """Relative standard errors of the throughput that it is made of, in quadrature, by cause
+    (`recsim_train.sim.unsure`); empty: as above, or an older run."""
     what_if: WhatIf | None = None
 
     # of a measurement

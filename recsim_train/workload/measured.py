@@ -36,3 +36,20 @@ MEASURED = frozenset(
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""
 IN_RUNS = frozenset({"reading"})
 """Operations whose prices come from runs (`recsim_train.calibration.reads`)."""
+
+_GROUPS = {
+    **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),
+    **dict.fromkeys(("lookup_pooled", "lookup_rows"), "lookup"),
+    **dict.fromkeys(("update_pooled", "update_rows"), "update"),
+    "forward_backward": "forward_backward",
+    "deduplicate": "deduplicate",
+    "reading": "reading",
+}
+MESSAGES, ROUND_TRIPS = "messages in runs", "round trips"
+MEETINGS, READING = "collectives in runs", "reading"
+"""Groups of what is fitted to runs of calibration's own programs, and to bare messages."""
+
+
+def fit_group(operation: str) -> str:
+    """The group of micro-workloads, by whose residuals an operation's prices are judged."""
+    return _GROUPS.get(operation, "dense")

@@ -131,3 +131,30 @@ def test_weights_favour_a_group() -> None:
 def test_nonsense_is_refused(seen: list[Observation], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         fit(seen, PRIORS)
+
+
+def test_planted_residuals_come_back_by_group() -> None:
+    """What a fit says of settings that were kept out of it is what was planted there."""
+    prices = {name: 1.5 * prior for name, prior in PRIORS.items()}
+    draw = np.random.default_rng(9)
+    planted = {"plain": 0.05, "rows": 0.25}
+    seen = [
+        Observation(o.group, o.work, o.seconds * math.exp(planted[o.group] * draw.normal()))
+        for o in observations(prices, 0.0, 4, count=240)
+    ]
+    errors = fit(seen, PRIORS).errors
+    for group, residual in planted.items():
+        assert errors[group] == pytest.approx(residual, rel=0.2)
+    assert fit(seen[:1], PRIORS).errors == {}
+
+
+def test_scatter_makes_no_price_too_low() -> None:
+    """Observations that scatter by 30 % either way are priced in their middle."""
+    prices = {name: 1.5 * prior for name, prior in PRIORS.items()}
+    off = []
+    for seed in range(12):
+        seen = observations(prices, 0.3, seed, count=80)
+        found = fit(seen, PRIORS)
+        off += [math.log(found.prices[name].value / value) for name, value in prices.items()]
+        assert abs(found.bias["plain"]) < 0.15
+    assert abs(sum(off) / len(off)) < 0.05

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,30 @@ def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
     assert apart == {"wire_byte": 2 * (100 + (2 << 20)), "shared_byte": 0}
     shared = talk._bytes(requests, answers, shares=True)
     assert shared == {"wire_byte": 200, "shared_byte": 3 << 20}
+
+
+def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
+    """Planted: errors of 10 % that are claimed, and of 20 % that nobody knows of."""
+    draw = random.Random(2)
+    claimed, unknown = 0.1, 0.2
+
+    def own_error(beyond: float) -> float | None:
+        runs = [
+            talk.Talked({}, 0.0, 0.0, 0.0, talk.OwnRun(number, 1000.0))  # type: ignore[arg-type]
+            for number in range(400)
+        ]
+        return talk.own_error(
+            runs,
+            None,  # type: ignore[arg-type]
+            lambda plan, cluster: (
+                1000.0 * math.exp(draw.gauss(0.0, claimed) + draw.gauss(0.0, beyond)),
+                claimed,
+            ),
+        )
+
+    assert own_error(unknown) == pytest.approx(unknown, rel=0.1)
+    assert (own_error(0.0) or 0.0) < 0.05
+    assert talk.own_error([talk.Talked({}, 0.0, 0.0, 0.0)], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
+    # all too fast alike: a bias is an error, too
+    always = [talk.Talked({}, 0.0, 0.0, 0.0, talk.OwnRun(None, 1000.0))] * 4  # type: ignore[arg-type]
+    assert talk.own_error(always, None, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))  # type: ignore[arg-type]

@@ -106,6 +106,8 @@ def test_two_configurations_are_predicted_measured_stopped_and_judged(
         assert made < datetime.fromisoformat(run["started"]) < datetime.fromisoformat(run["ended"])
         assert run["examples_per_second"] > 0
         assert run["speed"] > 0  # the reference work's, before and after
+        assert run["speeds"]["before"]["products"] > 0
+        assert run["speeds"]["after"]["loopback"] > 0
 
     # a bar that is known to be missed; nothing is left to run, and what was settled stays settled
     hard = command(*VALIDATE, "--resume", "--set", "validation.gates.net_median=1 %", cwd=folder)

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Callable
 from datetime import datetime
+from math import exp
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -140,6 +141,22 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"figures/{name}.svg" in text
     assert "<svg" in (folder / "report.html").read_text()
+
+
+def test_the_result_says_what_its_intervals_are_made_of(machine: Machine) -> None:
+    profile = machine.path.with_name("profile.yaml")
+    text = profile.read_text().replace("calibration:", "calibration:\n  own_error: 25 %", 1)
+    profile.write_text(text)
+    made = machine.validate(sets=["simulation.what_if_steps=2"])
+    causes = made.document["interval_made_of"]
+    assert causes.keys() == {"prices", "model"}
+    assert causes["model"] == pytest.approx(0.25)
+    for prediction in made.document["predictions"]:
+        assert prediction["figures"]["calibration_errors"].keys() == causes.keys()
+        low, high = prediction["interval"]
+        assert high / low > exp(2 * 1.645 * 0.24)
+    said = (made.folder.path / "validation.md").read_text()
+    assert "predictions of calibration's own runs miss beyond these 25.0 %" in said
 
 
 def test_each_repeat_goes_through_all_in_its_own_settled_order(machine: Machine) -> None:

@@ -1,24 +1,38 @@
-"""The shipped gates fail where prices are wrong. The truth is the simulator's own, with noise."""
+"""The shipped gates fail where prices are wrong. The truth is the simulator's own, with noise.
+
+With unit prices, judged by functions; and with every operation measured at its own shape, as
+`calibrate --for` leaves them, by the command, which finds the same recorded runs each time.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from recsim_train import session
+from recsim_train.cli.main import app
 from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.dump import dump_cluster
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.validation import Gates
 from recsim_train.results.configurations import Measured, Predicted
 from recsim_train.results.fidelity import Fidelity, fidelity
 from recsim_train.results.gates import judge
 from recsim_train.results.sweep import COMPLETE
-from recsim_train.session.configurations import predicted
+from recsim_train.session import validation
+from recsim_train.session.configurations import key_of, predicted
 from recsim_train.session.job import Job
 from recsim_train.session.pool import Task, simulate_points
+from recsim_train.sim.asked import operations_of
+from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.signature import signature
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -50,28 +64,40 @@ def jobs(study: session.Study) -> list[Job]:
     return study.jobs()
 
 
+def priced(
+    cluster: Cluster, factors: Mapping[str, float], operations: Mapping[str, float] | None = None
+) -> Cluster:
+    """With some prices, and what some operations were measured to take, multiplied."""
+    prices = {
+        name: (price := getattr(cluster.costs, name)).model_copy(
+            update={"value": price.value * factor}
+        )
+        for name, factor in factors.items()
+    }
+    times = operations or {}
+    entries = [e.times(times.get(e.operation, 1.0)) for e in cluster.operations or ()]
+    costs = cluster.costs.model_copy(update=prices)
+    return cluster.model_copy(update={"costs": costs, "operations": tuple(entries) or None})
+
+
+def claiming(made: Predicted) -> Predicted:
+    """With an interval that claims what is true of the synthetic world."""
+    eps, half = made.examples_per_second, 1.645 * ERROR
+    return replace(made, interval=(eps * (1 - half), eps * (1 + half)))
+
+
 def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted]:
-    """With some prices multiplied. The intervals claim what is true of the synthetic world."""
+    """With some prices multiplied."""
+    assert jobs[0].cluster is not None
+    return predictions_with(jobs, priced(jobs[0].cluster, factors))
 
-    def priced(cluster: Cluster | None) -> Cluster:
-        assert cluster is not None
-        prices = {
-            name: (price := getattr(cluster.costs, name)).model_copy(
-                update={"value": price.value * factor}
-            )
-            for name, factor in factors.items()
-        }
-        return cluster.model_copy(update={"costs": cluster.costs.model_copy(update=prices)})
 
-    cluster = priced(jobs[0].cluster)
+def predictions_with(jobs: list[Job], cluster: Cluster) -> list[Predicted]:
     tasks = [Task(number, job.plan, cluster) for number, job in enumerate(jobs)]
     rows = dict(simulate_points(tasks, 1))
     assert {row["status"] for row in rows.values()} == {COMPLETE}
-    made = [predicted(replace(job, cluster=cluster), rows[n]) for n, job in enumerate(jobs)]
-    return [
-        replace(p, interval=(p.examples_per_second * (1 - w), p.examples_per_second * (1 + w)))
-        for p, w in zip(made, [1.645 * ERROR] * len(made), strict=True)
-    ]
+    made = (predicted(replace(job, cluster=cluster), rows[n]) for n, job in enumerate(jobs))
+    return list(map(claiming, made))
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +180,105 @@ def test_half_the_price_of_lookups_fails(
     errors = sorted(row.net_error or 0.0 for row in bags)
     assert errors[len(errors) // 2] > 0.12
     assert max(abs(row.net_error or 0.0) for row in others) < 0.12
+
+
+# ---------------------------------------------------------------- operations at their own shapes
+
+LOOKUPS = ("lookup_pooled", "lookup_rows")
+
+
+@pytest.fixture(scope="module")
+def measured(jobs: list[Job]) -> Cluster:
+    """The profile with every operation of every configuration measured: none takes what unit
+    prices say, so that these do not decide."""
+    cluster = jobs[0].cluster
+    assert cluster is not None
+    prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    draw = random.Random(5)
+    entries: dict[tuple[str, str], MeasuredOperation] = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(ROOT)
+        for job in jobs:
+            for name, scope in operations_of(job.plan, cluster):
+                key = name, str(signature(name, scope))
+                work = cost(name, scope)
+                took = seconds(work, prices)[0] * draw.uniform(1.0, 1.4)
+                if key not in entries and took > 0.0:
+                    entries[key] = MeasuredOperation.model_construct(
+                        operation=name, shape=key[1], seconds=took, alone=took,
+                        uncertainty=0.02, work={k: float(v) for k, v in work.items() if v},
+                    )  # fmt: skip
+    assert {name for name, _ in entries} >= set(LOOKUPS)
+    return cluster.model_copy(update={"operations": tuple(entries.values())})
+
+
+@pytest.fixture(scope="module")
+def recorded(jobs: list[Job], measured: Cluster) -> dict[str, list[Measured]]:
+    """Runs by configuration, in a world where the measured profile is right."""
+    found: dict[str, list[Measured]] = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(ROOT)
+        for run in measurements(predictions_with(jobs, measured)):
+            found.setdefault(run.key, []).append(run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("prices", "operations", "failing", "code"),
+    [
+        pytest.param(1.0, {}, set(), 0, id="unchanged"),
+        pytest.param(
+            0.7, None, {"net_median", "net_p90", "coverage_least", "baseline_factor"}, 3,
+            id="all times 0.7",
+        ),
+        pytest.param(1.0, dict.fromkeys(LOOKUPS, 0.5), {"net_p90"}, 3, id="half of lookups"),
+    ],
+)  # fmt: skip
+def test_the_command_fails_where_what_was_measured_is_wrong(
+    prices: float,
+    operations: dict[str, float] | None,
+    failing: set[str],
+    code: int,
+    measured: Cluster,
+    recorded: dict[str, list[Measured]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same recorded runs each time: only the profile differs. ``operations``: None: all."""
+    if operations is None:
+        operations = {e.operation: prices for e in measured.operations or ()}
+    everything = dict.fromkeys(Costs.model_fields, prices)
+    gather = operations.get("lookup_pooled", 1.0) if prices == 1.0 else prices
+    factors = everything | {"gather_row": gather, "gather_byte": gather}
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(dump_cluster(priced(measured, factors, operations)))
+    left = {key: iter(runs) for key, runs in recorded.items()}
+
+    def replayed(job: Job, kept: Path | None, keep: Any) -> dict[str, Any]:
+        run = next(left[key_of(job)])
+        return {
+            "status": COMPLETE, "examples_per_second": run.examples_per_second, "interval": None,
+            "seconds": 1.0, "speed": run.speed, "others_cores": 0.0, "run_id": None,
+        }  # fmt: skip
+
+    monkeypatch.setattr(validation, "_measured", replayed)
+    monkeypatch.setattr(validation, "predicted", lambda job, row: claiming(predicted(job, row)))
+    monkeypatch.setattr(validation, "speed_at_calibration", lambda cluster: 1.0)
+    monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
+    words = [word for setting in SHORT for word in ("--set", setting)]
+    done = CliRunner().invoke(
+        app,
+        [
+            "validate", "experiments/fidelity.yaml", "--cluster", str(profile), *words,
+            "--out", str(tmp_path), "--repeats", str(REPEATS), "--jobs", "1", "--json",
+        ],
+    )  # fmt: skip
+    assert done.exit_code == code, done.output
+    result = json.loads((tmp_path / "fidelity-validation" / "validation.json").read_text())
+    failed = {gate["name"] for gate in result["gates"] if gate["verdict"] != "pass"}
+    assert failed >= failing
+    assert bool(failed) == bool(code)
+    assert all(row["repeats"] == REPEATS for row in result["rows"])
+    if operations and prices == 1.0:
+        bags = [row["error"] for row in result["rows"] if row["model"] == "bags"]
+        assert sorted(bags)[len(bags) // 2] > 0.12

@@ -14,9 +14,9 @@ from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import sentences
-from recsim_train.sim import elasticity
 from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
 from recsim_train.sim.run import simulate
+from recsim_train.sim.unsure import Spent, causes
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -140,12 +140,11 @@ def test_what_is_resolved_is_not_drowned_by_what_is_not(clusters: Clusters) -> N
     error = 0.01
 
     def of(slopes: dict[str, float]) -> float:
-        errors = elasticity._unsure(cluster, slopes, threads=1)
-        return elasticity._uncertainty(errors, slopes, error)
+        return causes(cluster, slopes, error, Spent(1.0, 0.0, {}, 0.0), threads=1)["prices"]
 
     found = of(slopes)
     assert found == of(alone)
-    assert found == pytest.approx(sqrt(0.05**2 - error**2) * 0.05 / log(1 + STEP))
+    assert found == pytest.approx(sqrt(0.05**2 - error**2) * 0.05)
 
 
 def test_asked_for_in_the_experiment_and_the_same_every_time(

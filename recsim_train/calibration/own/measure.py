@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from math import sqrt
 from pathlib import Path
-from statistics import fmean, pvariance
+from statistics import fmean, pvariance, stdev
 from typing import Any
 
 import psutil
@@ -154,6 +154,7 @@ def _entry(
         seconds=mean(busy),
         alone=mean(alone),
         uncertainty=min(1.0, max(_NOISE, _error(busy[key]))),
+        spread=_spread(busy[key]),
         pooled=several,
         work={price: float(f"{units:.6g}") for price, units in work.items() if units},
     )
@@ -164,6 +165,12 @@ def _error(figures: Sequence[Mapping[str, Any]]) -> float:
     means = [f["cpu"] for f in figures]
     apart = pvariance(means) / fmean(means) ** 2
     return sqrt((fmean(f["error"] ** 2 for f in figures) + apart) / len(figures))
+
+
+def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
+    """Relative standard deviation of the windows' means; None where there is one."""
+    means = [f["cpu"] for f in figures]
+    return min(1.0, stdev(means) / fmean(means)) if len(means) > 1 else None
 
 
 def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:

@@ -1,0 +1,119 @@
+"""How unsure a prediction is, cause by cause, from what its calibration knows of its own errors.
+
+Each cause is a relative standard error of the throughput; together they count in quadrature.
+Throughput answers to an input by its slope (`recsim_train.sim.elasticity`); work that a slope
+stands for shares it by CPU seconds. Nothing here was ever compared with a run that is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum, hypot, sqrt
+from typing import TYPE_CHECKING
+
+from recsim_train.config.cluster import Calibration, Cluster
+from recsim_train.sim.resting import rested
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
+
+if TYPE_CHECKING:
+    from recsim_train.sim.runtime import Runtime
+
+Slope = float
+"""Of log(throughput) over log(input)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds of a simulation."""
+
+    by_prices: float
+    """Of all that unit prices alone make."""
+    by_operations: float
+    """Of operations that were measured at a shape of theirs, scaled or not."""
+    fitted: Mapping[str, tuple[float, float]]
+    """By group of the fits: those of ``by_prices``, and those of ``by_operations`` that are scaled
+    by the same prices. "": of operations that no fit has ever seen."""
+    erring: float
+    """By how many seconds ``by_operations`` err, all together."""
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Spent:
+        """In a simulation that has ended."""
+        pricing = runtime.pricing
+        sums = {"unit": 0.0, "guessed": 0.0, "measured": 0.0, "scaled": 0.0}
+        fitted: dict[str, tuple[float, float]] = {}
+        erring = 0.0
+        for what, rest, seconds in rested(runtime.machines.books.seconds, pricing.rests):
+            sums[rest] += seconds
+            if rest in ("measured", "scaled"):
+                erring += seconds * pricing.error_of(what)
+            group = _group(what, rest, known=what in pricing.rests)
+            if group is not None:
+                unit, scaled = fitted.get(group, (0.0, 0.0))
+                more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
+                fitted[group] = unit + more[0], scaled + more[1]
+        return cls(
+            sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"], fitted, erring
+        )
+
+
+def _group(what: str, rest: str, *, known: bool) -> str | None:
+    """Whose residuals count; None: those of no fit."""
+    if rest == "measured":
+        return None
+    if known:
+        return "" if rest == "guessed" else fit_group(what)
+    return {TRANSPORT: MESSAGES, COLLECTIVES: MEETINGS}.get(what)
+
+
+def causes(
+    cluster: Cluster, slopes: Mapping[str, Slope], error: float, spent: Spent, threads: int
+) -> dict[str, float]:
+    """By cause, relative standard errors of the throughput.
+
+    `recsim_train.report.what_if.CAUSES` has them in words; those of which the profile says nothing
+    are left out. ``error``: standard error of a slope; what it adds on the mean is taken off.
+    ``threads``: on which operations run.
+    """
+    known = cluster.calibration or Calibration(date="", machine="")
+    prices = {name: slope for name, slope in slopes.items() if name.startswith("costs.")}
+    by_prices, operations = fsum(prices.values()), slopes.get("operations", 0.0)
+
+    def size(slope: float, many: int = 1) -> float:
+        return sqrt(max(0.0, slope * slope - many * error * error))
+
+    found: dict[str, float] = {}
+    unsure = {name: _unsure(cluster, name, threads) for name in slopes}
+    if any(unsure.values()):
+        found["prices"] = hypot(*(size(slopes[n]) * u for n, u in unsure.items()))
+    if spent.by_operations:
+        found["operations"] = size(operations) * spent.erring / spent.by_operations
+    if known.fit_errors:
+        unit = size(by_prices, len(prices)) / spent.by_prices if spent.by_prices else 0.0
+        scaled = size(operations) / spent.by_operations if spent.by_operations else 0.0
+        errors = {"": max(known.fit_errors.values()), **known.fit_errors}
+        found["fits"] = hypot(
+            *(
+                errors.get(group, 0.0) * (unit * seconds + scaled * more)
+                for group, (seconds, more) in spent.fitted.items()
+            )
+        )
+    if (moved := known.speed_spread) is not None:
+        # at the run all work is as fast or slow together; when it was measured, all prices
+        # together, and all operations together
+        at_run = size(by_prices + operations, len(prices) + 1)
+        measured = size(by_prices, len(prices)), size(operations)
+        found["speed"] = moved * hypot(at_run, *measured)
+    if known.own_error is not None:
+        found["model"] = known.own_error
+    return found
+
+
+def _unsure(cluster: Cluster, name: str, threads: int) -> float:
+    """Relative standard error of a price or a serial share; 0 of what has none."""
+    group, _, member = name.partition(".")
+    if group == "costs":
+        return float(getattr(cluster.costs, member).uncertainty)
+    return cluster.threads.uncertainty(member, threads) if group == "threads" else 0.0
