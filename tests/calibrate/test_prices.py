@@ -190,7 +190,7 @@ def test_what_a_batch_took_is_without_those_that_were_made_before(tmp_path: Path
     ledger = Ledger.of(9.0, 8.0, {("trainer", "reading", "reader"): 2 * 146 * 1e-3})
     seen = runs_of_own.read_of(plan, ledger)
     assert seen.seconds == pytest.approx(1e-3)
-    assert seen.group == "generator"
+    assert seen.group == "reading"
     assert seen.work["synthesize_row"] == 192
     assert seen.work["synthesize_id"] > 6 * 192
 

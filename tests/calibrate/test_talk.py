@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration import talk
+from recsim_train.calibration.fit import Observation
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
 from recsim_train.data.synthetic import write_criteo
@@ -65,6 +66,9 @@ def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
     assert shared == {"wire_byte": 200, "shared_byte": 3 << 20}
 
 
+READ = Observation("reading", {}, 1.0)
+
+
 def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     """Planted: errors of 10 % that are claimed, and of 20 % that nobody knows of."""
     draw = random.Random(2)
@@ -72,7 +76,7 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
 
     def own_error(beyond: float) -> float | None:
         runs = [
-            talk.Talked({}, 0.0, 0.0, 0.0, talk.OwnRun(number, 1000.0))  # type: ignore[arg-type]
+            talk.Talked({}, 0.0, 0.0, 0.0, READ, talk.OwnRun(number, 1000.0))  # type: ignore[arg-type]
             for number in range(400)
         ]
         return talk.own_error(
@@ -86,7 +90,8 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
 
     assert own_error(unknown) == pytest.approx(unknown, rel=0.1)
     assert (own_error(0.0) or 0.0) < 0.05
-    assert talk.own_error([talk.Talked({}, 0.0, 0.0, 0.0)], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
+    without = [talk.Talked({}, 0.0, 0.0, 0.0, READ)]
+    assert talk.own_error(without, None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
     # all too fast alike: a bias is an error, too
-    always = [talk.Talked({}, 0.0, 0.0, 0.0, talk.OwnRun(None, 1000.0))] * 4  # type: ignore[arg-type]
+    always = [talk.Talked({}, 0.0, 0.0, 0.0, READ, talk.OwnRun(None, 1000.0))] * 4  # type: ignore[arg-type]
     assert talk.own_error(always, None, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))  # type: ignore[arg-type]

@@ -65,7 +65,8 @@ class World:
         self.true = {name: getattr(base.costs, name).value for name in Costs.model_fields}
         self.true |= {n: v * exp(draw.uniform(-0.5, 0.5)) for n, v in KERNEL_PRIORS.items()}
         self.base = base.model_copy(update={"costs": self.costs(1.0)})
-        self.cells = operations_of(plan, self.base)
+        # what reading takes is fitted to runs
+        self.cells = [cell for cell in operations_of(plan, self.base) if cell[0] != "reading"]
 
     def costs(self, speed: float) -> Costs:
         return Costs(**{n: Price.model_construct(value=v / speed) for n, v in self.true.items()})
@@ -227,7 +228,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "model": 0.11,
         }
     )
-    assert found.keys() == CAUSES.keys()
+    assert found.keys() == CAUSES.keys() - {"cores"}
     (said,) = made_of(found)
     assert "the machine's speed, which moves all prices together" in said
     # an error of the slopes themselves is no answer to anything
