@@ -203,9 +203,8 @@ def elasticities(
         errors[f"{role}s"] = sigma * sqrt(2.0)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
     slopes = {name: slope / log(1.0 + STEP) for name, slope in found.items()}
-    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads)
-    if beyond := cores_unsure(plan, cluster):
-        unsure["cores"] = beyond
+    beyond = cores_unsure(plan, cluster)
+    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads, beyond)
     return Elasticities(changes, errors, unsure, short.runs, short.events, skipped)
 
 

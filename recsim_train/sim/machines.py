@@ -246,7 +246,7 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
-        if self._switch > 0.0 and total > self._longest.get(process.cores, _NOTHING)[0]:
+        if parts and self._switch > 0.0 and total > self._longest.get(process.cores, _NOTHING)[0]:
             what = max(parts, key=lambda part: part[1])[0]
             self._longest[process.cores] = total, process.role, thread, what
         if lateness is not None:

@@ -69,13 +69,18 @@ def _group(what: str, rest: str, *, known: bool) -> str | None:
 
 
 def causes(
-    cluster: Cluster, slopes: Mapping[str, Slope], error: float, spent: Spent, threads: int
+    cluster: Cluster,
+    slopes: Mapping[str, Slope],
+    error: float,
+    spent: Spent,
+    threads: int,
+    cores: float = 0.0,
 ) -> dict[str, float]:
     """By cause, relative standard errors of the throughput.
 
     `recsim_train.report.what_if.CAUSES` has them in words; those of which the profile says nothing
     are left out. ``error``: standard error of a slope; what it adds on the mean is taken off.
-    ``threads``: on which operations run.
+    ``threads``: on which operations run; ``cores``: standard error of the cores' speed.
     """
     known = cluster.calibration or Calibration(date="", machine="")
     prices = {name: slope for name, slope in slopes.items() if name.startswith("costs.")}
@@ -106,6 +111,8 @@ def causes(
         at_run = size(by_prices + operations, len(prices) + 1)
         measured = size(by_prices, len(prices)), size(operations)
         found["speed"] = moved * hypot(at_run, *measured)
+    if cores:
+        found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:
         found["model"] = known.own_error
     return found

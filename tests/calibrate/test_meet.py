@@ -13,8 +13,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.strategy import registry
 
 
-@pytest.mark.parametrize("members", [2, 3])
-@pytest.mark.parametrize("does", ["reduce", "gather"])
+@pytest.mark.parametrize(("does", "members"), [("reduce", 2), ("gather", 3)])
 def test_counted_bytes_are_those_that_members_hand_over(
     does: meet.Meeting, members: int, tmp_path: Path
 ) -> None:
