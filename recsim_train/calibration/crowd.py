@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recsim_train.calibration import grid, talk
+from recsim_train.calibration import grid
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.experiment import (
-    Execution,
     Experiment,
     Roles,
     StrategyChoice,
@@ -82,20 +81,13 @@ def measure(folder: Path, tick: Callable[[], None], *, quick: bool) -> list[Crow
         write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=41), _ROWS)
         rates = []
         for threads in (1, THREADS):
-            rates.append(_rate(_experiment(setting, batch, threads, steps, path)))
+            choice = StrategyChoice(kind="flat_ps")
+            roles = Roles(trainers=1)
+            run = grid.run(setting, batch, steps, path, roles, choice, threads=threads)
+            rates.append(_rate(run))
             tick()
         crowds.append(Crowd(rates[0], rates[1], *iteration_work(setting, batch)))
     return crowds
-
-
-def _experiment(setting: Setting, batch: int, threads: int, steps: int, path: Path) -> Experiment:
-    run = talk.experiment("dense", setting, batch, 1, steps, path, Execution())
-    update = {
-        "roles": Roles(trainers=1),
-        "training": run.training.model_copy(update={"threads": threads}),
-        "strategies": (StrategyChoice(kind="flat_ps"),),
-    }
-    return run.model_copy(update=update)
 
 
 def _rate(experiment: Experiment) -> float:

@@ -6,9 +6,19 @@ No torch here: the caller needs to know how many there are, and reports their ra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from recsim_train.config.experiment import Model, Table, Training
+from recsim_train.config.experiment import (
+    Data,
+    Execution,
+    Experiment,
+    Model,
+    Roles,
+    StrategyChoice,
+    Table,
+    Training,
+)
 
 Optimizers = Literal["adagrad", "sgd"]
 
@@ -93,6 +103,32 @@ def training(optimizer: Optimizers) -> Training:
         return Training(dense_optimizer="sgd", sparse_optimizer="sgd", sparse_lr=1e-4)
     return Training(
         dense_optimizer="adagrad", sparse_optimizer="rowwise_adagrad", dense_lr=1e-4, sparse_lr=1e-4
+    )
+
+
+def run(
+    setting: Setting,
+    batch: int,
+    steps: int,
+    path: Path,
+    roles: Roles,
+    strategy: StrategyChoice,
+    *,
+    threads: int = 1,
+    execution: Execution | None = None,
+) -> Experiment:
+    """A run of calibration's own, which reads the text at ``path``."""
+    rules = {"dense_optimizer": "sgd", "batch_size": batch, "threads": threads}
+    return Experiment(
+        name="calibration",
+        model=setting.model(),
+        data=Data(path=str(path), eval_rows=0),
+        roles=roles,
+        training=training("adagrad").model_copy(
+            update={**rules, "steps": steps, "warmup_steps": 20}
+        ),
+        execution=execution or Execution(),
+        strategies=(strategy,),
     )
 
 

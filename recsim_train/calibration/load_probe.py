@@ -20,9 +20,8 @@ from recsim_train.executor.worker import Worker
 
 Step = Callable[[], None]
 
-_PAUSE = 1e-3
-_TOUCHED = 512 << 10
-"""Bytes."""
+_PAUSE, _TOUCHED = 1e-3, 512 << 10
+"""Of threads that wake: seconds of sleep; bytes that each then reads and writes."""
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from recsim_train.calibration import talk
+from recsim_train.calibration import grid, talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice, Synthetic
+from recsim_train.config.experiment import Experiment, Roles, StrategyChoice, Synthetic
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.strategy.base import (
     EMBEDDING,
@@ -118,9 +118,6 @@ def meeting_work(does: Meeting, size: int, members: int) -> dict[str, float]:
 
 
 def _experiment(run: _Run, path: Path, trainers: int) -> Experiment:
-    spec = talk.experiment("dense", run.setting, run.batch, trainers, run.steps, path, Execution())
-    update = {
-        "roles": Roles(trainers=trainers, embedding_servers=0),
-        "strategies": (StrategyChoice(kind=Meet.kind, options={"does": run.does}),),
-    }
-    return spec.model_copy(update=update)
+    roles = Roles(trainers=trainers, embedding_servers=0)
+    choice = StrategyChoice(kind=Meet.kind, options={"does": run.does})
+    return grid.run(run.setting, run.batch, run.steps, path, roles, choice)

@@ -1,4 +1,4 @@
-"""Calibration: this machine's profile from its own micro-workloads, in a minute or two.
+"""Calibration: this machine's profile from its own micro-workloads, in some minutes.
 
 Measuring processes run one part after the other; what they report becomes prices
 (`recsim_train.calibration.prices`). Nothing here is told of the experiments that the profile will
@@ -65,11 +65,11 @@ _MOST_BUSY = 8
 """Processes that are run side by side at most."""
 _SPEEDS = 6
 """How often the machine's speed is measured."""
-_PAIRS, _SWITCHES = 6, 8
-"""Pairs of windows with and without threads that wake; units of progress of all of them."""
-_TURNS, _TURN, _THREADS, _WIRE, _CROWD, _RUN = 3, 2, 9, 8, 3, 4
-"""Turns of busy processes; units of progress (about a second each) of one of them, of operations on
-several threads, of a wire, of a run of `crowd`, of one of `talk`, `reads` and `meet`."""
+_PAIRS, _TURNS = 6, 3
+"""Pairs of windows with and without threads that wake; windows of busy processes alone."""
+_THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
+"""Units of progress (about a second each) of operations on several threads, of a wire, of a run of
+`crowd`, of one of `talk`, `reads` and `meet`."""
 
 
 class _Measuring:
@@ -80,7 +80,7 @@ class _Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
-        self._total += _SWITCHES + _TURNS * _TURN
+        self._total += 2 * _PAIRS + _TURNS
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _CROWD * crowd.runs_of(quick=quick)
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
@@ -147,56 +147,44 @@ class _Measuring:
             busy.hear()
             busy.tell({})
 
+    def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
+        """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in
+        each of the ``turns`` so many of them, the first ones, have one side by side."""
+        with ExitStack() as stack:
+            children = [
+                stack.enter_context(MeasuringProcess(part, {"seconds": seconds}, _LIMIT))
+                for part in parts
+            ]
+            for child in children:
+                child.hear()
+            for many in turns:
+                for child in children[:many]:
+                    child.tell({})
+                for child in children[:many]:
+                    child.hear()
+                self.tick()
+            for child in children:
+                child.tell({"stop": True})
+            return [child.result() for child in children]
+
     def switches(self) -> list[tuple[list[Window], list[Window]]]:
         """Pairs of windows in which every core is busy, without and with threads that wake."""
-        count, request = min(self.cores, _MOST_BUSY), {"seconds": 0.2 if self.quick else 0.6}
-        with ExitStack() as stack:
-            busy, waking = (
-                [stack.enter_context(MeasuringProcess(part, request, _LIMIT)) for _ in range(count)]
-                for part in ("busy", "disturb")
-            )
-            for child in (*busy, *waking):
-                child.hear()
-            for number in range(2 * _PAIRS):
-                turn = [*busy, *waking] if number % 2 else busy
-                for child in turn:
-                    child.tell({})
-                for child in turn:
-                    child.hear()
-            for child in (*busy, *waking):
-                child.tell({"stop": True})
-            found = [
-                list(zip(report["seconds"], report["switches"], strict=True))
-                for report in (child.result() for child in busy)
-            ]
-        self.tick(_SWITCHES)
+        count = min(self.cores, _MOST_BUSY)
+        parts, turns = ["busy"] * count + ["disturb"] * count, [count, 2 * count] * _PAIRS
+        reports = self.windows(parts, turns, 0.2 if self.quick else 0.6)[:count]
+        found = (zip(seen["seconds"], seen["switches"], strict=True) for seen in reports)
         windows = list(map(list, zip(*found, strict=True)))
         return list(zip(windows[::2], windows[1::2], strict=True))
 
     def busy(self) -> tuple[float, float]:
         """(contention, jitter): one busy process, then one for each core, then one again."""
-        seconds = 0.3 if self.quick else 1.5
-        with ExitStack() as stack:
-            busy = [
-                stack.enter_context(MeasuringProcess("busy", {"seconds": seconds}, _LIMIT))
-                for _ in range(min(self.cores, _MOST_BUSY))
-            ]
-            for child in busy:
-                child.hear()
-            for turn in (busy[:1], busy, busy[:1]):
-                for child in turn:
-                    child.tell({})
-                for child in turn:
-                    child.hear()
-                self.tick(_TURN)
-            for child in busy:
-                child.tell({"stop": True})
-            reports = [child.result() for child in busy]
+        count = min(self.cores, _MOST_BUSY)
+        reports = self.windows(["busy"] * count, [1, count, 1], 0.3 if self.quick else 1.5)
         first = reports[0]
         alone = [first["rates"][0], first["rates"][2]]
         together = [first["rates"][1], *(report["rates"][0] for report in reports[1:])]
         jitter = mean([first["spreads"][0], first["spreads"][2]])
-        return contention(alone, together) if len(busy) > 1 else 1.0, min(2.0, jitter)
+        return contention(alone, together) if count > 1 else 1.0, min(2.0, jitter)
 
 
 def calibrate_machine(

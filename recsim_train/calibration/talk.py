@@ -23,7 +23,6 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import (
-    Data,
     Execution,
     Experiment,
     Roles,
@@ -280,21 +279,6 @@ def experiment(
     execution: Execution,
 ) -> Experiment:
     """A run of `Talk` that reads text."""
-    rules = grid.training("adagrad").model_copy(
-        update={
-            "dense_optimizer": "sgd",
-            "batch_size": batch,
-            "threads": 1,
-            "steps": steps,
-            "warmup_steps": 20,
-        }
-    )
-    return Experiment(
-        name="calibration",
-        model=setting.model(),
-        data=Data(path=str(path), eval_rows=0),
-        roles=Roles(trainers=trainers, embedding_servers=1, dense_servers=1),
-        training=rules,
-        execution=execution,
-        strategies=(StrategyChoice(kind=Talk.kind, options={"asks": asks}),),
-    )
+    roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1)
+    choice = StrategyChoice(kind=Talk.kind, options={"asks": asks})
+    return grid.run(setting, batch, steps, path, roles, choice, execution=execution)

@@ -149,15 +149,17 @@ Part = tuple[Numbers, Numbers, Tensor]
 def update_together(state: EmbeddingState, parts: Sequence[Part]) -> None:
     """Apply the mean of several clients' gradients once."""
     lines = [gradient.reshape(-1, gradient.shape[-1]) for _, _, gradient in parts]
-    starts = np.cumsum([0, *map(len, lines)])
-    bags = [
-        start + (own if own.size else np.arange(places.size))
-        for start, (places, own, _) in zip(starts[:-1], parts, strict=True)
-        if any(own.size for _, own, _ in parts)
-    ]
     mean = torch.cat(lines).div_(len(parts))
-    places = np.concatenate([places for places, _, _ in parts])
-    update_pooled(state, places, np.concatenate(bags) if bags else EACH_ITS_OWN, mean)
+    places, bags = np.concatenate([places for places, _, _ in parts]), EACH_ITS_OWN
+    if any(own.size for _, own, _ in parts):
+        starts = np.cumsum([0, *map(len, lines[:-1])])
+        bags = np.concatenate(
+            [
+                start + (own if own.size else np.arange(rows.size))
+                for start, (rows, own, _) in zip(starts, parts, strict=True)
+            ]
+        )
+    update_pooled(state, places, bags, mean)
 
 
 def update_rows(state: EmbeddingState, places: Numbers, gradient: Tensor) -> None:

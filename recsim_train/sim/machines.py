@@ -99,6 +99,7 @@ class Machines:
         self._switch = cluster.costs.switch.value
         self._longest: dict[Resource, tuple[float, str, str, str]] = {}
         """By cores: of the longest work so far its seconds, role, thread and what it was."""
+        self._wakes: dict[tuple[Resource, float], Kind] = {}
         self._flows: dict[tuple[str, str], Kind] = {}
         self._copies: dict[tuple[str, str, bool], Kind] = {}
         self.processes: dict[Instance, Process] = {}
@@ -263,7 +264,11 @@ class Machines:
         if self._switch <= 0.0 or not self.engine.fluid.full(cores):
             return
         threads = max(source.standing, target.standing) / target.standing
-        self.engine.activity(self.engine.fluid.kind([(cores, threads)], paced=1.0), self._switch)
+        kind = self._wakes.get((cores, threads))
+        if kind is None:
+            kind = self.engine.fluid.kind([(cores, threads)], paced=1.0)
+            self._wakes[cores, threads] = kind
+        self.engine.activity(kind, self._switch)
         if cores in self._longest:
             _, role, thread, what = self._longest[cores]
             seconds = self._switch * threads * target.standing / cores.pace

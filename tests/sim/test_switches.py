@@ -28,29 +28,29 @@ def outcomes(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> Callabl
     return make
 
 
+Pair = Callable[[int, str], tuple[Outcome, Outcome]]
+"""By cores and price: without a price of switches and with it."""
+
+
+@pytest.fixture(params=["tcp", "gloo"])
+def pair(outcomes: Callable[..., Outcome], request: pytest.FixtureRequest) -> Pair:
+    more = {"execution": {"transport": request.param}}
+    return lambda cores, price: (outcomes(cores, "0 s", **more), outcomes(cores, price, **more))
+
+
 def spent(outcome: Outcome) -> dict[tuple[str, str], float]:
     assert outcome.facts.ledger is not None
     return outcome.facts.ledger.rows()
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_where_a_core_is_free_nothing_is_taken(
-    outcomes: Callable[..., Outcome], transport: str
-) -> None:
-    calm, disturbed = (
-        outcomes(64, price, execution={"transport": transport}) for price in ("0 s", "80 us")
-    )
+def test_where_a_core_is_free_nothing_is_taken(pair: Pair) -> None:
+    calm, disturbed = pair(64, "80 us")
     assert spent(calm) == spent(disturbed)
     assert calm.iterations == disturbed.iterations
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_where_all_cores_work_each_message_takes_it_from_the_longest_work(
-    outcomes: Callable[..., Outcome], transport: str
-) -> None:
-    calm, disturbed = (
-        outcomes(1, price, execution={"transport": transport}) for price in ("0 s", "1 us")
-    )
+def test_where_all_cores_work_each_message_takes_it_from_the_longest_work(pair: Pair) -> None:
+    calm, disturbed = pair(1, "1 us")
     before, after = spent(calm), spent(disturbed)
     key = "trainer", "forward_backward"
     assert after[key] > before[key]
