@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import resource
 import time
-from collections.abc import Callable
-from statistics import fmean, median
+from collections.abc import Callable, Sequence
+from statistics import fmean, median, pstdev
 
 import numpy as np
 
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench
-from recsim_train.calibration.timing import relative_spread
 from recsim_train.executor import kernels
 from recsim_train.executor.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Worker
 
 Step = Callable[[], None]
+Window = tuple[float, float]
+"""(CPU seconds, switches) of a step."""
 
 _PAUSE, _TOUCHED = 1e-3, 512 << 10
 """Of threads that wake: seconds of sleep; bytes that each then reads and writes."""
+_PHASE = 0.05
+"""Seconds with or without them."""
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 
@@ -46,37 +49,53 @@ def _step(bench: Bench, worker: Worker, size: int) -> Step:
 
 def measure_busy(
     seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
-) -> dict[str, object]:
-    """Steps per CPU second of one thread, in windows of ``seconds``, one for each line from the
-    caller. CPU seconds, so that other load on the machine is not taken for slow cores.
+) -> list[dict[str, object]]:
+    """Steps of one thread, in windows of ``seconds``, one for each line from the caller.
 
     An empty object asks for a window, anything else for the end, so that several such processes
-    can work side by side. ``seconds``, ``switches``: of a mean step, and how often another thread
-    got its core.
+    can work side by side. Of each window: ``rate``, steps per CPU second (so that other load on the
+    machine is not taken for slow cores); ``spread``, the standard deviation of their seconds by the
+    mean (not a robust one: who waits for the slowest meets the rare ones, too); and of a mean step
+    without (``calm``) and with threads of `disturb` (``disturbed``) its CPU seconds, and how often
+    another thread got its core.
     """
     setting, size = _BUSY
     bench = Bench(setting)
     step = _step(bench, bench.worker, size)
     for _ in range(5):
         step()
-    windows: list[float] = []
-    means: list[float] = []
-    switches: list[float] = []
-    spreads: list[float] = []
+    windows: list[dict[str, object]] = []
     tick()
     while not json.loads(next_line()):
         times: list[float] = []
-        begin, before = time.perf_counter(), _switches()
-        while time.perf_counter() - begin < seconds:
-            busy = time.thread_time()
+        phases: dict[bool, list[Window]] = {False: [], True: []}
+        end = time.perf_counter() + seconds
+        while (begin := time.perf_counter()) < end:
+            switches, busy = _switches(), time.thread_time()
             step()
             times.append(time.thread_time() - busy)
-        windows.append(1.0 / median(times))
-        means.append(fmean(times))
-        switches.append((_switches() - before) / len(times))
-        spreads.append(relative_spread(times))
+            if (phase := _disturbed(begin)) == _disturbed(time.perf_counter()):
+                phases[phase].append((times[-1], float(_switches() - switches)))
+        windows.append(
+            {
+                "rate": 1.0 / median(times),
+                "spread": pstdev(times) / fmean(times),
+                "calm": _mean(phases[False]),
+                "disturbed": _mean(phases[True]),
+            }
+        )
         tick()
-    return {"rates": windows, "spreads": spreads, "seconds": means, "switches": switches}
+    return windows
+
+
+def _mean(steps: Sequence[Window]) -> list[float] | None:
+    """None: no step was short enough for a phase."""
+    return [fmean(part) for part in zip(*steps, strict=True)] if steps else None
+
+
+def _disturbed(now: float) -> bool:
+    """Whether threads of `disturb` work at this moment, in all processes alike."""
+    return int(now / _PHASE) % 2 == 1
 
 
 def _switches() -> int:
@@ -85,16 +104,22 @@ def _switches() -> int:
 
 
 def disturb(seconds: float, next_line: Callable[[], str], tick: Callable[[], None]) -> int:
-    """Wake every millisecond and do about what a small request asks for, in windows as
-    `measure_busy`; how many there were."""
+    """Wake every millisecond of every other phase and do about what a small request asks for, in
+    windows as `measure_busy`; how many there were.
+
+    Phases are short, because a machine's speed moves by more than a switch takes.
+    """
     content = np.ones(_TOUCHED // 8)
     windows = 0
     tick()
     while not json.loads(next_line()):
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            time.sleep(_PAUSE)
-            content += 1.0
+        end = time.perf_counter() + seconds
+        while (now := time.perf_counter()) < end:
+            if _disturbed(now):
+                time.sleep(_PAUSE)
+                content += 1.0
+            else:
+                time.sleep(_PHASE - now % _PHASE)
         windows += 1
         tick()
     return windows

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 from recsim_train.calibration import grid, talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import Experiment, Roles, StrategyChoice, Synthetic
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.strategy.base import (
@@ -91,19 +92,19 @@ def runs_of(*, quick: bool) -> int:
 
 def measure(
     folder: Path, cores: int, tick: Callable[[], None], *, quick: bool
-) -> list[Observation]:
+) -> list[tuple[Observation, OwnRun]]:
     """What one meeting took of one member, in each run."""
     found, members = [], talk.trainers_on(cores)
     with talk.known(Meet):
-        for run in _RUNS[: runs_of(quick=quick)]:
-            path, steps = folder / "meet.tsv", run.steps // 4 if quick else run.steps
+        for number, run in enumerate(_RUNS[: runs_of(quick=quick)]):
+            path, steps = folder / f"meet-{number}.tsv", run.steps // 4 if quick else run.steps
             write_criteo(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
             spec = _experiment(run._replace(steps=steps), path, members)
-            _, ledger = talk.ledger_of(spec)
-            spent = sum(line.seconds for line in ledger.lines if line.what == COLLECTIVES)
+            done = OwnRun.of(*talk.outcome_of(spec))
+            spent = sum(line.seconds for line in done.ledger.lines if line.what == COLLECTIVES)
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)
             each = spent / (steps * members)
-            found.append(Observation(MEETINGS, work, max(1e-9, each)))
+            found.append((Observation(MEETINGS, work, max(1e-9, each)), done))
             tick()
     return found
 

@@ -149,25 +149,21 @@ def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
     return low
 
 
-def switch(pairs: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> Estimate:
-    """What a switch takes of the thread that has to wait, from pairs of windows, without and with
-    threads that wake often: each process's (seconds, switches) of a mean step.
+def switch(pairs: Sequence[tuple[Window, Window]]) -> Estimate:
+    """What a switch takes of the thread that has to wait, from windows' (seconds, switches) of a
+    mean step without and with threads that wake often.
 
     All of the additional seconds by all of the additional switches; its error by leaving out one
-    pair after the other (the jackknife).
+    window after the other (the jackknife).
     """
-    apart = [
-        (after - before, many - few)
-        for calm, disturbed in pairs
-        for (before, few), (after, many) in zip(calm, disturbed, strict=True)
-    ]
+    apart = [(after - before, many - few) for (before, few), (after, many) in pairs]
 
     def price(some: Sequence[Window]) -> float:
         seconds, switches = map(sum, zip(*some, strict=True))
         return seconds / switches if switches > 0.0 else 0.0
 
-    value, count = price(apart), len(apart)
-    if value <= 0.0 or count < 2:
+    count = len(apart)
+    if count < 2 or (value := price(apart)) <= 0.0:
         return Estimate(0.0, MOST_UNCERTAIN, "limit")
     without = [price([*apart[:left], *apart[left + 1 :]]) for left in range(count)]
     middle = mean(without)

@@ -12,7 +12,6 @@ from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.process import say
-from recsim_train.executor.scheduling import batch_scheduling
 
 Request = dict[str, Any]
 
@@ -62,7 +61,6 @@ def measure(part: str, request: Request) -> object:
 
 def main() -> None:
     """Entry point."""
-    batch_scheduling()
     # as in the executor's processes: threads must not wait 5 ms for the interpreter lock
     sys.setswitchinterval(0.0005)
     import torch

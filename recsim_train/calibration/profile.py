@@ -24,6 +24,7 @@ from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
+from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Prices,
@@ -65,8 +66,8 @@ _MOST_BUSY = 8
 """Processes that are run side by side at most."""
 _SPEEDS = 6
 """How often the machine's speed is measured."""
-_PAIRS, _TURNS = 6, 3
-"""Pairs of windows with and without threads that wake; windows of busy processes alone."""
+_SWITCHES, _TURNS = 12, 3
+"""Windows of busy processes beside threads that wake, and alone."""
 _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
 """Units of progress (about a second each) of operations on several threads, of a wire, of a run of
 `crowd`, of one of `talk`, `reads` and `meet`."""
@@ -80,7 +81,7 @@ class _Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
-        self._total += 2 * _PAIRS + _TURNS
+        self._total += _SWITCHES + _TURNS
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _CROWD * crowd.runs_of(quick=quick)
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
@@ -167,24 +168,24 @@ class _Measuring:
                 child.tell({"stop": True})
             return [child.result() for child in children]
 
-    def switches(self) -> list[tuple[list[Window], list[Window]]]:
-        """Pairs of windows in which every core is busy, without and with threads that wake."""
+    def switches(self) -> list[tuple[Window, Window]]:
+        """Of windows in which every core is busy, mean steps without and with threads that wake."""
         count = min(self.cores, _MOST_BUSY)
-        parts, turns = ["busy"] * count + ["disturb"] * count, [count, 2 * count] * _PAIRS
-        reports = self.windows(parts, turns, 0.2 if self.quick else 0.6)[:count]
-        found = (zip(seen["seconds"], seen["switches"], strict=True) for seen in reports)
-        windows = list(map(list, zip(*found, strict=True)))
-        return list(zip(windows[::2], windows[1::2], strict=True))
+        parts, turns = ["busy"] * count + ["disturb"] * count, [2 * count] * _SWITCHES
+        reports = self.windows(parts, turns, 0.3 if self.quick else 0.6)[:count]
+        pairs = ((seen["calm"], seen["disturbed"]) for report in reports for seen in report)
+        return [(calm, disturbed) for calm, disturbed in pairs if calm and disturbed]
 
     def busy(self) -> tuple[float, float]:
-        """(contention, jitter): one busy process, then one for each core, then one again."""
+        """(contention, jitter): one busy process, then one for each core, then one again. Jitter is
+        that of steps on busy cores."""
         count = min(self.cores, _MOST_BUSY)
         reports = self.windows(["busy"] * count, [1, count, 1], 0.3 if self.quick else 1.5)
-        first = reports[0]
-        alone = [first["rates"][0], first["rates"][2]]
-        together = [first["rates"][1], *(report["rates"][0] for report in reports[1:])]
-        jitter = mean([first["spreads"][0], first["spreads"][2]])
-        return contention(alone, together) if count > 1 else 1.0, min(2.0, jitter)
+        (before, first, after), others = reports[0], reports[1:]
+        alone = [before["rate"], after["rate"]]
+        crowd = [first, *(other[0] for other in others)]
+        together, jitter = ([seen[of] for seen in crowd] for of in ("rate", "spread"))
+        return contention(alone, together) if count > 1 else 1.0, min(2.0, mean(jitter))
 
 
 def calibrate_machine(
@@ -192,7 +193,7 @@ def calibrate_machine(
     name: str,
     command: list[str] | str,
     progress: Progress | None = None,
-    predict: talk.Predict | None = None,
+    predict: Predict | None = None,
     quick: bool = False,
 ) -> Cluster:
     """Measure this machine and return its profile.
@@ -228,7 +229,7 @@ def calibrate_machine(
         prices = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, talked, prices)
-        _meeting_prices(met, prices)
+        _meeting_prices([seen for seen, _ in met], prices)
         prices.add({"switch": switch(disturbed)})
         _lock_price(crowded, measuring.cores, shared, prices)
         calibration = Calibration(
@@ -244,8 +245,11 @@ def calibrate_machine(
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
         cluster = cluster.model_copy(update={"threads": law})
-        # while the data of these runs are there
-        missed = None if predict is None else talk.own_error(talked, cluster, predict)
+        missed = None
+        if predict is not None:  # while the data of these runs are there
+            runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
+            with talk.known(talk.Talk), talk.known(meet.Meet):
+                missed = own_error(runs, cluster, predict)
     measuring.finish()
     told = {"own_error": missed, "seconds": round(time.monotonic() - begin, 1)}
     return cluster.model_copy(update={"calibration": calibration.model_copy(update=told)})

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from recsim_train.calibration import talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
+from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import Data, Execution, Experiment, Synthetic
 from recsim_train.data.synthetic import write_criteo
 
@@ -57,7 +58,8 @@ def measure(
             if read.text:
                 write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
             run = _experiment(read._replace(steps=steps), path, talk.trainers_on(cores))
-            found.append(talk.read_of(*talk.ledger_of(run)))
+            done = OwnRun.of(*talk.outcome_of(run))
+            found.append(talk.read_of(done.plan, done.ledger))
             tick()
     return found
 

@@ -13,15 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import log, sqrt
 from pathlib import Path
-from statistics import fmean
 from typing import ClassVar, Literal, NamedTuple
 
 from recsim_train.calibration import grid
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.config.cluster import Cluster
+from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import (
     Execution,
     Experiment,
@@ -35,7 +33,6 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.placement.transport import shareable
-from recsim_train.results.statistics import throughput
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -124,13 +121,7 @@ class Talked:
     read: Observation
     """What making one batch took."""
     own: OwnRun | None = None
-
-
-class OwnRun(NamedTuple):
-    """The run as a whole, to hold a prediction against."""
-
-    plan: Plan
-    examples_per_second: float
+    """To hold a prediction against."""
 
 
 def runs_of(*, quick: bool) -> int:
@@ -186,13 +177,8 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     shares = execution.shared_memory and not gloo
     work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
-    rules = run.training
-    eps = throughput(
-        outcome.iterations,
-        warmup=rules.warmup_steps, steps=rules.steps, batch_size=rules.batch_size,
-    ).examples_per_second  # fmt: skip
-    assert eps is not None
-    own = OwnRun(plan, eps)
+    # as users' runs travel; what other ways cost has prices of its own
+    own = OwnRun.of(plan, outcome) if execution == Execution() else None
     return Talked(work, spent[TRANSPORT], requests, effects, read_of(plan, ledger), own)
 
 
@@ -201,13 +187,6 @@ def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
     plan = build_plan(run, run.strategies[0])
     with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
         return plan, execute(plan, staging=Path(staging))
-
-
-def ledger_of(run: Experiment) -> tuple[Plan, Ledger]:
-    """Do a run: its plan, and where its CPU time went."""
-    plan, outcome = outcome_of(run)
-    assert outcome.facts.ledger is not None
-    return plan, outcome.facts.ledger
 
 
 def read_of(plan: Plan, ledger: Ledger) -> Observation:
@@ -223,27 +202,6 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
     return Observation(measured.READING, work, seconds, spec.model.name)
-
-
-Predict = Callable[[Plan, Cluster], tuple[float, float]]
-"""Examples per second of a plan, and the relative standard error of that as far as the profile
-knows it."""
-
-
-def own_error(talked: Sequence[Talked], cluster: Cluster, predict: Predict) -> float | None:
-    """What predictions of these runs miss beyond what their errors explain, as
-    `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
-
-    The mean of (log error)^2 less the variance that was claimed, where that is above 0: DerSimonian
-    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
-    unweighted and about 0, because a bias misses, too.
-    """
-    beyond = []
-    with known(Talk):
-        for own in (run.own for run in talked if run.own is not None):
-            eps, error = predict(own.plan, cluster)
-            beyond.append(log(eps / own.examples_per_second) ** 2 - error * error)
-    return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None
 
 
 def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:

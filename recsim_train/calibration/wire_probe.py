@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.grid import MEBI, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
-from recsim_train.executor.scheduling import ordinary_scheduling
+from recsim_train.executor.scheduling import batch_scheduling, ordinary_scheduling
 from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
 from recsim_train.placement.build import build_plan
@@ -60,6 +60,7 @@ def _cpu() -> float:
 def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dict[str, object]:
     """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
     shared = FileStore(store, 2)
+    batch_scheduling()  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
         key = Service.DENSE, 0

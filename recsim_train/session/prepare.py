@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from math import hypot
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_train.config.cluster import Cluster, Host
@@ -74,6 +73,7 @@ def measure_machine(
     ``add``: the operations only, into the profile that is there.
     """
     from recsim_train.calibration.profile import calibrate_machine
+    from recsim_train.session.own_runs import predicted
 
     if add:
         cluster, said = load_cluster(str(target)), _comment(target)
@@ -88,7 +88,7 @@ def measure_machine(
                 name=target.stem,
                 command=list(caller.command),
                 progress=progress,
-                predict=_predicted,
+                predict=predicted,
                 quick=quick,
             )
     if jobs:
@@ -97,25 +97,6 @@ def measure_machine(
     put(target, dump_cluster(cluster, said).encode())
     caller.say(f"wrote {target}")
     return cluster
-
-
-_WHAT_IF_STEPS = 5
-"""Counted iterations of the short runs that tell how unsure a prediction is."""
-
-
-def _predicted(plan: Plan, cluster: Cluster) -> tuple[float, float]:
-    """`recsim_train.calibration.talk.Predict`, by the simulator."""
-    from recsim_train.sim.run import simulate
-
-    spec = plan.experiment
-    asked = spec.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS})
-    outcome = simulate(
-        replace(plan, experiment=spec.model_copy(update={"simulation": asked})), cluster
-    )
-    assert outcome.speed is not None
-    eps = outcome.speed.examples_per_second
-    assert eps is not None
-    return eps, hypot(*outcome.facts.calibration_errors.values())
 
 
 def existing(profile: Path) -> Path:

@@ -37,6 +37,7 @@ class Engine:
         self._outside: list[tuple[float, int, Callable[[], None]]] = []
         """Heap of (time, number, action) of `meanwhile`."""
         self._numbers = 0
+        self._settling: list[Callable[[], None]] = []
 
     def clock(self) -> float:
         """Seconds since the run started."""
@@ -64,6 +65,11 @@ class Engine:
         still going on by then: what comes from outside keeps no run alive."""
         heapq.heappush(self._outside, (self.now + delay, self._numbers, action))
         self._numbers += 1
+
+    def before_time_moves(self, action: Callable[[], None]) -> None:
+        """Run ``action`` when all else of this instant has happened; it may start or stop
+        activities, and fires no event."""
+        self._settling.append(action)
 
     def process(self, steps: Steps) -> Event:
         """Start a process; its event fires with the generator's return value."""
@@ -110,6 +116,10 @@ class Engine:
                         return
                     coming = outside[0][0]
                 if coming > env._now:
+                    if self._settling:
+                        settling, self._settling = self._settling, []
+                        for action in settling:
+                            action()
                     if fluid.changed or fluid.due <= coming * _ROUNDING:
                         done = fluid.run(coming)
                         if done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import fsum, inf
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from recsim_train.sim.conditions import (
     start_bursts,
     start_episodes,
 )
+from recsim_train.sim.cores import Cores
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.faults import Faults
 from recsim_train.sim.fluid.solver import Kind, Resource
@@ -59,8 +61,11 @@ class Process:
     """How many equal processes this one stands for."""
     thread: Resource | None = None
     """The thread that parses, in a reader."""
-    kinds: dict[tuple[float, float, bool, float], Kind] = field(default_factory=dict)
-    """Computations by lock-held share, copies, whether in the thread of its own, and cores."""
+    kinds: dict[tuple[float, float, bool, float, Resource | None], Kind] = field(
+        default_factory=dict
+    )
+    """Computations by lock-held share, copies, whether in the thread of its own, how many cores,
+    and on which one."""
 
 
 class Machines:
@@ -111,8 +116,13 @@ class Machines:
         sites = sites_of(plan, cluster, present)
         self.racks = self._racks(sites)
         shared = None
+        self._each = None
+        """None: the threads of a host share its cores equally."""
         if cluster.colocate:
-            shared = self._cores("machine", sites[plan.instances[0]])
+            site = sites[plan.instances[0]]
+            shared = self._cores("machine", site)
+            if site.host.cores > 1 and folding.simulated == folding.trainers:
+                self._each = Cores(engine, site.host.cores, shared)
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
         for instance, site in sites.items():
@@ -185,6 +195,8 @@ class Machines:
         for instance, p in self.processes.items():
             nic = LinkCondition(fluid, (p.send, p.receive))
             others = [p.interpreter] if p.thread is None else [p.interpreter, p.thread]
+            if self._each is not None:
+                others += self._each.each
             hosts[instance] = HostCondition(fluid, p.cores, others, nic)
             traffic = self._traffic("nic", instance)
             start_bursts(engine, seed, p.name, nic, traffic)
@@ -235,15 +247,7 @@ class Machines:
             self.alone = 0.0
             return self.engine.event().succeed()
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
-        key = (held / total, copies, alone, cores)
-        kind = process.kinds.get(key)
-        if kind is None:
-            uses = [(process.cores, copies * cores), (process.interpreter, copies * key[0])]
-            if alone and process.thread is not None:
-                uses.append((process.thread, copies))
-            if len(process.kinds) >= _REMEMBERED:
-                process.kinds.clear()
-            kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
+        share = held / total
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
@@ -255,7 +259,35 @@ class Machines:
         self.alone = taken / process.cores.pace
         if cores > 1.0:  # of which there may be fewer than threads
             self.alone = max(self.alone, taken * cores / process.cores.capacity)
-        return self.engine.activity(kind, taken)
+        kind_on = partial(self._kind, process, share, copies, alone, cores)
+        if self._each is not None and cores == copies == 1.0:
+            own = f"{process.name}/{thread}/{purpose.rpartition('.')[0]}"
+            return self._each.run(own, kind_on, taken)
+        return self.engine.activity(kind_on(None), taken)
+
+    def _kind(
+        self,
+        process: Process,
+        share: float,
+        copies: float,
+        alone: bool,
+        cores: float,
+        core: Resource | None,
+    ) -> Kind:
+        """Computations that hold the lock for a ``share`` of their time; on a ``core`` of theirs
+        where they have one."""
+        key = share, copies, alone, cores, core
+        kind = process.kinds.get(key)
+        if kind is None:
+            uses = [(process.cores, copies * cores), (process.interpreter, copies * share)]
+            if core is not None:
+                uses.append((core, 1.0))
+            if alone and process.thread is not None:
+                uses.append((process.thread, copies))
+            if len(process.kinds) >= _REMEMBERED:
+                process.kinds.clear()
+            kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
+        return kind
 
     def wake(self, source: Process, target: Process) -> None:
         """A message wakes a thread. Where all cores work it takes one from another thread, which

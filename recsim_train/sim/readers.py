@@ -29,7 +29,8 @@ class Readers:
     def __init__(self, world: World, plan: Plan, loops: list[LoopState], iterations: int) -> None:
         self._world, self._plan = world, plan
         self._iterations = iterations
-        self._batches: dict[Scope, Seconds] = {}
+        self._bunches: dict[Scope, Seconds] = {}
+        self._handing = world.pricing.units(READING, feed_batch=1.0)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
             loop.queue = Queue(world.engine, plan.experiment.data.queue_batches)
@@ -41,41 +42,47 @@ class Readers:
         for reader, clients in served.items():
             world.engine.process(self._parse(reader, clients))
 
-    def _batch(self, reader: Instance | None) -> Seconds:
-        """Making one batch, where several are made together as if each took the same, and handing
-        it over."""
+    def _made(self, reader: Instance | None, first: int) -> tuple[int, Seconds]:
+        """The batches from iteration ``first`` on that are made at a time: how many, and that."""
         scope, pricing = reading_of(self._plan, reader), self._world.pricing
-        if scope not in self._batches:
-            made = pricing.shaped(READING, scope)
-            handed = pricing.units(READING, feed_batch=1.0)
-            pricing.note(READING, "unit", scope.batches * handed[0])
-            self._batches[scope] = plus(part_of(made, 1.0 / scope.batches), handed)
-        return self._batches[scope]
+        if scope not in self._bunches:
+            self._bunches[scope] = pricing.shaped(READING, scope)
+            pricing.note(READING, "unit", scope.batches * self._handing[0])
+        many = min(int(scope.batches), self._iterations - first)
+        return many, part_of(self._bunches[scope], many / scope.batches)
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
-        make = self._batch(None)
-        for iteration in range(self._iterations):
-            yield self._world.machines.compute(loop.process, make, f"{loop.label}.read", "reader")
-            yield queue.reserve()
-            queue.put(iteration)
+        done = 0
+        while done < self._iterations:
+            many, make = self._made(None, done)
+            work = plus(make, part_of(self._handing, many))
+            yield self._world.machines.compute(loop.process, work, f"{loop.label}.read", "reader")
+            for iteration in range(done, done + many):
+                yield queue.reserve()
+                queue.put(iteration)
+            done += many
 
     def _parse(self, reader: Instance, clients: list[LoopState]) -> Steps:
         """A reader's one parsing thread: batches in turn for all its loops, each handed to that
         loop's sending thread, which holds one more. Loops of one place get the same batch."""
-        process, make = self._world.machines.processes[reader], self._batch(reader)
+        process = self._world.machines.processes[reader]
         made = []
         for loop in clients:
             queue = Queue(self._world.engine, 1)
             made.append(queue)
             self._world.engine.process(self._send(process, loop, queue))
+        bunch = 0
         for iteration in range(self._iterations):
-            place = None
+            work, place = self._handing, None
+            if iteration == bunch:
+                many, make = self._made(reader, iteration)
+                work, bunch = plus(make, self._handing), iteration + many
             for loop, queue in zip(clients, made, strict=True):
                 if loop.position != place:
                     place = loop.position
                     yield self._world.machines.compute(
-                        process, make, f"{loop.name}.read", "reader", alone=True,
+                        process, work, f"{loop.name}.read", "reader", alone=True,
                         client=loop.process,
                     )  # fmt: skip
                 yield queue.reserve()

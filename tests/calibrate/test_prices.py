@@ -345,17 +345,18 @@ def test_residuals_are_described_by_group() -> None:
 def test_a_switch_costs_what_steps_take_longer_for_it() -> None:
     draw = random.Random(3)
     pairs = []
-    for _ in range(6):
-        drift = draw.uniform(0.97, 1.03)
-        calm = [(drift * 5e-3, draw.uniform(0.2, 0.4)) for _ in range(2)]
-        beside = [(s + 60e-6 * (n - few), n) for s, few in calm for n in [draw.uniform(4.0, 6.0)]]
-        pairs.append((calm, beside))
+    for _ in range(12):
+        few, many = draw.uniform(0.2, 0.4), draw.uniform(4.0, 6.0)
+        calm = draw.uniform(4.8e-3, 5.2e-3)
+        pairs.append(((calm, few), (calm + 60e-6 * (many - few), many)))
     found = switch(pairs)
     assert found.value == pytest.approx(60e-6, rel=1e-9)
     assert found.uncertainty < 1e-6
-    noisy = [(calm, [(s + draw.gauss(0, 5e-5), n) for s, n in beside]) for calm, beside in pairs]
+    noisy = [(calm, (s + draw.gauss(0, 5e-5), n)) for calm, (s, n) in pairs]
     found = switch(noisy)
     assert found.value == pytest.approx(60e-6, rel=5 * found.uncertainty)
     assert 0.01 < found.uncertainty < 0.5
     # no slower with more switches: nothing is taken
-    assert switch([([(5e-3, 0.2)], [(5e-3, 4.0)])] * 3).value == 0.0
+    assert switch([((5e-3, 0.2), (5e-3, 4.0))] * 3).value == 0.0
+    # no window with both
+    assert switch([]).value == 0.0

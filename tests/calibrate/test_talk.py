@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration import talk
-from recsim_train.calibration.fit import Observation
+from recsim_train.calibration.own_runs import OwnRun, own_error
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
 from recsim_train.data.synthetic import write_criteo
@@ -66,7 +66,8 @@ def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
     assert shared == {"wire_byte": 200, "shared_byte": 3 << 20}
 
 
-READ = Observation("reading", {}, 1.0)
+def own_run(number: int) -> OwnRun:
+    return OwnRun(number, 1000.0, None)  # type: ignore[arg-type]
 
 
 def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
@@ -74,24 +75,19 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     draw = random.Random(2)
     claimed, unknown = 0.1, 0.2
 
-    def own_error(beyond: float) -> float | None:
-        runs = [
-            talk.Talked({}, 0.0, 0.0, 0.0, READ, talk.OwnRun(number, 1000.0))  # type: ignore[arg-type]
-            for number in range(400)
-        ]
-        return talk.own_error(
-            runs,
+    def missed(beyond: float) -> float | None:
+        return own_error(
+            [own_run(number) for number in range(400)],
             None,  # type: ignore[arg-type]
-            lambda plan, cluster: (
+            lambda own, cluster: (
                 1000.0 * math.exp(draw.gauss(0.0, claimed) + draw.gauss(0.0, beyond)),
                 claimed,
             ),
         )
 
-    assert own_error(unknown) == pytest.approx(unknown, rel=0.1)
-    assert (own_error(0.0) or 0.0) < 0.05
-    without = [talk.Talked({}, 0.0, 0.0, 0.0, READ)]
-    assert talk.own_error(without, None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
+    assert missed(unknown) == pytest.approx(unknown, rel=0.1)
+    assert (missed(0.0) or 0.0) < 0.05
+    assert own_error([], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
     # all too fast alike: a bias is an error, too
-    always = [talk.Talked({}, 0.0, 0.0, 0.0, READ, talk.OwnRun(None, 1000.0))] * 4  # type: ignore[arg-type]
-    assert talk.own_error(always, None, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))  # type: ignore[arg-type]
+    always = [own_run(0)] * 4
+    assert own_error(always, None, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))  # type: ignore[arg-type]

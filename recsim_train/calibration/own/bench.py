@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,9 @@ _BATCHES = 24
 _CACHED = 100
 _EXAMPLES = 1 << 16
 """Of all of them together, at least four batches."""
+
+_OTHERS = 2 << 20
+"""Bytes: more than a core's own cache, less than what cores share."""
 
 Cell = tuple[str, Scope]
 """An operation, and one shape of it that a plan asks for."""
@@ -67,6 +71,12 @@ class Bench:
         self.batches = [step[0] for step in self.by_trainer]
         self._next = cycle(range(len(self.batches)))
         self.names = {name for name, _ in self.cells}
+        self._others = np.ones(_OTHERS // 8)
+
+    def elsewhere(self) -> None:
+        """The work of others goes through the core's cache: what comes next is done on another core
+        than what was done last, and finds nothing of it there."""
+        self._others += 1.0
 
     def _read(self) -> list[list[Batch]]:
         """Steps of batches, those of one place in the stream each: a few, or with a cache all."""

@@ -26,8 +26,10 @@ _ALPHA = 1e-6
 """How far synchronisation moves what it moves: the same work as a whole step."""
 
 
-_ARRIVED = frozenset({"apply", "load", "subtract", "interpolate"})
-"""What steps with a vector that has just come from others."""
+_ARRIVED = frozenset({"load", "subtract", "interpolate"})
+"""What steps with a vector that this thread has just received."""
+_MET = frozenset({"apply", "block_step"})
+"""What steps with a vector that gloo's thread has received, on a core of its own."""
 
 
 def _one(name: str, call: Callable[[], Any], timed: Timed, **sizes: Any) -> None:
@@ -53,12 +55,14 @@ class Dense:
         self.bench = bench
         # also beside a cut net, at whose end the whole of it is loaded
         self._replica = Worker(Replica(bench.model, bench.training, bench.seed), bench.pooling)
-        self.calls: list[Call] = [
-            MAKE[name](self, name, scope) for name, scope in bench.cells if name in MAKE
+        self.calls: list[tuple[str, Call]] = [
+            (name, MAKE[name](self, name, scope)) for name, scope in bench.cells if name in MAKE
         ]
 
     def round(self, _: Batch, timed: Timed) -> None:
-        for call in self.calls:
+        for name, call in self.calls:
+            if name in _MET:
+                self.bench.elsewhere()
             call(timed)
 
     # ------------------------------------------------------------------ on a replica
@@ -86,7 +90,7 @@ class Dense:
         mean = self.bench.dense(scope.elements)
         worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
         call = partial(kernels_sync.block_step, worker, mean, _ALPHA, 0.5)
-        return _after(mean.tensor, partial(_one, name, call, elements=scope.elements))
+        return partial(_one, name, call, elements=scope.elements)
 
     def _outer(self, name: str, scope: Scope) -> Call:
         """On what one host of a group answers for to other groups."""

@@ -72,7 +72,9 @@ class Steps:
         client = {**of_all, "tables": slices, "shards": len(self.shards)}
         routed = timed("route_ids", lambda: route_ids(found, self.asked), **client)
         everywhere = route_ids(found, self.parts) if self.own else routed
+        self._over()
         answers, left = self._look_up(batch, everywhere, timed)
+        self._over()
         if self.own:
             rows = timed("assemble_rows", lambda: RealRows(answers[0], found), **client)
         else:
@@ -89,7 +91,13 @@ class Steps:
         else:
             back = partial(route_gradient, gradient, self.parts, routed)
             pieces = timed("route_gradient", back, **client)
+        self._over()
         self._update(batch, everywhere, pieces, left, timed)
+
+    def _over(self) -> None:
+        """From the loop to a shard, or back."""
+        if not self.own:
+            self.bench.elsewhere()
 
     def _look_up(
         self, batch: Batch, routed: Sequence[Routed], timed: Timed

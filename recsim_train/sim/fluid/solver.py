@@ -80,9 +80,12 @@ class Fluid:
 
     # ------------------------------------------------------------------ building
 
-    def resource(self, name: str, capacity: float, pace: float = inf) -> Resource:
+    def resource(
+        self, name: str, capacity: float, pace: float = inf, *, listed: bool = True
+    ) -> Resource:
         """A new resource with the highest capacity that it ever has.
 
+        ``listed``: among `resources`, so that what is used of it counts.
         Raises ValueError unless the capacity is positive and finite, and the pace positive.
         """
         if not (capacity > 0.0 and isfinite(capacity)):
@@ -91,7 +94,8 @@ class Fluid:
             raise ValueError(f"pace of {name} must be positive, not {pace!r}")
         address = self.block.resource(capacity, pace)
         made = Resource(name, capacity, len(self.resources), address, pace)
-        self.resources.append(made)
+        if listed:
+            self.resources.append(made)
         return made
 
     def kind(

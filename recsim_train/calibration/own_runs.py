@@ -1,0 +1,55 @@
+"""What predictions of calibration's own runs miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from statistics import fmean
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import throughput
+from recsim_train.trace.ledger import Ledger
+from recsim_train.trace.record import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """A run of a program of calibration's own, to hold a prediction against."""
+
+    plan: Plan
+    examples_per_second: float
+    ledger: Ledger
+
+    @classmethod
+    def of(cls, plan: Plan, outcome: Outcome) -> OwnRun:
+        """A run that has ended."""
+        rules, ledger = plan.experiment.training, outcome.facts.ledger
+        eps = throughput(
+            outcome.iterations,
+            warmup=rules.warmup_steps, steps=rules.steps, batch_size=rules.batch_size,
+        ).examples_per_second  # fmt: skip
+        assert eps is not None
+        assert ledger is not None
+        return cls(plan, eps, ledger)
+
+
+Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
+"""Examples per second of such a run's plan, in which operations take what they took in the run, and
+the relative standard error of that as far as the profile knows it."""
+
+
+def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> float | None:
+    """What predictions of these runs miss beyond what their errors explain, as
+    `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
+
+    The mean of (log error)^2 less the variance that was claimed, where that is above 0: DerSimonian
+    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
+    unweighted and about 0, because a bias misses, too.
+    """
+    beyond = []
+    for own in runs:
+        eps, error = predict(own, cluster)
+        beyond.append(log(eps / own.examples_per_second) ** 2 - error * error)
+    return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None
