@@ -1,8 +1,9 @@
-"""The probes of busy cores: training steps beside others, and beside threads that wake often."""
+"""The probes of busy cores: steps beside others, beside threads that wake often, and in turns."""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ Window = tuple[float, float]
 
 _PAUSE, _TOUCHED = 1e-3, 512 << 10
 """Of threads that wake: seconds of sleep; bytes that each then reads and writes."""
+_AWAY = 3e-4
+"""Seconds between two looks at the clock after which another process had the core."""
 _PHASE = 0.05
 """Seconds with or without them."""
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
@@ -123,3 +126,26 @@ def disturb(seconds: float, next_line: Callable[[], str], tick: Callable[[], Non
         windows += 1
         tick()
     return windows
+
+
+def take_turns(
+    seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
+) -> list[float]:
+    """For how long this process kept the first core, each time, in windows as `measure_busy`, while
+    another such process wants it; nothing where the system ties no process to a core."""
+    kept: list[float] = []
+    if not hasattr(os, "sched_setaffinity"):
+        seconds = 0.0
+    else:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    tick()
+    while not json.loads(next_line()):
+        begin = last = time.perf_counter()
+        end = begin + seconds
+        while last < end:
+            if (now := time.perf_counter()) - last > _AWAY:
+                kept.append(last - begin)
+                begin = now
+            last = now
+        tick()
+    return kept

@@ -45,6 +45,10 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.disturb(request["seconds"], sys.stdin.readline, _tick)
+    if part == "turns":
+        from recsim_train.calibration import load_probe
+
+        return load_probe.take_turns(request["seconds"], sys.stdin.readline, _tick)
     if part == "operations":
         from recsim_train.calibration.own import probe as own_probe
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import psutil
@@ -81,7 +81,7 @@ class _Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
-        self._total += _SWITCHES + _TURNS
+        self._total += _SWITCHES + _TURNS + 1
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _CROWD * crowd.runs_of(quick=quick)
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
@@ -176,6 +176,12 @@ class _Measuring:
         pairs = ((seen["calm"], seen["disturbed"]) for report in reports for seen in report)
         return [(calm, disturbed) for calm, disturbed in pairs if calm and disturbed]
 
+    def turn(self) -> float | None:
+        """Seconds for which a thread keeps a core that another wants; None: not to be measured."""
+        kept = self.windows(["turns"] * 2, [2], 0.3)
+        turns = [seconds for report in kept for seconds in report]
+        return median(turns) if turns else None
+
     def busy(self) -> tuple[float, float]:
         """(contention, jitter): one busy process, then one for each core, then one again. Jitter is
         that of steps on busy cores."""
@@ -212,7 +218,7 @@ def calibrate_machine(
         folder = Path(path)
         speeds = [measuring.speed()]
         shared, jitter = measuring.busy()
-        disturbed = measuring.switches()
+        disturbed, turn = measuring.switches(), measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
         speeds.append(measuring.speed())
         threaded = measuring.threads()
@@ -244,7 +250,9 @@ def calibrate_machine(
             valid_range=grid.ranges(measuring.settings),
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
-        cluster = cluster.model_copy(update={"threads": law})
+        cluster = cluster.model_copy(
+            update={"threads": law, **({} if turn is None else {"turn": turn})}
+        )
         missed = None
         if predict is not None:  # while the data of these runs are there
             runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]

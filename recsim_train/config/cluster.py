@@ -13,7 +13,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.section import Section
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
-from recsim_train.config.units import Duration, Rate, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
 
 
 class Host(Section):
@@ -291,6 +291,9 @@ class Cluster(Section):
     extrapolated, and uncertain by 10 % for each doubling. None: the profile does not say."""
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
+    turn: PositiveDuration = 4e-3
+    """For how long threads that share a core of a machine of all roles take turns, and how long a
+    core is free before it takes one of two from another: the scheduler's tick."""
     topology: Topology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None

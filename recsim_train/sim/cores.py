@@ -6,10 +6,12 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 (docs/how-it-works.md has the measurement):
 
 - whoever goes on at once stays where it is;
-- whoever is woken gets the core with the fewest threads, of equal ones that where it ran last;
+- whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
+  less than `_NEARLY_FULL` of the cores were busy of late;
 - threads of one core have equal shares;
-- a core that has two threads more than another gives it one: so no core is idle while on another
-  one two threads work.
+- the scheduler looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a core that has two
+  threads more than another then gives it one. For so long a core may be idle while on another one
+  two threads work.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from recsim_train.sim.fluid.solver import Activity, Kind, Resource
 
 KindOn = Callable[[Resource], Kind]
 """The kind of some work on this core."""
-_NOWHERE = -1, -1.0
+_NEVER = -1, -1.0
+_NEARLY_FULL, _HALF_LIFE = 0.85, 32e-3
+"""Share of busy cores above which Linux looks for no free one when it wakes a thread (SIS_UTIL,
+since 6.0), and after how many seconds their being busy counts half (per-entity load tracking)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +46,11 @@ class _Working:
 class Cores:
     """The cores of one machine, of equal capacity."""
 
-    def __init__(self, engine: Engine, count: float, together: Resource) -> None:
+    def __init__(self, engine: Engine, count: float, together: Resource, turn: float) -> None:
         """``together``: all of them, of which what is used is counted. ``count`` is whole but where
-        a prediction asks what a few more would change: then each is worth a bit more."""
-        self._engine = engine
+        a prediction asks what a few more would change: then each is worth a bit more. ``turn``: in
+        seconds."""
+        self._engine, self._turn = engine, turn
         numbers = range(max(1, round(count)))
         own = together.capacity / len(numbers), together.pace
         name = f"{together.name}[{{}}]"
@@ -54,7 +60,8 @@ class Cores:
         self._last: dict[str, tuple[int, float]] = {}
         """By thread: the core on which it ran, and until when."""
         self._coming: list[_Working] = []
-        self._unsettled = False
+        self._unsettled = self._looking = False
+        self._busy = self._busy_since = self._since = 0.0
 
     def run(self, thread: str, kind_on: KindOn, work: float) -> Event:
         """Work of a thread that does nothing else meanwhile; fires when it is done."""
@@ -81,34 +88,56 @@ class Cores:
         now = self._engine.now
         woken = []
         for working in coming:
-            core, until = self._last.get(working.thread, _NOWHERE)
+            core, until = self._last.get(working.thread, _NEVER)
             if until == now:
                 self._place(working, core)
             else:
                 woken.append((working, core))
+        searched = self._busy_of_late(now) < _NEARLY_FULL
         for working, last in woken:
-            loads = [(len(on) > 0, core != last, core) for core, on in enumerate(self._on)]
-            self._place(working, min(loads)[-1])
-        self._level()
+            self._place(working, self._core_for(last, searched=searched))
         for working in coming:
             self._start(working)
+        self._busy_since = sum(map(bool, self._on)) / len(self._on)
+        if not self._looking and self._uneven() is not None:
+            self._looking = True
+            self._engine.meanwhile(self._turn - now % self._turn, self._level)
+
+    def _busy_of_late(self, now: float) -> float:
+        """Share of the cores, until now: what was longer ago counts less."""
+        kept = 0.5 ** ((now - self._since) / _HALF_LIFE)
+        self._busy = kept * self._busy + (1.0 - kept) * self._busy_since
+        self._since = now
+        return self._busy
+
+    def _core_for(self, last: int, *, searched: bool) -> int:
+        """Where a thread goes that ran on the core ``last``; below 0: nowhere yet."""
+        if last >= 0 and not (searched and self._on[last]):
+            return last
+        loads = [(len(on), core) for core, on in enumerate(self._on)]
+        least, core = min(loads)
+        return core if least == 0 or last < 0 else last
 
     def _place(self, working: _Working, core: int) -> None:
         working.core = core
         self._on[core].append(working)
 
+    def _uneven(self) -> tuple[int, int] | None:
+        """The fullest core and the emptiest one; None: no core has two threads more."""
+        loads = [len(on) for on in self._on]
+        most, least = max(loads), min(loads)
+        return (loads.index(most), loads.index(least)) if most >= least + 2 else None
+
     def _level(self) -> None:
-        """Give threads away until no core has two more than another: first who came last."""
-        while True:
-            loads = [len(on) for on in self._on]
-            fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
-            if loads[fullest] < loads[emptiest] + 2:
-                return
+        """Give threads away, first who came last."""
+        self._looking = False
+        while (found := self._uneven()) is not None:
+            fullest, emptiest = found
             moving = self._on[fullest].pop()
             self._place(moving, emptiest)
-            if moving.activity is not None:
-                moving.work = self._engine.fluid.remove(moving.activity)
-                self._start(moving)
+            assert moving.activity is not None
+            moving.work = self._engine.fluid.remove(moving.activity)
+            self._start(moving)
 
     def _start(self, working: _Working) -> None:
         kind = working.kind_on(self.each[working.core])

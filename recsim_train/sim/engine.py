@@ -111,15 +111,15 @@ class Engine:
         try:
             while not self._stopped:
                 coming = queue[0][0] if queue else inf
+                if self._settling and coming > env._now:
+                    settling, self._settling = self._settling, []
+                    for action in settling:
+                        action()
                 if outside and outside[0][0] <= coming:
                     if not queue and fluid.idle:
                         return
                     coming = outside[0][0]
                 if coming > env._now:
-                    if self._settling:
-                        settling, self._settling = self._settling, []
-                        for action in settling:
-                            action()
                     if fluid.changed or fluid.due <= coming * _ROUNDING:
                         done = fluid.run(coming)
                         if done:

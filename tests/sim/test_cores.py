@@ -1,0 +1,162 @@
+"""Threads stay on cores: laws, examples by hand, and what groups that meet pay for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.cores import Cores
+from recsim_train.sim.engine import Engine, Event
+from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.trace.record import Outcome
+
+TURN = 4e-3
+
+
+class Machine:
+    """Cores on which a thread works at most at rate 1."""
+
+    def __init__(self, count: int) -> None:
+        self.engine = Engine()
+        self.together = self.engine.fluid.resource("machine.cores", float(count), pace=1.0)
+        self.cores = Cores(self.engine, count, self.together, TURN)
+
+    def _on(self, core: Resource) -> Kind:
+        return self.engine.fluid.kind([(self.together, 1.0), (core, 1.0)], paced=1.0)
+
+    def work(self, thread: str, seconds: float) -> Event:
+        return self.cores.run(thread, self._on, seconds)
+
+
+Pieces = list[tuple[float, float]]
+"""By piece of a thread's work: seconds of sleep before it, seconds that it takes alone."""
+
+
+def ends(threads: list[Pieces], count: int, look: Callable[[Machine], None] | None) -> list[float]:
+    """When the threads are through; ``look``: at the machine, every half millisecond."""
+    machine = Machine(count)
+    found = [0.0] * len(threads)
+
+    def live(number: int, pieces: Pieces) -> Iterator[Event]:
+        for sleep, seconds in pieces:
+            if sleep:
+                yield machine.engine.timeout(sleep)
+            yield machine.work(f"thread {number}", seconds)
+        found[number] = machine.engine.now
+
+    def again() -> None:
+        assert look is not None
+        look(machine)
+        machine.engine.meanwhile(5e-4, again)
+
+    for number, pieces in enumerate(threads):
+        machine.engine.process(live(number, pieces))  # type: ignore[arg-type]
+    if look is not None:
+        machine.engine.meanwhile(2.5e-4, again)
+    machine.engine.run()
+    whole = sum(seconds for pieces in threads for _, seconds in pieces)
+    assert machine.engine.used()[0] == pytest.approx(whole)
+    return found
+
+
+SLEEPS = st.sampled_from([0.0, 0.0, 1e-3, 3e-3, 7.3e-3])
+WORKS = st.floats(1e-4, 2e-2)
+THREADS = st.lists(st.lists(st.tuples(SLEEPS, WORKS), min_size=1, max_size=4), max_size=9)
+
+
+@settings(deadline=None)
+@given(THREADS, st.integers(1, 4))
+def test_what_is_busy_works_and_two_threads_leave_a_full_core_at_the_next_turn(
+    threads: list[Pieces], count: int
+) -> None:
+    looked, even = 0, 0.0
+
+    def look(machine: Machine) -> None:
+        nonlocal looked, even
+        loads = [len(on) for on in machine.cores._on]
+        working = [w.activity for on in machine.cores._on for w in on if w.activity is not None]
+        rates = [machine.engine.fluid.rate_of(activity) for activity in working]
+        assert sum(rates) == pytest.approx(sum(load > 0 for load in loads))
+        if max(loads) < min(loads) + 2:
+            even = machine.engine.now
+        # looked at every half millisecond; it may be another two cores a turn later
+        assert machine.engine.now - even <= 3 * TURN
+        looked += 1
+
+    found = ends(threads, count, look)
+    assert looked > 0 or sum(sum(map(sum, pieces)) for pieces in threads) < 5e-4
+    assert found == ends(threads, count, None)  # whoever looks changes nothing
+    for end, pieces in zip(found, threads, strict=True):
+        assert end >= sum(map(sum, pieces)) * (1.0 - 1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(SLEEPS, WORKS), min_size=1, max_size=4), st.integers(1, 4))
+def test_one_thread_goes_at_its_own_pace(pieces: Pieces, count: int) -> None:
+    assert ends([pieces], count, None) == [pytest.approx(sum(map(sum, pieces)))]
+
+
+@pytest.mark.parametrize(
+    ("beside", "through"),
+    [
+        (0.0, [20.0, 20.0]),
+        # the third shares a core for twice its work: whoever has that core ends so much later,
+        # where equal shares of both cores would end both by half of it later
+        (4.0, [24.0, 20.0]),
+        # at 20 ms a core is free, and a turn later takes the third with the 4 ms that it has left
+        (16.0, [32.0, 20.0]),
+    ],
+)
+def test_a_third_thread_slows_one_of_two(beside: float, through: list[float]) -> None:
+    threads: list[Pieces] = [[(0.0, 20e-3)], [(0.0, 20e-3)]]
+    if beside:
+        threads.append([(0.0, beside * 1e-3)])
+    assert ends(threads, 2, None)[:2] == pytest.approx([t * 1e-3 for t in through])
+
+
+def test_whoever_goes_on_at_once_keeps_its_core() -> None:
+    """At 10 ms the first goes on, the second ends, and the third comes: to the free core."""
+    first: Pieces = [(0.0, 10e-3), (0.0, 10e-3)]
+    found = ends([first, [(0.0, 10e-3)], [(10e-3, 5e-3)]], 2, None)
+    assert found == pytest.approx([20e-3, 10e-3, 15e-3])
+
+
+def test_on_a_nearly_full_machine_whoever_wakes_goes_where_it_ran() -> None:
+    """For 200 ms both cores are busy. Then the first sleeps for 3 ms, and the third wakes on the
+    second's core, where it ran before: they share it, though the first's core is free."""
+    first: Pieces = [(0.0, 200e-3), (3e-3, 10e-3)]
+    second: Pieces = [(0.0, 1e-3), (0.0, 220e-3)]
+    third: Pieces = [(1e-4, 1e-3), (200e-3, 1e-3)]
+    found = ends([first, second, third], 2, None)
+    assert found[0] == pytest.approx(213e-3, abs=2e-3)
+    assert found[2] >= 201e-3 + 2e-3
+
+
+def test_on_a_machine_that_is_not_full_whoever_wakes_looks_for_a_free_core() -> None:
+    """The second ran on the core where the third works since; the first's is free by then."""
+    first: Pieces = [(0.0, 2e-3)]
+    second: Pieces = [(0.0, 1e-3), (100e-3, 5e-3)]
+    third: Pieces = [(2e-3, 1e-3), (50e-3, 100e-3)]
+    found = ends([first, second, third], 2, None)
+    assert found == pytest.approx([2e-3, 106e-3, 153e-3], abs=1.1e-3)
+
+
+def test_members_who_meet_wait_for_the_one_whose_core_is_shared(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+) -> None:
+    """Three trainers that meet, on two cores: one of them has a core of its own, and waits."""
+    training = {"steps": 12, "warmup_steps": 4, "batch_size": 512}
+    plan = plans("allreduce", roles={"trainers": 3}, training=training)
+    here = outcome_of(plan, clusters(cores=2, colocate=True))
+    assert here.facts.ledger is not None
+    assert here.facts.ledger.cores_busy < 1.9
+    own = outcome_of(plan, clusters(cores=3, colocate=True))
+    assert own.facts.ledger is not None
+    assert own.facts.ledger.cores_busy > 2.5
