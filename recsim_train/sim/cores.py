@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor
 
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
@@ -101,7 +102,8 @@ class Cores:
         self._busy_since = sum(map(bool, self._on)) / len(self._on)
         if not self._looking and self._uneven() is not None:
             self._looking = True
-            self._engine.meanwhile(self._turn - now % self._turn, self._level)
+            turns = floor(now / self._turn * (1.0 + 1e-9)) + 1  # never this very instant
+            self._engine.meanwhile(turns * self._turn - now, self._level)
 
     def _busy_of_late(self, now: float) -> float:
         """Share of the cores, until now: what was longer ago counts less."""

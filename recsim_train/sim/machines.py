@@ -35,9 +35,6 @@ _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
 
 
-_NOTHING = 0.0, "", "", ""
-
-
 class Rack(NamedTuple):
     """A rack's uplink, by direction: out of the rack, into it."""
 
@@ -102,8 +99,10 @@ class Machines:
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
         self._switch = cluster.costs.switch.value
-        self._longest: dict[Resource, tuple[float, str, str, str]] = {}
-        """By cores: of the longest work so far its seconds, role, thread and what it was."""
+        self._spent: dict[tuple[Resource, str, str, str], float] = {}
+        """Seconds so far, by cores, role, thread and the largest part of the work."""
+        self._most: dict[Resource, tuple[Resource, str, str, str]] = {}
+        """By cores: what has taken most of them."""
         self._wakes: dict[tuple[Resource, float], Kind] = {}
         self._flows: dict[tuple[str, str], Kind] = {}
         self._copies: dict[tuple[str, str, bool], Kind] = {}
@@ -251,9 +250,8 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
-        if parts and self._switch > 0.0 and total > self._longest.get(process.cores, _NOTHING)[0]:
-            what = max(parts, key=lambda part: part[1])[0]
-            self._longest[process.cores] = total, process.role, thread, what
+        if parts and self._switch > 0.0:
+            self._note(process, thread, max(parts, key=lambda part: part[1])[0], taken)
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
@@ -289,9 +287,16 @@ class Machines:
             kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
         return kind
 
+    def _note(self, process: Process, thread: str, what: str, seconds: float) -> None:
+        key = process.cores, process.role, thread, what
+        self._spent[key] = spent = self._spent.get(key, 0.0) + seconds
+        most = self._most.get(process.cores)
+        if most is None or spent > self._spent[most]:
+            self._most[process.cores] = key
+
     def wake(self, source: Process, target: Process) -> None:
         """A message wakes a thread. Where all cores work it takes one from another thread, which
-        has its caches to fill again; that is booked as the longest work there is."""
+        has its caches to fill again; that is booked as what has taken most of its cores so far."""
         cores = target.cores
         if self._switch <= 0.0 or not self.engine.fluid.full(cores):
             return
@@ -301,8 +306,8 @@ class Machines:
             kind = self.engine.fluid.kind([(cores, threads)], paced=1.0)
             self._wakes[cores, threads] = kind
         self.engine.activity(kind, self._switch)
-        if cores in self._longest:
-            _, role, thread, what = self._longest[cores]
+        if cores in self._most:
+            _, role, thread, what = self._most[cores]
             seconds = self._switch * threads * target.standing / cores.pace
             self.books.add(role, thread, ((what, seconds, *NONE),))
 

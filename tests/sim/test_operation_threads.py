@@ -407,7 +407,7 @@ def test_a_guess_and_an_extrapolation_are_said(plans: Plans, clusters: Clusters)
 def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
     plans: Plans, clusters: Clusters
 ) -> None:
-    def predicted(measured: int | None, cores: int = 8, trainers: int = 8) -> Any:
+    def predicted(measured: int | None, cores: int = 4, trainers: int = 6) -> Any:
         plan = plans(roles={"trainers": trainers}, simulation={"what_if_steps": 3})
         made = clusters(colocate=True, cores=cores, measured_cores=measured)
         return simulate(plan, made)
@@ -419,18 +419,18 @@ def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
     def said(outcome: Any) -> str:
         return " ".join(w for w in outcome.facts.warnings if "cores" in w)
 
-    plain, known, two = (predicted(measured) for measured in (None, 8, 2))
+    plain, known, two = (predicted(measured) for measured in (None, 4, 2))
     assert said(plain) == said(known) == ""
     assert width(plain) == width(known) == 1.0
-    assert "Up to 8 cores of a host are busy side by side" in said(two)
+    assert "Up to 4 cores of a host are busy side by side" in said(two)
     assert "measured with 2" in said(two)
-    assert "20% uncertainty" in said(two)
-    # all cores are busy, so that their speed is the throughput's: two doublings of 10 % each
+    assert "10% uncertainty" in said(two)
+    # all cores are busy, so that their speed is the throughput's: one doubling, 10 %
     slope = log(1 + two.facts.elasticities["cores"]) / log(1.1)
     assert slope > 0.7
-    assert log(width(two)) / 2 == pytest.approx(1.96 * 0.2 * slope, rel=0.05)
-    assert said(predicted(2, trainers=2)) == ""  # of eight cores two are ever busy
-    assert width(predicted(4)) < width(two)
+    assert log(width(two)) / 2 == pytest.approx(1.96 * 0.1 * slope, rel=0.05)
+    assert said(predicted(2, trainers=2)) == ""  # of four cores two are ever busy
+    assert width(predicted(3)) < width(two)
 
 
 def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Clusters) -> None:

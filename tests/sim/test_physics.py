@@ -406,7 +406,11 @@ def test_interpreter_lock_binds_with_many_threads(
 def test_slow_readers_bind(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, readers: int
 ) -> None:
-    plan = plans(roles={"readers": readers}, data=FAST_DATA, training={"steps": 40})
+    # whole bunches of what a reader makes at a time
+    training = {"steps": 160, "warmup_steps": 16}
+    # and a queue that takes them, so that the next can be begun at once
+    data = {**FAST_DATA, "queue_batches": 16}
+    plan = plans(roles={"readers": readers}, data=data, training=training)
     cluster = clusters(prices={"parse_row": "200 us"})
     quick = clusters(prices={"parse_row": "100 us"})
 

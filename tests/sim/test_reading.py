@@ -123,8 +123,9 @@ def test_a_batch_is_handed_over(plans: Plans, clusters: Clusters, outcome_of: Ou
     """Small batches are dear, by whatever their rows take."""
     free = FREE | {"synthesize_row": "0 ns", "synthesize_id": "0 ns"}
     cluster = clusters(prices=free | {"feed_batch": "30 us"})
-    plan = plans(training={"steps": 100}, simulation=NO_WHAT_IF)
-    assert read_seconds(outcome_of(plan, cluster)) == pytest.approx(100 * 30e-6, rel=0.1)
+    # a reader is ahead by what it makes at a time and a full queue: 16 and 4 batches
+    plan = plans(training={"steps": 640}, simulation=NO_WHAT_IF)
+    assert read_seconds(outcome_of(plan, cluster)) == pytest.approx(640 * 30e-6, rel=0.05)
     rests = outcome_of(plan, measured(plan, clusters(prices={"feed_batch": "30 us"}), 1.0)).facts
     assert rests.resting is not None
     assert 0.0 < rests.resting.unit < 1.0
@@ -157,7 +158,10 @@ def test_reading_that_was_measured_takes_what_it_took(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, readers: int
 ) -> None:
     cluster = clusters(prices=FREE | {"synthesize_id": "100 ns", "feed_batch": "0 ns"})
-    plan = plans(model=tables(5), roles={"trainers": 2, "readers": readers}, simulation=NO_WHAT_IF)
+    plan = plans(
+        model=tables(5), roles={"trainers": 2, "readers": readers}, simulation=NO_WHAT_IF,
+        training={"steps": 640},
+    )  # fmt: skip
     plain, twice = outcome_of(plan, cluster), outcome_of(plan, measured(plan, cluster, 2.0))
     assert read_seconds(twice) == pytest.approx(2 * read_seconds(plain), rel=0.1)
     ledger, rests = twice.facts.ledger, twice.facts.resting

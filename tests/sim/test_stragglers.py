@@ -139,7 +139,7 @@ def test_a_slow_host_is_a_host_of_less_speed(
     plan = plans(roles=ROLES)
     named = clusters(stragglers=stragglers(slow=[{"hosts": ["trainer[3]"], "factor": 2}]))
     mixed = clusters().model_validate(
-        clusters().model_dump(exclude={"costs", "hosts", "network", "threads"})
+        clusters().model_dump(exclude={"costs", "hosts", "network", "threads", "turn"})
         | {"costs": named.costs, "hosts": named.hosts, "network": named.network}
         | {"mixed": {"trainer": [{"count": 3}, {"speed": 0.5}]}}
     )
