@@ -219,7 +219,7 @@ def calibrate_machine(
         speeds = [measuring.speed()]
         shared, jitter = measuring.busy()
         disturbed, turn = measuring.switches(), measuring.turn()
-        timed = measuring.part("kernels", budget=0.1 if quick else 1.5)
+        timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
         speeds.append(measuring.speed())
         threaded = measuring.threads()
         ends = measuring.wire(folder)

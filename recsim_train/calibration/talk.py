@@ -105,6 +105,8 @@ _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
 """(what is asked, of which model, batch, iterations): large messages and small ones, all with more
 to compute on than a core's own cache holds. With less, calls would be cheaper."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
+_OTHER_WAYS = 2
+"""Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
 _ROWS = 12_000
 
 
@@ -126,7 +128,14 @@ class Talked:
 
 def runs_of(*, quick: bool) -> int:
     """How many runs `measure` makes."""
-    return len(_WAYS) * len(_RUNS[: 2 if quick else None])
+    return len(list(_runs(quick=quick)))
+
+
+def _runs(*, quick: bool) -> Iterator[tuple[int, Execution]]:
+    """(which of `_RUNS`, how its requests travel)."""
+    for number in range(_OTHER_WAYS if quick else len(_RUNS)):
+        for execution in _WAYS if number < _OTHER_WAYS else _WAYS[:1]:
+            yield number, execution
 
 
 def trainers_on(cores: int) -> int:
@@ -139,14 +148,15 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     found = []
     trainers = trainers_on(cores)
     with known(Talk):
-        for number, (asks, setting, batch, steps) in enumerate(_RUNS[: 2 if quick else None]):
+        for number, execution in _runs(quick=quick):
+            asks, setting, batch, steps = _RUNS[number]
             path = folder / f"talk-{number}.tsv"
-            write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-            for execution in _WAYS:
-                done = steps // 4 if quick else steps
-                run = experiment(asks, setting, batch, trainers, done, path, execution)
-                found.append(_talked(run, asks, execution))
-                tick()
+            if not path.exists():
+                write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+            done = steps // 4 if quick else steps
+            run = experiment(asks, setting, batch, trainers, done, path, execution)
+            found.append(_talked(run, asks, execution))
+            tick()
     return found
 
 
