@@ -278,5 +278,5 @@ def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
     return total, min(total, held)
 
 
-LOCK_HELD = ("effect", "request", "synthesize_row", "synthesize_id", "feed_batch")
+LOCK_HELD = ("effect", "request", "feed_batch")
 """Prices whose seconds hold the process's interpreter lock, besides calls out of Python."""

@@ -131,6 +131,25 @@ def test_a_batch_is_handed_over(plans: Plans, clusters: Clusters, outcome_of: Ou
     assert 0.0 < rests.resting.unit < 1.0
 
 
+@pytest.mark.parametrize(
+    ("changes", "together"),
+    [({}, 16), ({"training": {"batch_size": 600}}, 1), ({"roles": {"readers": 1}}, 16)],
+)
+def test_batches_are_made_in_bunches(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, changes: Any, together: int
+) -> None:
+    """The first batch is there when all are that are made with it, the others at once."""
+    free = FREE | {"synthesize_id": "0 ns", "feed_batch": "0 ns"}
+    cluster = clusters(prices=free | {"synthesize_row": "100 us"})
+    plan = plans(**changes, simulation=NO_WHAT_IF)
+    found = outcome_of(plan, cluster)
+    waited = [s.end - s.start for s in found.spans if s.effect == "next_batch"]
+    made = together * plan.examples * 100e-6
+    assert waited[0] == pytest.approx(made, rel=0.01)
+    bunches = [seconds for seconds in waited[:together] if seconds > 0.01 * made]
+    assert len(bunches) == 1
+
+
 # ---------------------------------------------------------------- its own measured shape
 
 

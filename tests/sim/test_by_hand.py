@@ -1,0 +1,256 @@
+"""What a prediction says of small plans, against arithmetic by hand: times, payloads, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster, Costs, magnitude
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.record import Outcome
+from recsim_train.workload import operations, shape
+from recsim_train.workload.scope import Scope
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+Eps = Callable[[Plan, Cluster], float]
+
+NO_WHAT_IF = {"what_if_steps": 0}
+FAST_DATA = {"path": "file.tsv"}
+"""Parsing, unlike synthesising, does not hold the interpreter lock."""
+SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
+
+
+@pytest.mark.parametrize(("transport", "shared"), [("tcp", False), ("gloo", False), ("tcp", True)])
+def test_one_trainer_one_server_by_hand(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str, shared: bool
+) -> None:
+    """Over TCP each request and answer is one message with a head, whose bytes move as soon as it
+    is sent; an update's fit into the buffers, so that the trainer goes on. Over gloo a request is
+    two messages, an answer has no head, and the trainer waits until an update has arrived. On one
+    machine vectors are copied: an answer's at both ends, a gradient's by who sends it."""
+    # a reader process: in the trainer, reading would compete for the interpreter lock
+    plan = plans(
+        roles={"embedding_servers": 1, "readers": 1},
+        data=FAST_DATA,
+        training={"steps": 5, "warmup_steps": 2},
+        execution={"transport": transport},
+    )
+    # a slow update, too
+    prices = {"message": "10 us", "gloo_message": "13 us", "hashed_id": "400 ns"}
+    cluster = clusters(prices=prices | {"shared_byte": "3 ns"}, colocate=shared)
+    outcome = outcome_of(plan, cluster)
+    model, b = plan.experiment.model, 64
+    price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
+    effect, request = price["effect"], price["request"]
+    latency, rate = 20e-6, 10e9 / 8
+    ids, vectors = 6 * b, 6 * b * 8 * 4
+    header = 8 * (5 + 6)  # five numbers, and one for each table
+    # the CPU of a request and of an answer at each end, their heads on the wire
+    if transport == "tcp":
+        asked, answered, head, answer_head = 10e-6, 10e-6, 8 + 8 + header, 8
+    else:
+        asked, answered, head, answer_head = 2 * 13e-6, 13e-6, 8 + header, 0
+
+    def work(name: str) -> float:
+        scope = Scope(
+            model,
+            plan.experiment.training,
+            batch=b,
+            ids=ids,
+            unique=ids,
+            tables=6,
+            elements=shape.dense_parameters(model),
+        )
+        return sum(n * price[p] for p, n in operations.cost(name, scope).items())
+
+    next_batch = effect
+    pull = effect + work("dense_read")
+    load = effect + work("load")
+    sent = latency + (head + 8 * ids) / rate
+    lookup = (
+        effect + work("route_ids") + asked
+        + sent
+        + asked + request + work("lookup_pooled") + answered
+        + latency + (2 * vectors * 3e-9 if shared else (answer_head + vectors) / rate)
+        + answered + work("assemble_rows")
+    )  # fmt: skip
+    learn = effect + work("forward_backward")
+    update = effect + work("route_gradient") + asked
+    brought = latency + (vectors * 3e-9 if shared else (head + vectors) / rate)
+    push = effect + work("dense_apply")
+    # the server's thread may still apply the last update when the next lookup reaches it
+    applying = asked + request + work("update_pooled")
+    meanwhile = push + next_batch + pull + load + effect + work("route_ids") + asked
+    if transport == "tcp":
+        late = brought + applying - (meanwhile + sent)
+    else:  # the lookup's bytes wait for the thread
+        update += brought
+        late = applying - (meanwhile + latency)
+    assert late > 0.0
+    lookup += late
+    whole = next_batch + pull + load + lookup + learn + update + push
+    assert [i.iteration for i in outcome.iterations] == list(range(7))
+    for i in outcome.iterations[1:]:
+        assert i.end - i.start == pytest.approx(whole, rel=1e-9)
+    parts = {(k.effect, k.name): t.seconds / t.count for k, t in outcome.totals.items()}
+    assert parts["lookup", "embedding"] == pytest.approx(lookup, rel=1e-9)
+    assert parts["update", "embedding"] == pytest.approx(update, rel=1e-9)
+    assert parts["pull", "dense"] == pytest.approx(pull, rel=1e-9)
+    assert parts["compute", "forward_backward"] == pytest.approx(learn, rel=1e-9)
+    served = applying if transport == "tcp" else applying + (head + vectors) / rate
+    assert parts["serve_update", "embedding"] == pytest.approx(served, rel=1e-9)
+    # seven lookups and updates, and batches with their size and shape
+    heads = 7 * (2 * head + answer_head) + 7 * (8 + 4 * 8)
+    assert outcome.facts.header_bytes == heads
+
+
+def test_a_push_above_the_buffers_waits_for_what_they_do_not_hold(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    """Its sender goes on when 4 MiB are left to move."""
+    plan = plans(
+        roles={"dense_servers": 1, "readers": 1},
+        data=FAST_DATA,
+        model={"top_mlp": (1100, 1100, 1)},
+        training={"steps": 3, "warmup_steps": 1},
+    )
+    outcome = outcome_of(plan, clusters())
+    payload = 4 * shape.dense_parameters(plan.experiment.model)
+    beyond = payload - (4 << 20)
+    assert 0 < beyond < payload / 2
+    head = 8 + 8 + 8 * (5 + 6)
+    seconds = 10e-6 + 10e-6 + 20e-6 + (head + beyond) / (10e9 / 8)
+    pushed = [t.seconds / t.count for k, t in outcome.totals.items() if k.effect == "push"]
+    assert pushed == [pytest.approx(seconds, rel=1e-9)]
+
+
+@pytest.mark.parametrize(("transport", "threads"), [("tcp", 1), ("gloo", 2)])
+def test_a_process_serves_a_loop_with_one_thread_over_tcp(
+    plans: Plans, clusters: Clusters, fake_counts: Any, transport: str, threads: int
+) -> None:
+    plan = plans(roles={"trainers": 2}, execution={"transport": transport})
+    runtime = Runtime(plan, clusters(), fake_counts(plan), iterations=1)
+    runtime.run()
+    for loop in runtime.loops:
+        assert len(loop.serving) == 2  # an embedding and a dense shard of the other trainer
+        assert len({id(thread) for thread in loop.serving.values()}) == threads
+
+
+def test_a_profile_that_knows_only_the_messages_of_gloo_says_so(
+    plans: Plans, clusters: Clusters
+) -> None:
+    new = clusters()
+    costs = new.costs.model_copy(update={"gloo_message": magnitude(5e-5)})
+    old = new.model_copy(update={"costs": costs})
+    said = "measured before requests went over TCP"
+    for cluster, transport, warned in ((old, "tcp", 1), (new, "tcp", 0), (old, "gloo", 0)):
+        plan = plans(execution={"transport": transport}, simulation=NO_WHAT_IF)
+        found = [text for text in simulate(plan, cluster).facts.warnings if said in text]
+        assert len(found) == warned
+
+
+def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
+    plan = plans("allreduce", roles={"trainers": 4}, data=FAST_DATA)
+    outcome = outcome_of(plan, clusters(prices={"collective_message": "35 us"}))
+    dense = 4 * shape.dense_parameters(plan.experiment.model)
+    steps = 2 * 3
+    seconds = 10e-6 + steps * 35e-6 + steps * (20e-6 + 20e-6) + steps / 4 * dense / (10e9 / 8)
+    spans = [t for k, t in outcome.totals.items() if k.effect == "all_reduce"]
+    assert len(spans) == 4
+    assert sum(t.bytes for t in spans) == 4 * 20 * dense
+    assert min(t.seconds / t.count for t in spans) == pytest.approx(seconds, rel=1e-6)
+    ends = [s.end for s in outcome.spans if s.effect == "all_reduce" and s.iteration == 5]
+    assert len(ends) == 4
+    assert max(ends) - min(ends) < 1e-12
+
+
+@pytest.mark.parametrize("pooling", ["server", "worker"])
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_payload_by_hand(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, kind: str, pooling: str
+) -> None:
+    plan = plans(kind, {"pooling": pooling}, roles={**SERVERS, "readers": 1})
+    outcome = outcome_of(plan, clusters())
+    found: dict[str, float] = {}
+    for key, total in outcome.totals.items():
+        found[key.effect] = found.get(key.effect, 0) + total.bytes
+    iterations, b, ids = 2 * 20, 64, 64 * 6
+    dense = 4 * shape.dense_parameters(plan.experiment.model)
+    rows = 4 * 8 * ids
+    expected = {
+        "lookup": 8 * ids,
+        "serve_lookup": rows,
+        "update": rows if pooling == "server" else rows + 8 * ids,
+        "serve_update": 0,
+        "next_batch": 0,
+        "serve_next_batch": b * (4 * 4 + 4) + 8 * ids,
+        "compute": 0,
+    }
+    if kind == "flat_ps":
+        expected |= {"pull": 0, "serve_pull": dense, "push": dense, "serve_push": 0}
+    else:
+        expected |= {"all_reduce": dense}
+    assert found == {effect: size * iterations for effect, size in expected.items()}
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_one_process_sends_nothing(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, kind: str
+) -> None:
+    outcome = outcome_of(plans(kind), clusters())
+    assert outcome.totals
+    assert all(total.bytes == 0 for total in outcome.totals.values())
+    assert outcome.facts.header_bytes == 0
+    busy = {u.resource: u.busy for u in outcome.utilisation}
+    assert busy["trainer[0].nic.tx"] == busy["trainer[0].nic.rx"] == 0.0
+    assert busy["trainer[0].cores"] > 0.0
+
+
+def test_what_is_sent_is_received_and_is_what_the_spans_say(
+    plans: Plans, clusters: Clusters, fake_counts: Any
+) -> None:
+    plan = plans(roles={**SERVERS, "readers": 1}, training={"threads": 2})
+    cluster = clusters(nic="1 Gbit/s")
+    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+    runtime.run()
+    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
+    sent = {r.name: u for r, u in used.items() if r.name.endswith("nic.tx")}
+    received = {r.name: u for r, u in used.items() if r.name.endswith("nic.rx")}
+    payload = sum(span.bytes for span in runtime.ledger.spans)
+    assert sum(sent.values()) == pytest.approx(sum(received.values()), rel=1e-9)
+    wire = payload + runtime.machines.header_bytes
+    assert sum(sent.values()) == pytest.approx(wire, rel=1e-9)
+    by_instance: dict[str, int] = {}
+    for span in runtime.ledger.spans:
+        by_instance[span.instance] = by_instance.get(span.instance, 0) + span.bytes
+    server = sent["embedding_server[0].nic.tx"]
+    heads = 8 * (4 * 8)  # of answers to four loops' lookups
+    assert server == pytest.approx(by_instance["embedding_server[0]"] + heads, rel=1e-9)
+    for resource, units in used.items():
+        assert units <= resource.capacity * runtime.engine.now * (1 + 1e-9)
+    assert runtime.settled() == 8
+
+
+def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_counts: Any) -> None:
+    plan = plans(roles=SERVERS)
+
+    def cores(wire_byte: str) -> tuple[dict[str, float], dict[str, float]]:
+        cluster = clusters(prices={"wire_byte": wire_byte})
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
+        runtime.run()
+        names = [r.name for r in runtime.engine.fluid.resources]
+        used = dict(zip(names, runtime.engine.used(), strict=True))
+        wire = {i.name: used[f"{i.name}.nic.tx"] + used[f"{i.name}.nic.rx"] for i in plan.instances}
+        return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire
+
+    free, _ = cores("0 ps")
+    paid, wire = cores("100 ps")
+    for name in free:
+        assert wire[name] > 0
+        assert paid[name] - free[name] == pytest.approx(1e-10 * wire[name], rel=1e-6)
