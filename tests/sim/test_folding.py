@@ -92,8 +92,9 @@ def test_equal_trainers_are_folded_exactly(
 
 @pytest.mark.parametrize("name", VARIED)
 def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters: Clusters) -> None:
-    # as many steps as readers make batches at a time. These are as dear as they are; where they cost next to nothing, groups of hosts are folded
-    # into 13 % more examples/s, and the prediction says that it is off by 17 %
+    # as many steps as readers make batches at a time, which are as dear as they are; where they
+    # cost next to nothing, groups of hosts are folded into 13 % more examples/s, and the
+    # prediction says that it is off by 17 %
     cluster = clusters(jitter=0.2, nic="2 Gbit/s")
     every = predicted(plans, cluster, VARIED[name], 64, fold_above=0, steps=64)
     folded = predicted(plans, cluster, VARIED[name], 64, fold_above=32, steps=64)
