@@ -22,12 +22,11 @@ Step = Callable[[], None]
 Window = tuple[float, float]
 """(CPU seconds, switches) of a step."""
 
-_PAUSE, _TOUCHED = 1e-3, 512 << 10
-"""Of threads that wake: seconds of sleep; bytes that each then reads and writes."""
+_PAUSE, _TOUCHED, _PHASE = 1e-3, 512 << 10, 0.05
+"""Of threads that wake: seconds of sleep; bytes that each then reads and writes; seconds of a phase
+with or without them."""
 _AWAY = 3e-4
 """Seconds between two looks at the clock after which another process had the core."""
-_PHASE = 0.05
-"""Seconds with or without them."""
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 

@@ -22,7 +22,7 @@ Eps = Callable[[Plan, Cluster], float]
 
 NO_WHAT_IF = {"what_if_steps": 0}
 FAST_DATA = {"path": "file.tsv"}
-"""Parsing, unlike synthesising, does not hold the interpreter lock."""
+"""Parsing makes fewer calls out of Python, which hold the interpreter lock, than synthesising."""
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
 
