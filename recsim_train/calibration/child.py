@@ -29,10 +29,10 @@ class MeasuringProcess:
     def __init__(self, part: str, request: dict[str, Any], limit: float) -> None:
         """Start it.
 
-        ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take.
+        ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take, of each
+        message that it is sent.
         """
         self.part = part
-        self._deadline = time.monotonic() + limit
         self._limit = limit
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         module = "recsim_train.calibration.probe"
@@ -49,6 +49,7 @@ class MeasuringProcess:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one line."""
+        self._deadline = time.monotonic() + self._limit
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 

@@ -35,6 +35,13 @@ class OwnRun:
         return cls(plan, eps, ledger)
 
 
+def wander(runs: Sequence[OwnRun]) -> float | None:
+    """As `recsim_train.config.cluster.Cluster.wander`, the mean; None: the system does not say."""
+    uses = [own.ledger.machine for own in runs]
+    found = [use.wander for use in uses if use is not None and use.wander is not None]
+    return fmean(found) if found else None
+
+
 Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
 """Examples per second of such a run's plan, in which operations take what they took in the run, and
 the relative standard error of that as far as the profile knows it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -56,11 +57,12 @@ def measure(part: str, request: Request) -> object:
     assert part == "speed"
     from recsim_train.calibration import reference_work
 
-    def ready() -> None:
+    with ExitStack() as stack:
+        work = reference_work.ReferenceWork(stack)
         _tick()
-        sys.stdin.readline()
-
-    return reference_work.measure(ready)
+        while rounds := json.loads(sys.stdin.readline()).get("rounds"):
+            say(speeds=work.speeds(rounds))
+    return None
 
 
 def main() -> None:

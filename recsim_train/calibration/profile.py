@@ -24,7 +24,7 @@ from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
-from recsim_train.calibration.own_runs import Predict, own_error
+from recsim_train.calibration.own_runs import Predict, own_error, wander
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Prices,
@@ -43,7 +43,7 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.calibration.speed import measure_speed
+from recsim_train.calibration.speed import SHORT, Speedometer
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
@@ -64,8 +64,8 @@ _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
 _MOST_BUSY = 8
 """Processes that are run side by side at most."""
-_SPEEDS = 6
-"""How often the machine's speed is measured."""
+_SPEEDS = 3
+"""How often the machine's speed is measured before the runs; then after each."""
 _SWITCHES, _TURNS = 12, 3
 """Windows of busy processes beside threads that wake, and alone."""
 _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
@@ -76,8 +76,10 @@ _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
 class _Measuring:
     """One calibration: what is asked of the measuring processes, and how far it is."""
 
-    def __init__(self, quick: bool, progress: Progress | None) -> None:
+    def __init__(self, quick: bool, progress: Progress | None, speedometer: Speedometer) -> None:
         self.quick = quick
+        self._speedometer = speedometer
+        self._speeds: list[MachineSpeed] = []
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
@@ -106,11 +108,25 @@ class _Measuring:
         self.tick(units)
         return report
 
-    def speed(self) -> MachineSpeed:
-        """How fast the machine is at the moment."""
-        found = measure_speed()
+    def speed(self) -> None:
+        """Take down how fast the machine is at the moment."""
+        self._speeds.append(self._speedometer.read(SHORT))
         self.tick()
-        return found
+
+    def ran(self, units: int) -> Callable[[], None]:
+        """What to call after each run of a part."""
+
+        def after() -> None:
+            self.tick(units - 1)
+            self.speed()
+
+        return after
+
+    @property
+    def speeds(self) -> MachineSpeeds:
+        """All of them."""
+        before, *between, after = self._speeds
+        return MachineSpeeds(before=before, after=after, between=tuple(between))
 
     def threads(self) -> list[dict[str, Any]]:
         """Operations on one thread and on one for each core; nothing where there is one core."""
@@ -213,25 +229,24 @@ def calibrate_machine(
     begin = time.monotonic()
     load = os.getloadavg()[0]
     processor = psutil.cpu_percent(interval=0.2)
-    measuring = _Measuring(quick, progress)
-    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
-        folder = Path(path)
-        speeds = [measuring.speed()]
+    with (
+        tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path,
+        Speedometer() as speedometer,
+    ):
+        measuring, folder = _Measuring(quick, progress, speedometer), Path(path)
+        measuring.speed()
         shared, jitter = measuring.busy()
         disturbed, turn = measuring.switches(), measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
-        speeds.append(measuring.speed())
+        measuring.speed()
         threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        speeds.append(measuring.speed())
-        rows = reads.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
-        speeds.append(measuring.speed())
-        crowded = crowd.measure(folder, lambda: measuring.tick(_CROWD), quick=quick)
-        speeds.append(measuring.speed())
-        talked = talk.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
-        met = meet.measure(folder, measuring.cores, lambda: measuring.tick(_RUN), quick=quick)
-        before, *between, after = [*speeds, measuring.speed()]
+        measuring.speed()
+        rows = reads.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
+        crowded = crowd.measure(folder, measuring.ran(_CROWD), quick=quick)
+        talked = talk.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
+        met = meet.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
         prices = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, talked, prices)
@@ -243,19 +258,20 @@ def calibrate_machine(
             machine=environment.machine_name(),
             versions=environment.versions(),
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
-            machine_speed=MachineSpeeds(before=before, after=after, between=tuple(between)),
+            machine_speed=measuring.speeds,
             command=command if isinstance(command, str) else " ".join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(measuring.settings),
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+        runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
+        found = {"turn": turn, "wander": wander(runs)}
         cluster = cluster.model_copy(
-            update={"threads": law, **({} if turn is None else {"turn": turn})}
+            update={"threads": law, **{k: value for k, value in found.items() if value is not None}}
         )
         missed = None
         if predict is not None:  # while the data of these runs are there
-            runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
             with talk.known(talk.Talk), talk.known(meet.Meet):
                 missed = own_error(runs, cluster, predict)
     measuring.finish()

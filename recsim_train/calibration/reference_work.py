@@ -1,5 +1,4 @@
-"""The reference work: four fifths of a second of fixed work on one core, whose speed tells how fast
-the machine is at the moment.
+"""The reference work: rounds of fixed work on one core, whose speed tells how fast the machine is.
 
 Equal wherever it runs, whatever is calibrated or run beside it: only ratios of its speeds mean
 anything. Its four parts are what steps are made of.
@@ -11,13 +10,11 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 from statistics import fmean
 
 import torch
 
-_ROUNDS = 77
-"""So many, and their mean, because a run sees a virtual machine's slow spells of tenths of a second
-as often as they come: docs/fidelity.md has what each statistic explains of runs."""
 _WARM_UP = 2
 SLICE = {"products": 3e-3, "gather": 1.4e-3, "interpreter": 3e-3, "loopback": 3e-3}
 """CPU seconds of one slice of each part at speed 1: about those of a core of 2026."""
@@ -33,25 +30,35 @@ Slice = Callable[[int], object]
 """One slice of a part, in a given round."""
 
 
-def measure(ready: Callable[[], object]) -> dict[str, float]:
-    """Speed of each part on the core of the calling thread, relative to `SLICE`.
+class ReferenceWork:
+    """Made once, done as often as it is asked for; all in one thread."""
 
-    By CPU seconds: what other programs take of the cores is in a run's ledger, and no matter of
-    speed. ``ready`` is called before the work, and waits until other cores are as far.
-    """
-    with ExitStack() as stack:
-        parts = _parts(stack)
-        seconds: dict[str, list[float]] = {name: [] for name in parts}
-        for number in range(_WARM_UP):
-            for part in parts.values():
-                part(number)
-        ready()
-        for number in range(_WARM_UP, _WARM_UP + _ROUNDS):
-            for name, part in parts.items():
-                begin = time.thread_time()
-                part(number)
-                seconds[name].append(time.thread_time() - begin)
-    return {name: SLICE[name] / fmean(times) for name, times in seconds.items()}
+    def __init__(self, stack: ExitStack) -> None:
+        """Fills 40 MiB, until ``stack`` is left."""
+        self._parts = _parts(stack)
+        self._numbers = count()
+        self._round()
+
+    def _round(self) -> dict[str, float]:
+        """CPU seconds of each part."""
+        number = next(self._numbers)
+        seconds = {}
+        for name, part in self._parts.items():
+            begin = time.thread_time()
+            part(number)
+            seconds[name] = time.thread_time() - begin
+        return seconds
+
+    def speeds(self, rounds: int) -> dict[str, float]:
+        """Speed of each part on the core of the calling thread, relative to `SLICE`.
+
+        By CPU seconds: what other programs take of the cores is in a run's ledger, and no matter of
+        speed.
+        """
+        for _ in range(_WARM_UP):
+            self._round()
+        seen = [self._round() for _ in range(rounds)]
+        return {name: each / fmean(s[name] for s in seen) for name, each in SLICE.items()}
 
 
 def _parts(stack: ExitStack) -> dict[str, Slice]:

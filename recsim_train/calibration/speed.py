@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from statistics import mean
+from typing import Self
 
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.results.environment import cores
 
+ROUNDS = 77
+"""Rounds of a reading, which takes four fifths of a second: so many, and their mean, because a run
+sees a virtual machine's slow spells of tenths of a second as often as they come: docs/fidelity.md
+has what each statistic explains of runs."""
+SHORT = 30
+"""Rounds of each reading where there are many."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
@@ -16,21 +23,39 @@ _MOST = 32
 _DIGITS = 4
 
 
-def measure_speed() -> MachineSpeed:
-    """Do the reference work in a process for each core, side by side, in about a second.
+class Speedometer:
+    """A process for each core that does the reference work when it is told; a context."""
 
-    Raises RunFailed where a process fails or takes too long.
-    """
-    with ExitStack() as stack:
-        working = [
-            stack.enter_context(MeasuringProcess("speed", {}, _LIMIT))
-            for _ in range(min(cores(), _MOST))
-        ]
-        for child in working:
-            child.hear()
-        for child in working:
-            child.tell({})
-        reports = [child.result() for child in working]
-    return MachineSpeed(
-        **{part: round(mean(r[part] for r in reports), _DIGITS) for part in reports[0]}
-    )
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._working: list[MeasuringProcess] = []
+
+    def __enter__(self) -> Self:
+        """Raises RunFailed where a process fails or takes too long, as `read` does."""
+        with ExitStack() as stack:
+            self._working = [
+                stack.enter_context(MeasuringProcess("speed", {}, _LIMIT))
+                for _ in range(min(cores(), _MOST))
+            ]
+            for child in self._working:
+                child.hear()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def read(self, rounds: int = ROUNDS) -> MachineSpeed:
+        """How fast the machine is now, by all cores side by side; `ROUNDS` take 0.8 s."""
+        for child in self._working:
+            child.tell({"rounds": rounds})
+        speeds = [child.hear()["speeds"] for child in self._working]
+        return MachineSpeed(
+            **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
+        )
+
+
+def measure_speed() -> MachineSpeed:
+    """One reading, in about a second. Raises RunFailed where a process fails or takes too long."""
+    with Speedometer() as speedometer:
+        return speedometer.read()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log, prod
-from statistics import median, stdev
+from statistics import fmean, stdev
 from typing import Annotated
 
 from pydantic import Field
@@ -53,10 +53,9 @@ class MachineSpeeds(Section):
 
     @property
     def beside(self) -> float | None:
-        """Overall speed meanwhile: the median of what is known, of two their geometric mean; None:
-        nothing is."""
+        """Overall speed meanwhile: the geometric mean of what is known; None: nothing is."""
         known = self._logs
-        return exp(median(known)) if known else None
+        return exp(fmean(known)) if known else None
 
     @property
     def spread(self) -> float | None:

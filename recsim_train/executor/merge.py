@@ -66,7 +66,10 @@ def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool
     if one_machine:
         others = max(0.0, used[0].busy - total)
         shares = total / window, others / window, used[0].steal / window
-        machine = MachineUse(os.cpu_count() or 1, *shares)
+        sleeps = sum(part.moves.sleeps for part in parts)
+        moves = sum(part.moves.moves for part in parts)
+        wander = min(1.0, moves / sleeps) if sleeps else None
+        machine = MachineUse(os.cpu_count() or 1, *shares, wander)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():

@@ -18,6 +18,7 @@ from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
+from recsim_train.session.configurations import speed_at_calibration
 from recsim_train.session.job import Job
 from recsim_train.workload.signature import signature
 
@@ -128,7 +129,7 @@ def _with_operations(
     )
     from recsim_train.sim.asked import operations_of
 
-    plain = cluster.model_copy(update={"operations": None})
+    plain, at_speed = cluster.model_copy(update={"operations": None}), speed_at_calibration(cluster)
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
     done = itertools.count(1)
 
@@ -144,7 +145,9 @@ def _with_operations(
                 cells.append((name, scope))
             known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
         if cells:
-            entries = measure_operations(plan, cells, plain, tick, seconds=seconds, quick=quick)
+            entries = measure_operations(
+                plan, cells, plain, tick, at_speed=at_speed, seconds=seconds, quick=quick
+            )
             cluster = with_operations(cluster, entries)
         else:
             for _ in range(UNITS):

@@ -8,6 +8,8 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 - whoever goes on at once stays where it is;
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
   less than `_NEARLY_FULL` of the cores were busy of late;
+- now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
+  less than this module, and weighs more, such as who woke it;
 - threads of one core have equal shares;
 - the scheduler looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a core that has two
   threads more than another then gives it one. For so long a core may be idle while on another one
@@ -16,16 +18,20 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import floor
 
+from numpy.random import Generator
+
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
+from recsim_train.sim.jitter import stream
 
 KindOn = Callable[[Resource], Kind]
 """The kind of some work on this core."""
 _NEVER = -1, -1.0
+_BLOCK = 256
 _NEARLY_FULL, _HALF_LIFE = 0.85, 32e-3
 """Share of busy cores above which Linux looks for no free one when it wakes a thread (SIS_UTIL,
 since 6.0), and after how many seconds their being busy counts half (per-entity load tracking)."""
@@ -44,14 +50,31 @@ class _Working:
     """None: it starts in this instant."""
 
 
+def _draws(chance: Generator) -> Iterator[float]:
+    """From 0 to 1."""
+    while True:
+        yield from chance.random(_BLOCK).tolist()
+
+
 class Cores:
     """The cores of one machine, of equal capacity."""
 
-    def __init__(self, engine: Engine, count: float, together: Resource, turn: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        count: float,
+        together: Resource,
+        turn: float,
+        wander: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         """``together``: all of them, of which what is used is counted. ``count`` is whole but where
         a prediction asks what a few more would change: then each is worth a bit more. ``turn``: in
-        seconds."""
+        seconds; ``wander``: share of wakes, of the same ones whatever else happens."""
         self._engine, self._turn = engine, turn
+        self._wander, self._seed = wander, seed
+        self._draws: dict[str, Iterator[float]] = {}
+        """By thread: one for each time that it is woken."""
         numbers = range(max(1, round(count)))
         own = together.capacity / len(numbers), together.pace
         name = f"{together.name}[{{}}]"
@@ -96,7 +119,9 @@ class Cores:
                 woken.append((working, core))
         searched = self._busy_of_late(now) < _NEARLY_FULL
         for working, last in woken:
-            self._place(working, self._core_for(last, searched=searched))
+            if (place := self._strays_to(working.thread, last)) is None:
+                place = self._core_for(last, searched=searched)
+            self._place(working, place)
         for working in coming:
             self._start(working)
         self._busy_since = sum(map(bool, self._on)) / len(self._on)
@@ -111,6 +136,16 @@ class Cores:
         self._busy = kept * self._busy + (1.0 - kept) * self._busy_since
         self._since = now
         return self._busy
+
+    def _strays_to(self, thread: str, last: int) -> int | None:
+        """Another core than ``last``, to which it goes this time; None: it does not."""
+        others = len(self._on) - 1
+        if self._wander == 0.0 or others == 0 or last < 0:
+            return None
+        if thread not in self._draws:
+            self._draws[thread] = _draws(stream(self._seed, thread, "wander"))
+        place = next(self._draws[thread]) / self._wander
+        return (last + 1 + floor(place * others)) % (others + 1) if place < 1.0 else None
 
     def _core_for(self, last: int, *, searched: bool) -> int:
         """Where a thread goes that ran on the core ``last``; below 0: nowhere yet."""

@@ -121,7 +121,8 @@ class Machines:
             site = sites[plan.instances[0]]
             shared = self._cores("machine", site)
             if site.host.cores > 1 and folding.simulated == folding.trainers:
-                self._each = Cores(engine, site.host.cores, shared, cluster.turn)
+                rules = cluster.turn, cluster.wander, plan.experiment.seed
+                self._each = Cores(engine, site.host.cores, shared, *rules)
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
         for instance, site in sites.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -42,17 +43,21 @@ def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(reference_work, "_parts", parts)
     monkeypatch.setattr(reference_work.time, "thread_time", lambda: clock[0])
-    waited: list[int] = []
-    found = reference_work.measure(lambda: waited.append(len(done)))
-    rounds = range(2, 2 + 77)
-    mean = sum(9 if number % 4 == 0 else 2 for number in rounds) / len(rounds)
-    assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 1 / mean))
+    with ExitStack() as stack:
+        reference = reference_work.ReferenceWork(stack)
+        assert done  # memory has been touched
+        for _ in range(2):
+            begin = len(done)
+            found = reference.speeds(77)
+            rounds = done[begin::4]
+            assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+            counted = rounds[-77:]
+            assert len(rounds) < 1.1 * len(counted)
+            mean = sum(9 if number % 4 == 0 else 2 for number in counted) / 77
+            assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 1 / mean))
     names = list(reference_work.SLICE)
     assert order == names * (len(order) // len(names))
-    (ready,) = waited
-    assert 0 < ready < len(done) / 4
-    rounds = len(order) // len(names)
-    assert rounds * sum(reference_work.SLICE.values()) == pytest.approx(0.8, rel=0.1)
+    assert speed.ROUNDS * sum(reference_work.SLICE.values()) == pytest.approx(0.8, rel=0.1)
 
 
 def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,20 +75,23 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *error: object) -> None:
             pass
 
-        def hear(self) -> None:
-            heard.append("ready")
-
         def tell(self, message: object) -> None:
             assert heard.count("ready") == 3  # no core starts before all are ready
+            assert message == {"rounds": 11}
             heard.append("go")
 
-        def result(self) -> dict[str, float]:
-            assert heard.count("go") == 3
-            return dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)
+        def hear(self) -> dict[str, object]:
+            if "go" not in heard:
+                heard.append("ready")
+                return {"tick": True}
+            assert heard.count("go") % 3 == 0  # all work before one is waited for
+            return {"speeds": dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)}
 
     monkeypatch.setattr(speed, "MeasuringProcess", Core)
     monkeypatch.setattr(speed, "cores", lambda: 3)
-    assert speed.measure_speed().overall == pytest.approx(2.0)
+    with speed.Speedometer() as speedometer:
+        for _ in range(2):
+            assert speedometer.read(11).overall == pytest.approx(2.0)
 
 
 def test_what_goes_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,9 @@ def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psut
     parent = psutil.Process(process.pid)
 
     def reading(child: psutil.Process) -> bool:
-        return any(file.path.endswith("small.tsv") for file in child.open_files())
+        with suppress(psutil.NoSuchProcess):  # it may end while its files are listed
+            return any(file.path.endswith("small.tsv") for file in child.open_files())
+        return False
 
     def roles() -> list[psutil.Process]:
         return [child for server in parent.children() for child in server.children()]

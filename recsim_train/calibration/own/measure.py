@@ -6,6 +6,7 @@ apart in time, because a run sees all of them: never the best.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 
 from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.speed import SHORT, Speedometer
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.executor import carried
@@ -55,14 +57,16 @@ def measure_operations(
     cluster: Cluster,
     tick: Callable[[], None],
     *,
+    at_speed: float | None = None,
     seconds: float = SECONDS,
     quick: bool = False,
 ) -> list[MeasuredOperation]:
     """Each shape that a plan asks for, as its real kernel takes it.
 
     ``cells``: operations and shapes; ``cluster``: its prices tell how far the batches that were
-    measured are from those expected; ``tick`` is called `UNITS` times. Raises RunFailed where a
-    process fails.
+    measured are from those expected; ``at_speed``: what they take is given for a machine whose
+    reference work is so fast, by its speed right after each window; None: as it was.
+    ``tick`` is called `UNITS` times. Raises RunFailed where a process fails.
     """
     cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
@@ -75,6 +79,7 @@ def measure_operations(
             stack.enter_context(MeasuringProcess("operations", request, _LIMIT))
             for _ in range(cores)
         ]
+        speedometer = stack.enter_context(Speedometer())
         for child in children:
             child.hear()
         tick()
@@ -83,6 +88,10 @@ def measure_operations(
             for child in some:
                 child.tell({"seconds": part, "threads": threads})
             found = [child.hear()["seen"] for child in some]
+            if at_speed is not None:
+                faster = speedometer.read(SHORT).overall / at_speed
+                for figures in itertools.chain(*found):
+                    figures.update(cpu=faster * figures["cpu"], wall=faster * figures["wall"])
             tick()
             return found
 
