@@ -13,6 +13,9 @@ from recsim_train.results.statistics import throughput
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Outcome
 
+_OF_95 = 1.960
+"""Standard errors in half a 95 % interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class OwnRun:
@@ -21,18 +24,22 @@ class OwnRun:
     plan: Plan
     examples_per_second: float
     ledger: Ledger
+    error: float = 0.0
+    """Relative standard error of ``examples_per_second``, by windows of the run."""
 
     @classmethod
     def of(cls, plan: Plan, outcome: Outcome) -> OwnRun:
         """A run that has ended."""
         rules, ledger = plan.experiment.training, outcome.facts.ledger
-        eps = throughput(
+        speed = throughput(
             outcome.iterations,
             warmup=rules.warmup_steps, steps=rules.steps, batch_size=rules.batch_size,
-        ).examples_per_second  # fmt: skip
+        )  # fmt: skip
+        eps = speed.examples_per_second
         assert eps is not None
         assert ledger is not None
-        return cls(plan, eps, ledger)
+        low, high = speed.ci95 or (eps, eps)
+        return cls(plan, eps, ledger, (high - low) / (2.0 * _OF_95 * eps))
 
 
 def wander(runs: Sequence[OwnRun]) -> float | None:
@@ -51,12 +58,14 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> flo
     """What predictions of these runs miss beyond what their errors explain, as
     `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
 
-    The mean of (log error)^2 less the variance that was claimed, where that is above 0: DerSimonian
+    The mean of (log error)^2 less the variances that are known, of the prediction and of the
+    measurement, where that is above 0: DerSimonian
     and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
     unweighted and about 0, because a bias misses, too.
     """
     beyond = []
     for own in runs:
         eps, error = predict(own, cluster)
-        beyond.append(log(eps / own.examples_per_second) ** 2 - error * error)
+        known = error * error + own.error * own.error
+        beyond.append(log(eps / own.examples_per_second) ** 2 - known)
     return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from recsim_train.calibration import crowd, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
@@ -59,7 +60,8 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert speeds.before is not None
     assert speeds.after is not None
     assert speeds.before != speeds.after
-    assert len(speeds.between) == 4
+    runs = sum(part.runs_of(quick=True) for part in (reads, crowd, talk, meet))
+    assert 2 + len(speeds.between) == 3 + runs  # and one after each of them
     assert 0.01 < (speeds.beside or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)

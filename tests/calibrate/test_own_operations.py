@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from recsim_train.calibration.own import caches, steps
+from recsim_train.calibration.own import caches, measure, steps
 from recsim_train.calibration.own.measure import UNITS, measure_operations, with_operations
 from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, Rounds
-from recsim_train.config.cluster import Cluster
+from recsim_train.calibration.speed import SHORT
+from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import (
     Data,
     Execution,
@@ -27,6 +29,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.config.load import load_cluster
+from recsim_train.config.speed import MachineSpeed
 from recsim_train.data.stream import open_stream
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor import kernels, masks, services
@@ -36,7 +39,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import positions_of, reading_of
 from recsim_train.sim.asked import operations_of
 from recsim_train.workload import operations
-from recsim_train.workload.operations import COSTS, seconds
+from recsim_train.workload.operations import COSTS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import Signature, signature
 
@@ -418,6 +421,76 @@ def test_a_clock_counts_work_and_seconds() -> None:
     )
     assert together == pytest.approx(dict(halfway))
     assert all(1e-5 < f["cpu"] <= 2 * f["wall"] for f in figures)
+
+
+@pytest.mark.parametrize("at_speed", [None, 0.8])
+def test_what_operations_take_is_given_for_one_speed(
+    profile: Cluster,
+    asked: Callable[[str], list[tuple[str, Scope]]],
+    monkeypatch: pytest.MonkeyPatch,
+    at_speed: float | None,
+) -> None:
+    """A machine that is 1, 2 or 4 times as fast from window to window: with ``at_speed`` nothing
+    is seen of that."""
+    plan, cells = plan_of("allreduce"), asked("allreduce")
+    fast = [1.0]
+    speeds = itertools.cycle((1.0, 2.0, 4.0))
+
+    class Child:
+        def __init__(self, part: str, request: object, limit: float) -> None:
+            self.asked: dict[str, Any] = {}
+
+        def __enter__(self) -> Child:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def tell(self, message: dict[str, Any]) -> None:
+            self.asked = message
+
+        def hear(self) -> dict[str, Any]:
+            if not self.asked:
+                return {"tick": True}
+            fast[0] = next(speeds)
+            prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
+            seen = []
+            for name, scope in cells:
+                work = dict(cost(name, scope))
+                took = 3.0 * seconds(work, prices)[0] / fast[0]
+                shape = str(signature(name, scope))
+                seen.append({
+                    "operation": name, "shape": shape, "cpu": took, "wall": took, "error": 0.0,
+                    "work": work,
+                })  # fmt: skip
+            return {"seen": seen}
+
+    class Reading:
+        def __enter__(self) -> Reading:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def read(self, rounds: int) -> MachineSpeed:
+            assert rounds == SHORT
+            return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, fast[0]))
+
+    monkeypatch.setattr(measure, "MeasuringProcess", Child)
+    monkeypatch.setattr(measure, "Speedometer", Reading)
+    monkeypatch.setattr(measure.environment, "cores", lambda: 1)
+    entries = measure_operations(plan, cells, profile, lambda: None, at_speed=at_speed)
+    assert len(entries) == len(cells)
+    prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
+    for entry, (name, scope) in zip(entries, cells, strict=True):
+        once = 3.0 * seconds(cost(name, scope), prices)[0]
+        assert entry.spread is not None
+        if at_speed is None:
+            assert entry.spread > 0.3
+        else:
+            assert entry.seconds == pytest.approx(once / at_speed, rel=1e-6)
+            assert entry.alone == pytest.approx(once / at_speed, rel=1e-6)
+            assert entry.spread < 1e-6
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,10 +22,10 @@ TURN = 4e-3
 class Machine:
     """Cores on which a thread works at most at rate 1."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, wander: float = 0.0) -> None:
         self.engine = Engine()
         self.together = self.engine.fluid.resource("machine.cores", float(count), pace=1.0)
-        self.cores = Cores(self.engine, count, self.together, TURN)
+        self.cores = Cores(self.engine, count, self.together, TURN, wander, seed=3)
 
     def _on(self, core: Resource) -> Kind:
         return self.engine.fluid.kind([(self.together, 1.0), (core, 1.0)], paced=1.0)
@@ -135,6 +136,47 @@ def test_on_a_nearly_full_machine_whoever_wakes_goes_where_it_ran() -> None:
     found = ends([first, second, third], 2, None)
     assert found[0] == pytest.approx(213e-3, abs=2e-3)
     assert found[2] >= 201e-3 + 2e-3
+
+
+def homes(wander: float, count: int, threads: int, wakes: int) -> list[list[int]]:
+    """By thread: the core on which it works each time, where it is woken between."""
+    machine = Machine(count, wander)
+    found: list[list[int]] = [[] for _ in range(threads)]
+
+    def live(number: int) -> Iterator[Event]:
+        yield machine.engine.timeout(0.3 * number)  # never two at once
+        for _ in range(wakes):
+            done = machine.work(f"thread {number}", 1e-3)
+            yield machine.engine.timeout(5e-4)
+            at = [[w.thread for w in on] for on in machine.cores._on]
+            found[number].append(at.index([f"thread {number}"]))
+            yield done
+            yield machine.engine.timeout(0.3 * threads)
+
+    for number in range(threads):
+        machine.engine.process(live(number))  # type: ignore[arg-type]
+    machine.engine.run()
+    return found
+
+
+def test_threads_that_wander_go_to_another_core_as_often_as_the_profile_says() -> None:
+    for count in (2, 3):
+        for wander in (0.0, 0.25, 1.0):
+            (places,) = homes(wander, count, 1, 400)
+            moved = [a != b for a, b in itertools.pairwise(places)]
+            assert sum(moved) / len(moved) == pytest.approx(wander, abs=0.06)
+            if wander == 1.0:  # each other core as often
+                steps = [(b - a) % count for a, b in itertools.pairwise(places)]
+                for step in range(1, count):
+                    assert steps.count(step) / len(steps) == pytest.approx(1 / (count - 1), abs=0.1)
+    assert homes(1.0, 1, 1, 3) == [[0, 0, 0]]
+
+
+def test_what_a_thread_draws_is_its_own() -> None:
+    """What ifs compare like with like: another thread changes nothing of where this one goes."""
+    (alone,) = homes(0.5, 2, 1, 50)
+    beside, other = homes(0.5, 2, 2, 50)
+    assert beside == alone != other
 
 
 def test_on_a_machine_that_is_not_full_whoever_wakes_looks_for_a_free_core() -> None:
