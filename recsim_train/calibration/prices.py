@@ -11,6 +11,7 @@ from typing import Any
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
 from recsim_train.calibration.talk import Talked
+from recsim_train.config.cluster import Cooling
 from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
 from recsim_train.workload.operations import seconds
 
@@ -60,6 +61,8 @@ _SERIAL = 0.95
 """Threads that reach less than this share of what free cores would give wait for the lock."""
 _LONGEST_HANDOVER = 5e-5
 """Seconds: about what waking a thread takes; a longer call lets others in."""
+_LEAST = 1e-9
+"""Seconds that a call takes at least."""
 _NOISE = 0.02
 """Relative error below which no price is claimed to be known."""
 
@@ -102,6 +105,33 @@ def from_repeats(values: Sequence[float]) -> Estimate:
     if len(values) < 2:
         return Estimate(middle, MOST_UNCERTAIN, "once")
     return Estimate(middle, stdev(values) / middle, "repeats")
+
+
+def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
+    """What effects and requests cost, and how that grows with what steps move between them.
+
+    By least squares of logarithms with one exponent: over the runs whose requests travel as users'
+    do. The prices hold at these runs' geometric mean of moved bytes.
+    """
+    runs = [run for run in talked if run.own is not None]
+    moved = [math.log(run.moved) for run in runs]
+    calls = {
+        "effect": [math.log(max(_LEAST, run.per_effect)) for run in runs],
+        "request": [math.log(max(_LEAST, run.per_request)) for run in runs],
+    }
+    middle = mean(moved)
+    apart = [x - middle for x in moved]
+    across = len(calls) * math.fsum(x * x for x in apart)
+    along = math.fsum(x * y for logs in calls.values() for x, y in zip(apart, logs, strict=True))
+    exponent = min(1.0, max(0.0, along / across)) if across else 0.0
+    prices = {}
+    for name, logs in calls.items():
+        usual = mean(logs)
+        left = [y - usual - exponent * x for x, y in zip(apart, logs, strict=True)]
+        sure = len(left) > 2
+        error = math.sqrt(math.fsum(e * e for e in left) / (len(left) - 2)) if sure else 1.0
+        prices[name] = Estimate(math.exp(usual), error, "fit" if sure else "once")
+    return prices, Cooling(exponent=exponent, bytes=math.exp(middle))
 
 
 def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:

@@ -31,10 +31,10 @@ from recsim_train.calibration.prices import (
     Window,
     Wire,
     contention,
+    cooling,
     fit_kernels,
     fit_reading,
     fit_wire,
-    from_repeats,
     gloo_message,
     handover,
     kernel_observations,
@@ -49,6 +49,7 @@ from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     Calibration,
     Cluster,
+    Cooling,
     Costs,
     Host,
     Network,
@@ -247,7 +248,7 @@ def calibrate_machine(
         crowded = crowd.measure(folder, measuring.ran(_CROWD), quick=quick)
         talked = talk.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
         met = meet.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
-        prices = _work_prices(timed, talked, rows)
+        prices, colder = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, talked, prices)
         _meeting_prices([seen for seen, _ in met], prices)
@@ -266,35 +267,34 @@ def calibrate_machine(
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
         runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
-        found = {"turn": turn, "wander": wander(runs)}
-        cluster = cluster.model_copy(
-            update={"threads": law, **{k: value for k, value in found.items() if value is not None}}
-        )
+        scheduler = {"turn": turn, "wander": wander(runs)}
+        told = {name: value for name, value in scheduler.items() if value is not None}
+        cluster = cluster.model_copy(update={"threads": law, "cooling": colder, **told})
         missed = None
         if predict is not None:  # while the data of these runs are there
             with talk.known(talk.Talk), talk.known(meet.Meet):
                 missed = own_error(runs, cluster, predict)
     measuring.finish()
-    told = {"own_error": missed, "seconds": round(time.monotonic() - begin, 1)}
-    return cluster.model_copy(update={"calibration": calibration.model_copy(update=told)})
+    whole = {"own_error": missed, "seconds": round(time.monotonic() - begin, 1)}
+    return cluster.model_copy(update={"calibration": calibration.model_copy(update=whole)})
 
 
 def _work_prices(
     timed: Sequence[dict[str, Any]],
     talked: Sequence[Talked],
     rows: Sequence[Observation],
-) -> Prices:
-    """Prices of kernels, of the runtime's own work and of rows."""
+) -> tuple[Prices, Cooling]:
+    """Prices of kernels, of the runtime's own work, with what makes it dearer, and of rows."""
     prices = Prices()
     kernels = fit_kernels(kernel_observations(timed))
     prices.add(kernels.prices)
     prices.say(kernels)
-    prices.add({"effect": from_repeats([run.per_effect for run in talked])})
-    prices.add({"request": from_repeats([run.per_request for run in talked])})
+    calls, law = cooling(talked)
+    prices.add(calls)
     reading = fit_reading([*rows, *(run.read for run in talked)], prices)
     prices.add(reading.prices)
     prices.say(reading)
-    return prices
+    return prices, law
 
 
 def _thread_law(

@@ -49,6 +49,7 @@ from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import measured
+from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.operations import cost
 from recsim_train.workload.shape import dense_parameters
 
@@ -101,9 +102,12 @@ _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
     ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 250),
     ("dense", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
+    ("dense", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 800),
+    ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 800),
+    ("embedding", Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI), 1152, 30),
 )
-"""(what is asked, of which model, batch, iterations): large messages and small ones, all with more
-to compute on than a core's own cache holds. With less, calls would be cheaper."""
+"""(what is asked, of which model, batch, iterations): large messages and small ones, and steps that
+move 1 to 100 MB through the caches between them."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
@@ -120,6 +124,8 @@ class Talked:
     transport: float
     per_request: float
     per_effect: float
+    moved: float
+    """Bytes that a step moves through the caches."""
     read: Observation
     """What making one batch took."""
     own: OwnRun | None = None
@@ -189,7 +195,8 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
-    return Talked(work, spent[TRANSPORT], requests, effects, read_of(plan, ledger), own)
+    moved = moved_bytes(run.model, plan.examples)
+    return Talked(work, spent[TRANSPORT], requests, effects, moved, read_of(plan, ledger), own)
 
 
 def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:

@@ -201,6 +201,15 @@ GUESSED_WAKING = Waking.model_construct(
 """What profiles have that were made before this was measured."""
 
 
+class Cooling(Section):
+    """How what effects and requests cost grows with the bytes that a training step moves through
+    the caches between them: as (bytes / ``bytes``) ** ``exponent``."""
+
+    exponent: Annotated[float, Field(ge=0.0, le=1.0)]
+    bytes: Size
+    """Of the steps at which the prices hold (`recsim_train.workload.moved`)."""
+
+
 class Threads(Section):
     """Operations on several threads, by the class of their work; all other work stays on one."""
 
@@ -291,6 +300,8 @@ class Cluster(Section):
     extrapolated, and uncertain by 10 % for each doubling. None: the profile does not say."""
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
+    cooling: Cooling | None = None
+    """None: effects and requests cost the same whatever is done between them."""
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""

@@ -13,9 +13,7 @@ from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.rundir import RunRecord
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
-from recsim_train.workload.arithmetic import Piece, add, operator_work
-from recsim_train.workload.graph import graph_of
-from recsim_train.workload.shape import mean_ids, row_bytes
+from recsim_train.workload.moved import moved_bytes, net_work
 
 _TO_90 = 1.645 / 1.960
 """From half a 95 % interval to half a 90 % one, both of a normal distribution."""
@@ -42,12 +40,9 @@ def roofline(job: Job) -> float:
     assert job.cluster is not None
     spec, costs, host = job.loaded.experiment, job.cluster.costs, job.cluster.host("trainer")
     model, batch = spec.model, spec.training.batch_size
-    operators = graph_of(model).operators
-    net = add(*(operator_work(model, Piece(o.name, batch)) for o in operators))
-    ids = batch * sum(mean_ids(model, table) for table in range(len(model.tables)))
+    net = net_work(model, batch)
     flops = net.get("gemm_flop", 0.0) + net.get("dot_flop", 0.0)
-    # a row is read for the forward pass, then read and written by its update
-    moved = net.get("stream_byte", 0.0) + 3 * ids * row_bytes(model)
+    moved = moved_bytes(model, batch)
     seconds = max(flops * costs.gemm_flop.value, moved * costs.stream_byte.value)
     trainers, threads = spec.roles.trainers, spec.training.threads
     shared = job.cluster.colocate

@@ -13,6 +13,7 @@ from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.divided import divided
 from recsim_train.workload.measured import IN_RUNS, MEASURED
+from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 from recsim_train.workload.threads import NONE, Gains, gains
@@ -48,6 +49,10 @@ class Pricing:
         self.prices: dict[str, float] = {
             name: getattr(cluster.costs, name).value for name in Costs.model_fields
         }
+        if (law := cluster.cooling) is not None:
+            cold = moved_bytes(experiment.model, examples) / law.bytes
+            for name in operations.COOLED:
+                self.prices[name] *= cold**law.exponent
         self.rests: dict[str, dict[Rest, float]] = {}
         """By operation that was asked for: seconds of its different shapes by what they rest on."""
         self._erring: dict[str, tuple[float, float]] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +28,9 @@ _CACHED = 100
 _EXAMPLES = 1 << 16
 """Of all of them together, at least four batches."""
 
-T = TypeVar("T")
+_OTHERS = 2 << 20
+"""Bytes: more than a core's own cache, less than what cores share."""
+
 Cell = tuple[str, Scope]
 """An operation, and one shape of it that a plan asks for."""
 
@@ -69,12 +71,12 @@ class Bench:
         self.batches = [step[0] for step in self.by_trainer]
         self._next = cycle(range(len(self.batches)))
         self.names = {name for name, _ in self.cells}
-        self._other = ThreadPoolExecutor(1)
+        self._others = np.ones(_OTHERS // 8)
 
-    def elsewhere(self, do: Callable[..., T], *given: Any) -> T:
-        """As a server does it: in another thread, which is woken for it where the scheduler likes,
-        on whatever the caches of that core hold, while this one waits."""
-        return self._other.submit(do, *given).result()
+    def elsewhere(self) -> None:
+        """The work of others goes through the core's cache: what comes next is done on another core
+        than what was done last, and finds nothing of it there."""
+        self._others += 1.0
 
     def _read(self) -> list[list[Batch]]:
         """Steps of batches, those of one place in the stream each: a few, or with a cache all."""

@@ -28,8 +28,8 @@ _ALPHA = 1e-6
 
 _ARRIVED = frozenset({"load", "subtract", "interpolate"})
 """What steps with a vector that this thread has just received."""
-_MET = frozenset({"apply"})
-"""What steps with a vector that gloo's thread has received."""
+_MET = frozenset({"apply", "block_step"})
+"""What steps with a vector that gloo's thread has received, on a core of its own."""
 
 
 def _one(name: str, call: Callable[[], Any], timed: Timed, **sizes: Any) -> None:
@@ -60,7 +60,9 @@ class Dense:
         ]
 
     def round(self, _: Batch, timed: Timed) -> None:
-        for _, call in self.calls:
+        for name, call in self.calls:
+            if name in _MET:
+                self.bench.elsewhere()
             call(timed)
 
     # ------------------------------------------------------------------ on a replica
@@ -81,25 +83,14 @@ class Dense:
             "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
         }
         done = partial(_one, name, calls[name], elements=elements)
-        if name in _MET:
-            return self._met(gradient.tensor, done)
         return _after(gradient.tensor, done) if name in _ARRIVED else done
-
-    def _met(self, arrived: Tensor, call: Call) -> Call:
-        """``call`` as it comes after another thread has received the tensor."""
-
-        def both(timed: Timed) -> None:
-            self.bench.elsewhere(arrived.add_, 0)
-            call(timed)
-
-        return both
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
         worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
         call = partial(kernels_sync.block_step, worker, mean, _ALPHA, 0.5)
-        return self._met(mean.tensor, partial(_one, name, call, elements=scope.elements))
+        return partial(_one, name, call, elements=scope.elements)
 
     def _outer(self, name: str, scope: Scope) -> Call:
         """On what one host of a group answers for to other groups."""

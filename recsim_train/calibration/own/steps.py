@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from recsim_train.executor.services import EmbeddingServer
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.strategy.values import Batch
 
-T = TypeVar("T")
 AT_SHARDS = frozenset({"lookup_pooled", "lookup_rows", "update_pooled", "update_rows"})
 OPERATIONS = AT_SHARDS | {
     "deduplicate", "route_ids", "mask", "unmask", "assemble_rows", "forward_backward",
@@ -73,7 +72,9 @@ class Steps:
         client = {**of_all, "tables": slices, "shards": len(self.shards)}
         routed = timed("route_ids", lambda: route_ids(found, self.asked), **client)
         everywhere = route_ids(found, self.parts) if self.own else routed
-        answers, left = self._at_shards(self._look_up, batch, everywhere, timed)
+        self._over()
+        answers, left = self._look_up(batch, everywhere, timed)
+        self._over()
         if self.own:
             rows = timed("assemble_rows", lambda: RealRows(answers[0], found), **client)
         else:
@@ -90,11 +91,13 @@ class Steps:
         else:
             back = partial(route_gradient, gradient, self.parts, routed)
             pieces = timed("route_gradient", back, **client)
-        self._at_shards(self._update, batch, everywhere, pieces, left, timed)
+        self._over()
+        self._update(batch, everywhere, pieces, left, timed)
 
-    def _at_shards(self, do: Callable[..., T], *given: Any) -> T:
-        """In the loop's own thread, where the shard is in its process."""
-        return do(*given) if self.own else self.bench.elsewhere(do, *given)
+    def _over(self) -> None:
+        """From the loop to a shard, or back."""
+        if not self.own:
+            self.bench.elsewhere()
 
     def _look_up(
         self, batch: Batch, routed: Sequence[Routed], timed: Timed
