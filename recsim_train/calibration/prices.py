@@ -131,7 +131,7 @@ def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
         sure = len(left) > 2
         error = math.sqrt(math.fsum(e * e for e in left) / (len(left) - 2)) if sure else 1.0
         prices[name] = Estimate(math.exp(usual), error, "fit" if sure else "once")
-    return prices, Cooling(exponent=exponent, bytes=math.exp(middle))
+    return prices, Cooling.model_construct(exponent=exponent, bytes=math.exp(middle))
 
 
 def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:
