@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from recsim_train.calibration import grid, reads
 from recsim_train.calibration import talk as runs_of_own
 from recsim_train.calibration.crowd import Crowd, best_rate
 from recsim_train.calibration.fit import Estimate, Observation
+from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
     KERNEL_PRIORS,
     MEETING_PRIORS,
@@ -21,6 +23,7 @@ from recsim_train.calibration.prices import (
     WIRE_PRIORS,
     Prices,
     contention,
+    cooling,
     describe,
     fit_kernels,
     fit_reading,
@@ -208,7 +211,7 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
     ]
     nothing = Observation("text", {}, 1.0)
     runs = [
-        Talked(work, sum(prices[name] * units for name, units in work.items()), 1.0, 1.0, nothing)
+        Talked(work, sum(prices[n] * u for n, u in work.items()), 1.0, 1.0, 1.0, nothing)
         for work in works
     ]
     seen = [*wire_observations([end(), end()]), *run_observations(runs)]
@@ -217,6 +220,36 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
     assert found["message"].value == pytest.approx(80e-6, rel=0.15)
     assert found["wire_byte"].value == pytest.approx(4e-10, rel=0.15)
     assert found["shared_byte"].value == pytest.approx(1e-10, rel=0.15)
+
+
+def asked(moved: float, effect: float, request: float, *, own: bool = True) -> Talked:
+    run = OwnRun(None, 1.0, None) if own else None  # type: ignore[arg-type]
+    return Talked({}, 1.0, request, effect, moved, Observation("text", {}, 1.0), run)
+
+
+def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
+    """Planted: (bytes / 10 MB) ** 0.2, of effects with 10 % noise; runs over gloo do not count."""
+    draw = random.Random(5)
+
+    def run(moved: float) -> Talked:
+        factor = (moved / 1e7) ** 0.2
+        return asked(moved, 60e-6 * factor * math.exp(draw.gauss(0.0, 0.1)), 90e-6 * factor)
+
+    runs = [run(10.0 ** (6.0 + 2.0 * k / 59)) for k in range(60)]
+    prices, law = cooling([*runs, asked(1e6, 1.0, 1.0, own=False)])
+    assert law.exponent == pytest.approx(0.2, abs=0.02)
+    assert law.bytes == pytest.approx(1e7, rel=0.01)
+    assert prices["effect"].value == pytest.approx(60e-6, rel=0.05)
+    assert prices["effect"].uncertainty == pytest.approx(0.1, rel=0.3)
+    assert prices["request"].value == pytest.approx(90e-6, rel=0.01)
+    assert prices["request"].uncertainty < 0.02
+
+
+def test_what_does_not_grow_has_no_exponent() -> None:
+    shrinks = [asked(moved, 60e-6 / k, 90e-6) for k, moved in enumerate((1e6, 1e7, 1e8), 1)]
+    assert cooling(shrinks)[1].exponent == 0.0
+    prices, law = cooling([asked(1e6, 60e-6, 90e-6)])
+    assert (law.exponent, prices["effect"].uncertainty) == (0.0, 1.0)
 
 
 def iterations(loop: str, times: list[float]) -> list[Iteration]:
