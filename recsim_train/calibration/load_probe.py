@@ -7,7 +7,9 @@ import os
 import resource
 import time
 from collections.abc import Callable, Sequence
-from statistics import fmean, median, pstdev
+from itertools import pairwise
+from math import pi, sqrt
+from statistics import fmean, median
 
 import numpy as np
 
@@ -56,8 +58,7 @@ def measure_busy(
 
     An empty object asks for a window, anything else for the end, so that several such processes
     can work side by side. Of each window: ``rate``, steps per CPU second (so that other load on the
-    machine is not taken for slow cores); ``spread``, the standard deviation of their seconds by the
-    mean (not a robust one: who waits for the slowest meets the rare ones, too); and of a mean step
+    machine is not taken for slow cores); ``spread``, as `spread_of` has it; and of a mean step
     without (``calm``) and with threads of `disturb` (``disturbed``) its CPU seconds, and how often
     another thread got its core.
     """
@@ -81,13 +82,26 @@ def measure_busy(
         windows.append(
             {
                 "rate": 1.0 / median(times),
-                "spread": pstdev(times) / fmean(times),
+                "spread": spread_of(times),
                 "calm": _mean(phases[False]),
                 "disturbed": _mean(phases[True]),
             }
         )
         tick()
     return windows
+
+
+def spread_of(times: Sequence[float]) -> float:
+    """Relative standard deviation of steps, by how far two in a row are apart.
+
+    Of normal ones that is 2 / sqrt(pi) standard deviations on the mean. Who waits for another waits
+    half of it; rare slow steps count by how often they come, and a spell in which all cores are
+    slow, so that nobody waits, hardly counts. 0 of fewer than two.
+    """
+    if len(times) < 2:
+        return 0.0
+    apart = fmean(abs(b - a) for a, b in pairwise(times))
+    return apart * sqrt(pi) / 2.0 / fmean(times)
 
 
 def _mean(steps: Sequence[Window]) -> list[float] | None:
