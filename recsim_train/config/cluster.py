@@ -301,7 +301,8 @@ class Cluster(Section):
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
     cooling: Cooling | None = None
-    """None: effects and requests cost the same whatever is done between them."""
+    """How much dearer effects and requests are after work that moves more through the caches; none:
+    they cost the same whatever is done between them."""
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""
