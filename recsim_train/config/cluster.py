@@ -271,12 +271,6 @@ class Calibration(Section):
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
-    @property
-    def speed_spread(self) -> float | None:
-        """Relative standard deviation of the machine's speed from moment to moment meanwhile; no
-        prediction knows the speed itself. None: not known."""
-        return None if self.machine_speed is None else self.machine_speed.spread
-
 
 class Cluster(Section):
     """A cluster profile."""
@@ -306,7 +300,7 @@ class Cluster(Section):
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""
-    wander: Share = 0.0
+    wander: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How often a thread of a machine of all roles that is woken goes on on another core than the
     one where it ran last, whatever works there."""
     topology: Topology | None = None

@@ -58,6 +58,11 @@ class MachineSpeeds(Section):
         return exp(fmean(known)) if known else None
 
     @property
+    def readings(self) -> int:
+        """How many are known."""
+        return len(self._logs)
+
+    @property
     def spread(self) -> float | None:
         """Relative standard deviation of one moment's overall speed; None: fewer than two are
         known."""

@@ -35,9 +35,11 @@ class Together:
 
     def __init__(self, trainers: range, timeout: float) -> None:
         self.trainers, self._timeout = trainers, timeout
-        self._condition = threading.Condition()
+        self._turn = threading.Lock()
         self._parts: dict[int, kernels.Part] = {}
-        self._round = 0
+        self._waiting: list[threading.Lock] = []
+        """A lock for each thread that waits, held until all have come: a condition would wake each
+        of them twice, the second time for the turn that nobody needs."""
 
     def submit(
         self, trainer: int, part: kernels.Part, apply: Callable[[list[kernels.Part]], None]
@@ -46,17 +48,21 @@ class Together:
 
         Raises TimeoutError when a trainer stays away.
         """
-        with self._condition:
-            mine = self._round
+        with self._turn:
             self._parts[trainer] = part
             if len(self._parts) == len(self.trainers):
                 # In trainer order, whatever the order of arrival: bit-identical repetition.
                 apply([self._parts[t] for t in sorted(self._parts)])
                 self._parts = {}
-                self._round += 1
-                self._condition.notify_all()
+                waiting, self._waiting = self._waiting, []
+                for other in waiting:
+                    other.release()
                 return
-            if not self._condition.wait_for(lambda: self._round != mine, self._timeout):
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        with booked(REQUESTS):  # no part of the update
+            if not mine.acquire(timeout=self._timeout):
                 missing = sorted(set(self.trainers) - set(self._parts))
                 names = ", ".join(f"trainer[{t}]" for t in missing)
                 raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")

@@ -99,6 +99,8 @@ class ServingThread:
                 met = engine.now
                 yield request.barrier.arrive(request.contribution)
                 waited = engine.now - met
+                if waited > 0.0:  # woken a second time
+                    send = plus(overhead, send)
                 served = machines.compute(host, send, request.purpose, "server", client=client)
                 working += machines.alone
                 yield served

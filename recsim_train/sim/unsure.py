@@ -105,12 +105,11 @@ def causes(
                 for group, (seconds, more) in spent.fitted.items()
             )
         )
-    if (moved := known.speed_spread) is not None:
-        # at the run all work is as fast or slow together; when it was measured, all prices
-        # together, and all operations together
+    if (speeds := known.machine_speed) is not None and (moved := speeds.spread) is not None:
+        # at the run all work is as fast or slow together, by one moment's speed; the profile is of
+        # the mean of its readings' moments
         at_run = size(by_prices + operations, len(prices) + 1)
-        measured = size(by_prices, len(prices)), size(operations)
-        found["speed"] = moved * hypot(at_run, *measured)
+        found["speed"] = moved * at_run * sqrt(1.0 + 1.0 / speeds.readings)
     if cores:
         found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:

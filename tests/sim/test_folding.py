@@ -92,9 +92,7 @@ def test_equal_trainers_are_folded_exactly(
 
 @pytest.mark.parametrize("name", VARIED)
 def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters: Clusters) -> None:
-    # as many steps as readers make batches at a time, which are as dear as they are; where they
-    # cost next to nothing, groups of hosts are folded into 13 % more examples/s, and the
-    # prediction says that it is off by 17 %
+    # as many steps as readers make batches at a time, which are as dear as they are
     cluster = clusters(jitter=0.2, nic="2 Gbit/s")
     every = predicted(plans, cluster, VARIED[name], 64, fold_above=0, steps=64)
     folded = predicted(plans, cluster, VARIED[name], 64, fold_above=32, steps=64)
@@ -107,8 +105,8 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     assert facts.error is not None
     assert facts.error >= 0.0
     assert any("stand" in note for note in folded.facts.warnings)
-    # where rounds in the background queue for servers it is no closer than it says itself
-    within = facts.error if name == "hierarchical" else 0.04
+    # where rounds in the background queue for servers it may be no closer than it says itself
+    within = max(0.04, facts.error) if name == "hierarchical" else 0.04
     assert folded.speed.examples_per_second == pytest.approx(
         every.speed.examples_per_second, rel=within
     )

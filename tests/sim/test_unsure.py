@@ -79,8 +79,10 @@ class World:
         return exp(self.draw.gauss(0.0, RESIDUALS[group]))
 
     def profile(self) -> Cluster:
-        """By the fit of prices, at one moment's speed."""
-        speed, seen = exp(self.draw.gauss(0.0, SPEED)), []
+        """By the fit of prices, at the mean of several moments' speeds."""
+        seen, told = [], speeds(self.draw)
+        speed = told.beside
+        assert speed is not None
         for name, scope in self.cells:
             for size in SIZES:
                 sizes = {n: size * getattr(scope, n) for n in ("batch", "ids", "unique")}
@@ -100,7 +102,7 @@ class World:
                 update = {"value": value * error / speed, "uncertainty": OTHERS}
             costs[name] = Price.model_construct(**update)
         calibration = Calibration(
-            date="", machine="", fit_errors=prices.fit_errors, machine_speed=speeds(self.draw)
+            date="", machine="", fit_errors=prices.fit_errors, machine_speed=told
         )
         return self.base.model_copy(update={"costs": Costs(**costs), "calibration": calibration})
 
@@ -224,7 +226,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "prices": 0.06,
             "operations": 0.02,
             "fits": hypot(0.3 * 0.2, 0.1 * 0.5, 0.06 * 0.5),
-            "speed": speed.spread * hypot(1.0, 0.6, 0.4),
+            "speed": speed.spread * sqrt(1.0 + 1.0 / 6),
             "model": 0.11,
         }
     )
@@ -249,7 +251,7 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     one = causes(cluster, {"costs.call": -1.0}, 0.0, spent, threads=1)
     assert many["speed"] == pytest.approx(one["speed"])
     assert told.machine_speed is not None
-    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(2.0))
+    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(7 / 6))
 
 
 def test_the_speed_widens_a_prediction_and_never_moves_it(plan: Plan, base: Cluster) -> None:
