@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
-from statistics import fmean
+from math import expm1, fsum, log, sqrt
+from statistics import fmean, median
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
@@ -54,18 +54,38 @@ Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
 the relative standard error of that as far as the profile knows it."""
 
 
-def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> float | None:
-    """What predictions of these runs miss beyond what their errors explain, as
-    `recsim_train.config.cluster.Calibration.own_error`; None: there are none.
+_KNOWN = 0.02
+"""Relative error below which neither a run nor a prediction is known."""
 
-    The mean of (log error)^2 less the variances that are known, of the prediction and of the
-    measurement, where that is above 0: DerSimonian
-    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177),
-    unweighted and about 0, because a bias misses, too.
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """By how much predictions of own runs miss: logarithms of predicted / measured."""
+
+    each: tuple[float, ...]
+    beyond: float
+    """As `recsim_train.config.cluster.Calibration.own_error`."""
+
+    def __str__(self) -> str:
+        off = sorted(abs(expm1(miss)) for miss in self.each)
+        return f"median error {median(off):.0%}, largest {off[-1]:.0%}, of {len(off)} runs"
+
+
+def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Missed | None:
+    """What predictions of these runs miss, and what of it their known errors do not explain; None:
+    there are none.
+
+    By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
+    known of prediction and measurement, so that a run that the machine disturbed counts little:
+    DerSimonian and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986)
+    177).
     """
-    beyond = []
+    if not runs:
+        return None
+    misses, weights = [], []
     for own in runs:
         eps, error = predict(own, cluster)
-        known = error * error + own.error * own.error
-        beyond.append(log(eps / own.examples_per_second) ** 2 - known)
-    return min(1.0, sqrt(max(0.0, fmean(beyond)))) if beyond else None
+        misses.append(log(eps / own.examples_per_second))
+        weights.append(1.0 / (_KNOWN * _KNOWN + error * error + own.error * own.error))
+    excess = fsum(w * m * m for w, m in zip(weights, misses, strict=True)) - len(runs)
+    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess / fsum(weights)))))

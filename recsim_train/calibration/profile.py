@@ -275,7 +275,10 @@ def calibrate_machine(
             with talk.known(talk.Talk), talk.known(meet.Meet):
                 missed = own_error(runs, cluster, predict)
     measuring.finish()
-    whole = {"own_error": missed, "seconds": round(time.monotonic() - begin, 1)}
+    whole: dict[str, object] = {"seconds": round(time.monotonic() - begin, 1)}
+    if missed is not None:
+        whole["own_error"] = missed.beyond
+        whole["residuals"] = calibration.residuals | {"calibration's own runs": str(missed)}
     return cluster.model_copy(update={"calibration": calibration.model_copy(update=whole)})
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recsim_train.calibration import talk
-from recsim_train.calibration.own_runs import OwnRun, own_error, wander
+from recsim_train.calibration.own_runs import OwnRun, Predict, own_error, wander
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
 from recsim_train.data.synthetic import write_criteo
@@ -81,24 +82,42 @@ def own_run(number: int) -> OwnRun:
     return OwnRun(number, 1000.0, None)  # type: ignore[arg-type]
 
 
+def beyond(runs: list[OwnRun], predict: Predict) -> float:
+    missed = own_error(runs, None, predict)  # type: ignore[arg-type]
+    assert missed is not None
+    return missed.beyond
+
+
 def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     """Planted: errors of 10 % that are claimed, and of 20 % that nobody knows of."""
     draw = random.Random(2)
     claimed, unknown = 0.1, 0.2
 
-    def missed(beyond: float) -> float | None:
-        return own_error(
+    def missed(more: float) -> float:
+        return beyond(
             [own_run(number) for number in range(400)],
-            None,  # type: ignore[arg-type]
             lambda own, cluster: (
-                1000.0 * math.exp(draw.gauss(0.0, claimed) + draw.gauss(0.0, beyond)),
+                1000.0 * math.exp(draw.gauss(0.0, claimed) + draw.gauss(0.0, more)),
                 claimed,
             ),
         )
 
     assert missed(unknown) == pytest.approx(unknown, rel=0.1)
-    assert (missed(0.0) or 0.0) < 0.05
+    assert missed(0.0) < 0.05
     assert own_error([], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
     # all too fast alike: a bias is an error, too
     always = [own_run(0)] * 4
-    assert own_error(always, None, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))  # type: ignore[arg-type]
+    expected = math.sqrt(math.log(1.3) ** 2 - 0.02**2)
+    assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(expected)
+
+
+def test_a_run_that_was_disturbed_counts_little_and_is_told() -> None:
+    steady, stalled = own_run(0), replace(own_run(1), examples_per_second=100.0, error=0.7)
+
+    def predict(own: OwnRun, _: object) -> tuple[float, float]:
+        return 1000.0 * math.exp(0.1 if own is steady else 0.0), 0.03
+
+    runs = [steady] * 11 + [stalled]
+    assert beyond(runs, predict) == pytest.approx(0.1, rel=0.15)
+    told = own_error(runs, None, predict)  # type: ignore[arg-type]
+    assert str(told) == "median error 11%, largest 900%, of 12 runs"
