@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -270,6 +271,15 @@ class Calibration(Section):
     errors explain, root mean square of the logarithm. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
+
+    @property
+    def speed_spread(self) -> float | None:
+        """Relative standard deviation of the machine's speed at one moment from the profile's,
+        which is the mean of its readings; no prediction knows the speed itself. None: not known."""
+        speeds = self.machine_speed
+        if speeds is None or speeds.spread is None:
+            return None
+        return speeds.spread * sqrt(1.0 + 1.0 / speeds.readings)
 
 
 class Cluster(Section):

@@ -7,7 +7,7 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 
 - whoever goes on at once stays where it is;
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
-  less than `_NEARLY_FULL` of the cores were busy of late;
+  few enough of the cores were busy of late (`_nearly_full`);
 - now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
   less than this module, and weighs more, such as who woke it;
 - threads of one core have equal shares;
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import floor
+from math import floor, sqrt
 
 from numpy.random import Generator
 
@@ -32,9 +32,10 @@ KindOn = Callable[[Resource], Kind]
 """The kind of some work on this core."""
 _NEVER = -1, -1.0
 _BLOCK = 256
-_NEARLY_FULL, _HALF_LIFE = 0.85, 32e-3
-"""Share of busy cores above which Linux looks for no free one when it wakes a thread (SIS_UTIL,
-since 6.0), and after how many seconds their being busy counts half (per-entity load tracking)."""
+_HALF_LIFE = 32e-3
+"""After how many seconds it counts half that a core was busy (per-entity load tracking)."""
+_OVERLOADED = 1.17
+"""Imbalance above which Linux calls cores that share a cache overloaded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +49,12 @@ class _Working:
     core: int = -1
     activity: Activity | None = None
     """None: it starts in this instant."""
+
+
+def _nearly_full(cores: int) -> float:
+    """Share of busy cores from which on Linux looks for no free one when it wakes a thread: of n it
+    looks at n (1 - (`_OVERLOADED` x share)^2), rounded down (SIS_UTIL, since 6.0)."""
+    return sqrt(1.0 - 1.0 / cores) / _OVERLOADED
 
 
 def _draws(chance: Generator) -> Iterator[float]:
@@ -117,7 +124,7 @@ class Cores:
                 self._place(working, core)
             else:
                 woken.append((working, core))
-        searched = self._busy_of_late(now) < _NEARLY_FULL
+        searched = self._busy_of_late(now) < _nearly_full(len(self._on))
         for working, last in woken:
             if (place := self._strays_to(working.thread, last)) is None:
                 place = self._core_for(last, searched=searched)

@@ -105,11 +105,9 @@ def causes(
                 for group, (seconds, more) in spent.fitted.items()
             )
         )
-    if (speeds := known.machine_speed) is not None and (moved := speeds.spread) is not None:
-        # at the run all work is as fast or slow together, by one moment's speed; the profile is of
-        # the mean of its readings' moments
-        at_run = size(by_prices + operations, len(prices) + 1)
-        found["speed"] = moved * at_run * sqrt(1.0 + 1.0 / speeds.readings)
+    if (moved := known.speed_spread) is not None:
+        # at the run all work is as fast or slow together
+        found["speed"] = moved * size(by_prices + operations, len(prices) + 1)
     if cores:
         found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:
