@@ -17,7 +17,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import kernels
+from recsim_train.executor import gathers, kernels
 from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
 from recsim_train.executor.routing import Parts, assemble_rows, route_ids
@@ -251,3 +251,11 @@ def test_initial_weights_spread_as_in_the_public_code() -> None:
         assert float(biases.std()) == pytest.approx(
             outputs**-0.5, rel=4 / (2 * biases.numel()) ** 0.5
         )
+
+
+def test_a_tables_first_id_is_not_the_last_one_of_the_table_before() -> None:
+    ids, offsets = np.array([5, 3, 5, 7, 5, 0]), np.array([0, 3, 5, 6])
+    found, cuts, inverse = gathers.distinct(ids, offsets)
+    assert found.tolist() == [3, 5, 5, 7, 0]
+    assert cuts.tolist() == [0, 2, 4, 5]
+    assert inverse.tolist() == [1, 0, 1, 3, 2, 4]

@@ -172,6 +172,22 @@ def test_threads_that_wander_go_to_another_core_as_often_as_the_profile_says() -
     assert homes(1.0, 1, 1, 3) == [[0, 0, 0]]
 
 
+def test_whoever_goes_on_at_once_never_wanders() -> None:
+    """Two on two cores, for ten pieces without a pause: who went astray would share a core."""
+    machine = Machine(2, wander=1.0)
+    ends_at: list[float] = []
+
+    def live(number: int) -> Iterator[Event]:
+        for _ in range(10):
+            yield machine.work(f"thread {number}", (1.0 + number) * 1e-3)
+        ends_at.append(machine.engine.now)
+
+    for number in range(2):
+        machine.engine.process(live(number))  # type: ignore[arg-type]
+    machine.engine.run()
+    assert ends_at == pytest.approx([10e-3, 20e-3])
+
+
 def test_what_a_thread_draws_is_its_own() -> None:
     """What ifs compare like with like: another thread changes nothing of where this one goes."""
     (alone,) = homes(0.5, 2, 1, 50)
