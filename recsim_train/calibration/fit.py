@@ -38,6 +38,8 @@ _LEAST = 0.05
 MOST_UNCERTAIN = 1.0
 """Relative error of a price of which only the magnitude is known: it was measured once, or lies at
 a limit of what was searched."""
+NOISE = 0.02
+"""Relative error below which nothing is claimed to be known: no price, no operation, no run."""
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4

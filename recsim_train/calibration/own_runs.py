@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from math import expm1, fsum, log, sqrt
 from statistics import fmean, median
 
+from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import throughput
+from recsim_train.results.statistics import Z975, throughput
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Outcome
-
-_OF_95 = 1.960
-"""Standard errors in half a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class OwnRun:
         assert eps is not None
         assert ledger is not None
         low, high = speed.ci95 or (eps, eps)
-        return cls(plan, eps, ledger, (high - low) / (2.0 * _OF_95 * eps))
+        return cls(plan, eps, ledger, (high - low) / (2.0 * Z975 * eps))
 
 
 def wander(runs: Sequence[OwnRun]) -> float | None:
@@ -52,10 +50,6 @@ def wander(runs: Sequence[OwnRun]) -> float | None:
 Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
 """Examples per second of such a run's plan, in which operations take what they took in the run, and
 the relative standard error of that as far as the profile knows it."""
-
-
-_KNOWN = 0.02
-"""Relative error below which neither a run nor a prediction is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,6 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     for own in runs:
         eps, error = predict(own, cluster)
         misses.append(log(eps / own.examples_per_second))
-        weights.append(1.0 / (_KNOWN * _KNOWN + error * error + own.error * own.error))
+        weights.append(1.0 / (NOISE * NOISE + error * error + own.error * own.error))
     excess = fsum(w * m * m for w, m in zip(weights, misses, strict=True)) - len(runs)
     return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess / fsum(weights)))))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import mean, median, stdev
+from statistics import linear_regression, mean, median, stdev
 from typing import Any
 
 from recsim_train.calibration.crowd import THREADS, Crowd
-from recsim_train.calibration.fit import MOST_UNCERTAIN, Estimate, Fit, Observation, fit
+from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import Cooling
 from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
@@ -63,8 +63,6 @@ _LONGEST_HANDOVER = 5e-5
 """Seconds: about what waking a thread takes; a longer call lets others in."""
 _LEAST = 1e-9
 """Seconds that a call takes at least."""
-_NOISE = 0.02
-"""Relative error below which no price is claimed to be known."""
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class Prices:
     def add(self, estimates: Mapping[str, Estimate]) -> None:
         """Take prices over, with uncertainties inside what a profile may hold."""
         for name, estimate in estimates.items():
-            uncertainty = min(MOST_UNCERTAIN, max(_NOISE, estimate.uncertainty))
+            uncertainty = min(MOST_UNCERTAIN, max(NOISE, estimate.uncertainty))
             self.estimates[name] = Estimate(estimate.value, uncertainty, estimate.basis)
 
     def value(self, name: str) -> float:
@@ -119,15 +117,13 @@ def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
         "effect": [math.log(max(_LEAST, run.per_effect)) for run in runs],
         "request": [math.log(max(_LEAST, run.per_request)) for run in runs],
     }
-    middle = mean(moved)
-    apart = [x - middle for x in moved]
-    across = len(calls) * math.fsum(x * x for x in apart)
-    along = math.fsum(x * y for logs in calls.values() for x, y in zip(apart, logs, strict=True))
-    exponent = min(1.0, max(0.0, along / across)) if across else 0.0
+    middle, both = mean(moved), [mean(logs) for logs in zip(*calls.values(), strict=True)]
+    slope = linear_regression(moved, both).slope if len(set(moved)) > 1 else 0.0
+    exponent = min(1.0, max(0.0, slope))
     prices = {}
     for name, logs in calls.items():
         usual = mean(logs)
-        left = [y - usual - exponent * x for x, y in zip(apart, logs, strict=True)]
+        left = [y - usual - exponent * (x - middle) for x, y in zip(moved, logs, strict=True)]
         sure = len(left) > 2
         error = math.sqrt(math.fsum(e * e for e in left) / (len(left) - 2)) if sure else 1.0
         prices[name] = Estimate(math.exp(usual), error, "fit" if sure else "once")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from statistics import mean
 from typing import Self
 
@@ -53,6 +54,17 @@ class Speedometer:
         return MachineSpeed(
             **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
         )
+
+
+@contextmanager
+def against(at: float | None) -> Iterator[Callable[[], float]]:
+    """How fast the machine is each time that it is called, by the speed ``at``; 1 where that is not
+    known. Raises RunFailed as `Speedometer` does."""
+    if at is None:
+        yield lambda: 1.0
+        return
+    with Speedometer() as speedometer:
+        yield lambda: speedometer.read(SHORT).overall / at
 
 
 def measure_speed() -> MachineSpeed:

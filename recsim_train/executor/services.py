@@ -62,7 +62,11 @@ class Together:
             mine.acquire()
             self._waiting.append(mine)
         with booked(REQUESTS):  # no part of the update
-            if not mine.acquire(timeout=self._timeout):
+            if mine.acquire(timeout=self._timeout):
+                return
+            with self._turn:  # unless the last one came just now
+                if not mine.locked():
+                    return
                 missing = sorted(set(self.trainers) - set(self._parts))
                 names = ", ".join(f"trainer[{t}]" for t in missing)
                 raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")

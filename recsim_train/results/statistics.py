@@ -29,11 +29,15 @@ _T975 = (
 )  # fmt: skip
 
 
+Z975 = 1.960
+"""97.5 % quantile of the normal distribution: standard errors in half a 95 % interval."""
+
+
 def t_quantile(degrees: int) -> float:
     """97.5 % quantile of Student's t; the normal one above 30 degrees of freedom."""
     if degrees < 1:
         raise ValueError("a t quantile needs at least one degree of freedom")
-    return _T975[degrees - 1] if degrees <= len(_T975) else 1.960 + 2.4 / degrees
+    return _T975[degrees - 1] if degrees <= len(_T975) else Z975 + 2.4 / degrees
 
 
 def counted(iterations: Iterable[Iteration], warmup: int, steps: int) -> list[Iteration]:

@@ -11,11 +11,12 @@ from recsim_train.config.identity import comparison_key
 from recsim_train.results.configurations import Predicted
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.statistics import Z975
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
 from recsim_train.workload.moved import moved_bytes, net_work
 
-_TO_90 = 1.645 / 1.960
+_TO_90 = 1.645 / Z975
 """From half a 95 % interval to half a 90 % one, both of a normal distribution."""
 
 

@@ -127,6 +127,7 @@ def _with_operations(
         measure_operations,
         with_operations,
     )
+    from recsim_train.calibration.speed import against
     from recsim_train.sim.asked import operations_of
 
     plain, at_speed = cluster.model_copy(update={"operations": None}), speed_at_calibration(cluster)
@@ -137,21 +138,22 @@ def _with_operations(
         progress(next(done), UNITS * len(plans))
 
     known: set[str] = set()
-    for plan in plans:
-        cells = []
-        for name, scope in operations_of(plan, plain):
-            shape = f"{name} {signature(name, scope)}"
-            if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
-                cells.append((name, scope))
-            known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
-        if cells:
-            entries = measure_operations(
-                plan, cells, plain, tick, at_speed=at_speed, seconds=seconds, quick=quick
-            )
-            cluster = with_operations(cluster, entries)
-        else:
-            for _ in range(UNITS):
-                tick()
+    with against(at_speed) as faster:
+        for plan in plans:
+            cells = []
+            for name, scope in operations_of(plan, plain):
+                shape = f"{name} {signature(name, scope)}"
+                if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
+                    cells.append((name, scope))
+                known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
+            if cells:
+                entries = measure_operations(
+                    plan, cells, plain, tick, faster, seconds=seconds, quick=quick
+                )
+                cluster = with_operations(cluster, entries)
+            else:
+                for _ in range(UNITS):
+                    tick()
     return cluster
 
 

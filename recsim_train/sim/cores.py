@@ -22,16 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import floor, sqrt
 
-from numpy.random import Generator
-
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
-from recsim_train.sim.jitter import stream
+from recsim_train.sim.jitter import stream, uniforms
 
 KindOn = Callable[[Resource], Kind]
 """The kind of some work on this core."""
 _NEVER = -1, -1.0
-_BLOCK = 256
 _HALF_LIFE = 32e-3
 """After how many seconds it counts half that a core was busy (per-entity load tracking)."""
 _OVERLOADED = 1.17
@@ -55,12 +52,6 @@ def _nearly_full(cores: int) -> float:
     """Share of busy cores from which on Linux looks for no free one when it wakes a thread: of n it
     looks at n (1 - (`_OVERLOADED` x share)^2), rounded down (SIS_UTIL, since 6.0)."""
     return sqrt(1.0 - 1.0 / cores) / _OVERLOADED
-
-
-def _draws(chance: Generator) -> Iterator[float]:
-    """From 0 to 1."""
-    while True:
-        yield from chance.random(_BLOCK).tolist()
 
 
 class Cores:
@@ -88,6 +79,7 @@ class Cores:
         make = engine.fluid.resource
         self.each = [make(name.format(k), *own, listed=False) for k in numbers]
         self._on: list[list[_Working]] = [[] for _ in self.each]
+        self._nearly_full = _nearly_full(len(self.each))
         self._last: dict[str, tuple[int, float]] = {}
         """By thread: the core on which it ran, and until when."""
         self._coming: list[_Working] = []
@@ -124,7 +116,7 @@ class Cores:
                 self._place(working, core)
             else:
                 woken.append((working, core))
-        searched = self._busy_of_late(now) < _nearly_full(len(self._on))
+        searched = self._busy_of_late(now) < self._nearly_full
         for working, last in woken:
             if (place := self._strays_to(working.thread, last)) is None:
                 place = self._core_for(last, searched=searched)
@@ -150,7 +142,7 @@ class Cores:
         if self._wander == 0.0 or others == 0 or last < 0:
             return None
         if thread not in self._draws:
-            self._draws[thread] = _draws(stream(self._seed, thread, "wander"))
+            self._draws[thread] = uniforms(stream(self._seed, thread, "wander"))
         place = next(self._draws[thread]) / self._wander
         return (last + 1 + floor(place * others)) % (others + 1) if place < 1.0 else None
 

@@ -32,6 +32,7 @@ from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
+from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.hosts import cores_unsure
 from recsim_train.sim.runtime import Runtime
@@ -47,7 +48,6 @@ _SPARE = 3
 """Columns that no input uses, at least: from them the error is estimated."""
 _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
-_Z975 = 1.960
 _ALWAYS_USED = ("effect", "request", "message", "wire_byte")
 """Prices that are taken before a run begins."""
 NO_HOST = "the cluster has no host left for it"
@@ -86,7 +86,7 @@ class Elasticities:
 
     def interval(self, eps: float) -> tuple[float, float]:
         """The 95 % interval of ``eps`` examples per second that these make."""
-        factor = exp(_Z975 * self.uncertainty)
+        factor = exp(Z975 * self.uncertainty)
         return eps / factor, eps * factor
 
     def say(self, facts: Facts, eps: float, events: int) -> None:

@@ -24,6 +24,12 @@ def stream(seed: int, instance: str, purpose: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
 
+def uniforms(generator: np.random.Generator) -> Iterator[float]:
+    """From 0 to 1, drawn many at once."""
+    while True:
+        yield from generator.random(_BLOCK).tolist()
+
+
 class Jitter:
     """Factors on computation times, one stream for each (instance, purpose).
 
@@ -112,5 +118,4 @@ def _tail(generator: np.random.Generator, tail: Tail) -> Iterator[float]:
 
 
 def _hiccups(generator: np.random.Generator, probability: float, factor: float) -> Iterator[float]:
-    while True:
-        yield from np.where(generator.random(_BLOCK) < probability, factor, 1.0).tolist()
+    return (factor if draw < probability else 1.0 for draw in uniforms(generator))

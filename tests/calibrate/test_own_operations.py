@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,123 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from recsim_train.calibration.own import caches, measure, steps
-from recsim_train.calibration.own.measure import UNITS, measure_operations, with_operations
+from recsim_train.calibration.own import caches, steps
 from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, Rounds
-from recsim_train.calibration.speed import SHORT
-from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import (
     Data,
-    Execution,
-    Experiment,
-    Model,
-    Roles,
-    StrategyChoice,
     Synthetic,
-    Table,
-    Training,
 )
-from recsim_train.config.load import load_cluster
-from recsim_train.config.speed import MachineSpeed
 from recsim_train.data.stream import open_stream
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor import kernels, masks, services
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import positions_of, reading_of
-from recsim_train.sim.asked import operations_of
 from recsim_train.workload import operations
-from recsim_train.workload.operations import COSTS, cost, seconds
+from recsim_train.workload.operations import COSTS
 from recsim_train.workload.scope import Scope
-from recsim_train.workload.signature import Signature, signature
-
-DCT = {"compression": {"kind": "dct", "density": 0.05, "refresh": 2}}
-MASKED = {"compression": {"kind": "dct", "mode": "mp", "mp_density": 0.25}}
-TAGS = "bottom.0=dp, bottom.1=dp, interaction=dp, top.0=0, top.1=1, top.2=dp"
-
-CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "flat_ps": ("flat_ps", {}, {}),
-    "rounded": ("flat_ps", {}, {"wire": "bfloat16"}),
-    "worker": ("flat_ps", {"pooling": "worker"}, {"sparse": "sgd"}),
-    "easgd": ("flat_ps", {"mode": "easgd", "every": 2}, {}),
-    "local": ("flat_ps", {}, {"servers": 0}),
-    "bags": ("flat_ps", {}, {"bags": True, "kind": "deepfm"}),
-    "dct": ("flat_ps", DCT, {}),
-    "masked": ("flat_ps", MASKED, {}),
-    "allreduce": ("allreduce", {}, {"dense": "adagrad"}),
-    "allreduce dct": ("allreduce", DCT, {}),
-    "new": ("shadowsync", {"algorithm": {"kind": "easgd", "central": "new"}}, {}),
-    "ma": ("shadowsync", {"algorithm": "ma"}, {}),
-    "bmuf": ("shadowsync", {"algorithm": "bmuf"}, {}),
-    "differences": ("shadowsync", {"algorithm": "easgd", **DCT}, {}),
-    "gradient accumulation": ("flat_ps", {"every": 3}, {}),
-    "tags": ("hierarchical", {"tags": TAGS}, {"trainers": 2}),
-    "groups": ("hierarchical", {"tags": TAGS, "hosts": 2, "outer": "easgd"}, {"trainers": 4}),
-    "groups ma": (
-        "hierarchical",
-        {"tags": TAGS, "hosts": 2, "outer": "bmuf", "sync": "foreground", "every": 2},
-        {"trainers": 4},
-    ),
-    "des": ("des", {"partition": "field"}, {"kind": "deepfm"}),
-    "des split": ("des", {"partition": "hash", "top": "split"}, {"kind": "dcn"}),
-    "cache": ("scalefreectr", {"cache_share": 0.5}, {}),
-}
-
-
-def plan_of(name: str) -> Plan:
-    kind, options, other = CASES[name]
-    net, bags = other.get("kind", "dlrm"), other.get("bags", False)
-    tables = tuple(Table(rows=rows) for rows in (300, 40, 500, 60))
-    if bags:
-        tables = (*tables[:2], Table(rows=500, ids=3), Table(rows=60, ids=4, variable=True))
-    model = Model(
-        kind=net,
-        embedding_dim=8,
-        bottom_mlp=(64, 8) if net == "dlrm" else (),
-        top_mlp=(64, 32, 1),
-        tables=tables,
-    )
-    servers = other.get("servers", 2)
-    experiment = Experiment(
-        name="own",
-        model=model,
-        data=Data(eval_rows=0, synthetic=Synthetic(rows=4000)),
-        roles=Roles(
-            trainers=other.get("trainers", 2),
-            embedding_servers=servers,
-            dense_servers=min(1, servers),
-        ),
-        training=Training(
-            batch_size=32,
-            steps=12,
-            warmup_steps=2,
-            sparse_optimizer=other.get("sparse", "rowwise_adagrad"),
-            dense_optimizer=other.get("dense", "sgd"),
-            sparse_lr=1e-4,
-            dense_lr=1e-4,
-        ),
-        execution=Execution(wire=other.get("wire", "full")),
-        strategies=(StrategyChoice(kind=kind, options=options),),
-    )
-    return build_plan(experiment, experiment.strategies[0])
-
-
-@pytest.fixture(scope="module")
-def profile() -> Cluster:
-    return load_cluster("cluster_profiles/reference-2core.yaml")
-
-
-@pytest.fixture(scope="module")
-def asked(profile: Cluster) -> Callable[[str], list[tuple[str, Scope]]]:
-    known: dict[str, list[tuple[str, Scope]]] = {}
-
-    def of(name: str) -> list[tuple[str, Scope]]:
-        if name not in known:
-            known[name] = operations_of(plan_of(name), profile)
-        return known[name]
-
-    return of
+from recsim_train.workload.signature import signature
+from tests.calibrate.own_plans import CASES, plan_of
 
 
 def test_every_operation_has_a_micro_workload() -> None:
@@ -421,118 +320,3 @@ def test_a_clock_counts_work_and_seconds() -> None:
     )
     assert together == pytest.approx(dict(halfway))
     assert all(1e-5 < f["cpu"] <= 2 * f["wall"] for f in figures)
-
-
-@pytest.mark.parametrize("at_speed", [None, 0.8])
-def test_what_operations_take_is_given_for_one_speed(
-    profile: Cluster,
-    asked: Callable[[str], list[tuple[str, Scope]]],
-    monkeypatch: pytest.MonkeyPatch,
-    at_speed: float | None,
-) -> None:
-    """A machine that is 1, 2 or 4 times as fast from window to window: with ``at_speed`` nothing
-    is seen of that."""
-    plan, cells = plan_of("allreduce"), asked("allreduce")
-    fast = [1.0]
-    speeds = itertools.cycle((1.0, 2.0, 4.0))
-
-    class Child:
-        def __init__(self, part: str, request: object, limit: float) -> None:
-            self.asked: dict[str, Any] = {}
-
-        def __enter__(self) -> Child:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def tell(self, message: dict[str, Any]) -> None:
-            self.asked = message
-
-        def hear(self) -> dict[str, Any]:
-            if not self.asked:
-                return {"tick": True}
-            fast[0] = next(speeds)
-            prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
-            seen = []
-            for name, scope in cells:
-                work = dict(cost(name, scope))
-                took = 3.0 * seconds(work, prices)[0] / fast[0]
-                shape = str(signature(name, scope))
-                seen.append({
-                    "operation": name, "shape": shape, "cpu": took, "wall": took, "error": 0.0,
-                    "work": work,
-                })  # fmt: skip
-            return {"seen": seen}
-
-    class Reading:
-        def __enter__(self) -> Reading:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def read(self, rounds: int) -> MachineSpeed:
-            assert rounds == SHORT
-            return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, fast[0]))
-
-    monkeypatch.setattr(measure, "MeasuringProcess", Child)
-    monkeypatch.setattr(measure, "Speedometer", Reading)
-    monkeypatch.setattr(measure.environment, "cores", lambda: 1)
-    entries = measure_operations(plan, cells, profile, lambda: None, at_speed=at_speed)
-    assert len(entries) == len(cells)
-    prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
-    for entry, (name, scope) in zip(entries, cells, strict=True):
-        once = 3.0 * seconds(cost(name, scope), prices)[0]
-        assert entry.spread is not None
-        if at_speed is None:
-            assert entry.spread > 0.3
-        else:
-            assert entry.seconds == pytest.approx(once / at_speed, rel=1e-6)
-            assert entry.alone == pytest.approx(once / at_speed, rel=1e-6)
-            assert entry.spread < 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_measured_operations_are_a_profile(
-    profile: Cluster, asked: Callable[[str], list[tuple[str, Scope]]], tmp_path: Any
-) -> None:
-    from recsim_train.config.dump import dump_cluster
-
-    plan, cells = plan_of("allreduce"), asked("allreduce")
-    plan = build_plan(
-        plan.experiment.model_copy(
-            update={"training": plan.experiment.training.model_copy(update={"threads": 2})}
-        ),
-        plan.strategy,
-    )
-    ticks: list[None] = []
-    entries = measure_operations(plan, cells, profile, lambda: ticks.append(None), quick=True)
-    assert len(ticks) == UNITS
-    assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
-        (name, signature(name, scope)) for name, scope in cells
-    ]
-    for entry in entries:
-        assert entry.pooled is not None
-        assert entry.pooled.threads == 2
-        assert entry.pooled.cpu <= 2.001 * entry.pooled.seconds
-        assert 1e-7 < entry.alone < 10 * entry.seconds < 1.0
-        assert 0.02 <= entry.uncertainty <= 1.0
-    prices = {name: getattr(profile.costs, name).value for name in type(profile.costs).model_fields}
-    net = next(e for e in entries if e.operation == "forward_backward")
-    assert 0.1 < net.seconds / seconds(net.work, prices)[0] < 10
-    once = entries[0].model_copy(update={"pooled": None}).times(2.0)
-    whole = with_operations(with_operations(profile, entries), [once])
-    assert whole.operations is not None
-    assert len(whole.operations) == len(entries)
-    assert whole.operations[0] == entries[0].times(2.0)
-    whole = with_operations(whole, entries[:1])
-    target = tmp_path / "here.yaml"
-    target.write_text(dump_cluster(whole), encoding="utf-8")
-    loaded = load_cluster(str(target)).operations
-    assert loaded is not None
-    for here, there in zip(entries, loaded, strict=True):
-        assert (here.operation, here.shape) == (there.operation, there.shape)
-        assert there.seconds == pytest.approx(here.seconds, rel=1e-4)
-        assert there.work == pytest.approx(here.work)

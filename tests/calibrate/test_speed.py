@@ -94,6 +94,26 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
             assert speedometer.read(11).overall == pytest.approx(2.0)
 
 
+def test_a_machine_twice_as_fast_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reading:
+        def __enter__(self) -> Reading:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def read(self, rounds: int) -> MachineSpeed:
+            assert rounds == speed.SHORT
+            return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, 0.5))
+
+    monkeypatch.setattr(speed, "Speedometer", Reading)
+    with speed.against(0.25) as faster:
+        assert faster() == pytest.approx(2.0)
+    monkeypatch.setattr(speed, "Speedometer", None)  # is not asked
+    with speed.against(None) as faster:
+        assert faster() == 1.0
+
+
 def test_what_goes_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "_LIMIT", 0.0)
     with pytest.raises(RunFailed, match="measuring speed did not end within 0 s"):

@@ -55,6 +55,25 @@ def test_who_stays_away_is_named() -> None:
         assert 0.2 <= time.monotonic() - begin < 10
 
 
+def test_a_round_that_is_being_applied_is_waited_for() -> None:
+    together = Together(range(2), timeout=0.1)
+    first = threading.Event()
+
+    def slow(parts: list[kernels.Part]) -> None:
+        time.sleep(0.4)
+
+    def waits() -> None:
+        first.set()
+        together.submit(0, part_of(0), slow)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waits)
+        assert first.wait(20)
+        time.sleep(0.02)
+        together.submit(1, part_of(1), slow)
+        waiting.result(20)
+
+
 def test_waiting_is_booked_as_a_servers_own_work() -> None:
     kept = books.Books("embedding_server")
     together, apart = Together(range(2), timeout=20.0), threading.Event()

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.calibration.speed import SHORT, Speedometer
+from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.executor import carried
@@ -41,8 +41,6 @@ _MOST_BUSY = 8
 """Processes side by side, at most."""
 _FREE, _PROCESS = 0.7, 500e6
 """Share of the free memory that processes may take; bytes of one without tables."""
-_NOISE = 0.02
-"""Relative error below which no price is claimed to be known, nor what an operation takes."""
 _WINDOWS = 5
 UNITS = _WINDOWS + 1
 """Ticks of progress for one plan."""
@@ -56,17 +54,17 @@ def measure_operations(
     cells: Sequence[tuple[str, Scope]],
     cluster: Cluster,
     tick: Callable[[], None],
+    faster: Callable[[], float],
     *,
-    at_speed: float | None = None,
     seconds: float = SECONDS,
     quick: bool = False,
 ) -> list[MeasuredOperation]:
     """Each shape that a plan asks for, as its real kernel takes it.
 
     ``cells``: operations and shapes; ``cluster``: its prices tell how far the batches that were
-    measured are from those expected; ``at_speed``: what they take is given for a machine whose
-    reference work is so fast, by its speed right after each window; None: as it was.
-    ``tick`` is called `UNITS` times. Raises RunFailed where a process fails.
+    measured are from those expected; ``tick`` is called `UNITS` times; ``faster``: right after each
+    window, says how many times as fast the machine is as where what they take shall hold
+    (`recsim_train.calibration.speed.against`). Raises RunFailed where a process fails.
     """
     cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
@@ -79,7 +77,6 @@ def measure_operations(
             stack.enter_context(MeasuringProcess("operations", request, _LIMIT))
             for _ in range(cores)
         ]
-        speedometer = stack.enter_context(Speedometer())
         for child in children:
             child.hear()
         tick()
@@ -88,10 +85,9 @@ def measure_operations(
             for child in some:
                 child.tell({"seconds": part, "threads": threads})
             found = [child.hear()["seen"] for child in some]
-            if at_speed is not None:
-                faster = speedometer.read(SHORT).overall / at_speed
-                for figures in itertools.chain(*found):
-                    figures.update(cpu=faster * figures["cpu"], wall=faster * figures["wall"])
+            times = faster()
+            for figures in itertools.chain(*found):
+                figures.update(cpu=times * figures["cpu"], wall=times * figures["wall"])
             tick()
             return found
 
@@ -162,7 +158,7 @@ def _entry(
         shape=str(own),
         seconds=mean(busy),
         alone=mean(alone),
-        uncertainty=min(1.0, max(_NOISE, _error(busy[key]))),
+        uncertainty=min(1.0, max(NOISE, _error(busy[key]))),
         spread=_spread(busy[key]),
         pooled=several,
         work={price: float(f"{units:.6g}") for price, units in work.items() if units},

@@ -1,0 +1,30 @@
+"""A profile, and what plans ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.load import load_cluster
+from recsim_train.sim.asked import operations_of
+from recsim_train.workload.scope import Scope
+from tests.calibrate.own_plans import plan_of
+
+
+@pytest.fixture(scope="module")
+def profile() -> Cluster:
+    return load_cluster("cluster_profiles/reference-2core.yaml")
+
+
+@pytest.fixture(scope="module")
+def asked(profile: Cluster) -> Callable[[str], list[tuple[str, Scope]]]:
+    known: dict[str, list[tuple[str, Scope]]] = {}
+
+    def of(name: str) -> list[tuple[str, Scope]]:
+        if name not in known:
+            known[name] = operations_of(plan_of(name), profile)
+        return known[name]
+
+    return of
