@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -54,12 +55,17 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration.own import probe as own_probe
 
         return own_probe.measure(request["folder"], sys.stdin.readline, _tick)
-    assert part == "speed"
     from recsim_train.calibration import reference_work
 
     with ExitStack() as stack:
         work = reference_work.ReferenceWork(stack)
         _tick()
+        if part == "watch":
+            work.watch(
+                request["gap"],
+                lambda speeds, took: say(at=time.monotonic(), speeds=speeds, took=took),
+            )
+        assert part == "speed"
         while rounds := json.loads(sys.stdin.readline()).get("rounds"):
             say(speeds=work.speeds(rounds))
     return None

@@ -43,7 +43,7 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.calibration.speed import SHORT, Speedometer
+from recsim_train.calibration.speed import Watch, measure_speed
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
@@ -65,8 +65,8 @@ _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
 _MOST_BUSY = 8
 """Processes that are run side by side at most."""
-_SPEEDS = 3
-"""How often the machine's speed is measured before the runs; then after each."""
+_SPEEDS = 2
+"""How often the machine's speed is measured while nothing else runs."""
 _SWITCHES, _TURNS = 12, 3
 """Windows of busy processes beside threads that wake, and alone."""
 _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
@@ -77,10 +77,9 @@ _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
 class _Measuring:
     """One calibration: what is asked of the measuring processes, and how far it is."""
 
-    def __init__(self, quick: bool, progress: Progress | None, speedometer: Speedometer) -> None:
+    def __init__(self, quick: bool, progress: Progress | None) -> None:
         self.quick = quick
-        self._speedometer = speedometer
-        self._speeds: list[MachineSpeed] = []
+        self._between: list[MachineSpeed] = []
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
@@ -109,25 +108,25 @@ class _Measuring:
         self.tick(units)
         return report
 
-    def speed(self) -> None:
-        """Take down how fast the machine is at the moment."""
-        self._speeds.append(self._speedometer.read(SHORT))
+    def speed(self) -> MachineSpeed:
+        """How fast the machine is at the moment, where nothing else runs."""
+        found = measure_speed()
         self.tick()
+        return found
 
-    def ran(self, units: int) -> Callable[[], None]:
-        """What to call after each run of a part."""
+    def ran(self, watch: Watch, units: int) -> Callable[[], None]:
+        """What to call after each run of a part; takes down how fast the machine was meanwhile."""
 
         def after() -> None:
-            self.tick(units - 1)
-            self.speed()
+            if (speed := watch.read()) is not None:
+                self._between.append(speed)
+            self.tick(units)
 
         return after
 
-    @property
-    def speeds(self) -> MachineSpeeds:
-        """All of them."""
-        before, *between, after = self._speeds
-        return MachineSpeeds(before=before, after=after, between=tuple(between))
+    def speeds(self, before: MachineSpeed) -> MachineSpeeds:
+        """All of them, the last one measured now."""
+        return MachineSpeeds(before=before, after=self.speed(), between=tuple(self._between))
 
     def threads(self) -> list[dict[str, Any]]:
         """Operations on one thread and on one for each core; nothing where there is one core."""
@@ -230,24 +229,22 @@ def calibrate_machine(
     begin = time.monotonic()
     load = os.getloadavg()[0]
     processor = psutil.cpu_percent(interval=0.2)
-    with (
-        tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path,
-        Speedometer() as speedometer,
-    ):
-        measuring, folder = _Measuring(quick, progress, speedometer), Path(path)
-        measuring.speed()
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
+        measuring, folder = _Measuring(quick, progress), Path(path)
+        before = measuring.speed()
         shared, jitter = measuring.busy()
         disturbed, turn = measuring.switches(), measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
-        measuring.speed()
         threaded = measuring.threads()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        measuring.speed()
-        rows = reads.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
-        crowded = crowd.measure(folder, measuring.ran(_CROWD), quick=quick)
-        talked = talk.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
-        met = meet.measure(folder, measuring.cores, measuring.ran(_RUN), quick=quick)
+        with Watch() as watch:
+            ran = measuring.ran(watch, _RUN)
+            rows = reads.measure(folder, measuring.cores, ran, quick=quick)
+            crowded = crowd.measure(folder, measuring.ran(watch, _CROWD), quick=quick)
+            talked = talk.measure(folder, measuring.cores, ran, quick=quick)
+            met = meet.measure(folder, measuring.cores, ran, quick=quick)
+            watched = watch.share
         prices, colder = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, talked, prices)
@@ -259,7 +256,7 @@ def calibrate_machine(
             machine=environment.machine_name(),
             versions=environment.versions(),
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
-            machine_speed=measuring.speeds,
+            machine_speed=measuring.speeds(before),
             command=command if isinstance(command, str) else " ".join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
@@ -269,7 +266,8 @@ def calibrate_machine(
         runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
         scheduler = {"turn": turn, "wander": wander(runs)}
         told = {name: value for name, value in scheduler.items() if value is not None}
-        cluster = cluster.model_copy(update={"threads": law, "cooling": colder, **told})
+        known = {"threads": law, "cooling": colder, "watched": round(watched, 4), **told}
+        cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there
             with talk.known(talk.Talk), talk.known(meet.Meet):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from statistics import mean
+from math import inf
+from statistics import harmonic_mean, mean
 from typing import Self
 
 from recsim_train.calibration.child import MeasuringProcess
@@ -12,11 +14,11 @@ from recsim_train.config.speed import MachineSpeed
 from recsim_train.results.environment import cores
 
 ROUNDS = 77
-"""Rounds of a reading, which takes four fifths of a second: so many, and their mean, because a run
-sees a virtual machine's slow spells of tenths of a second as often as they come: docs/fidelity.md
-has what each statistic explains of runs."""
-SHORT = 30
-"""Rounds of each reading where there are many."""
+"""Rounds of a reading while nothing else runs, which takes four fifths of a second; their mean,
+because a run sees a virtual machine's slow spells as often as they come."""
+GAP = 0.3
+"""Seconds between two rounds beside what is measured: so many seconds and a hundredth for 10 ms of
+one core."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
@@ -24,50 +26,87 @@ _MOST = 32
 _DIGITS = 4
 
 
-class Speedometer:
-    """A process for each core that does the reference work when it is told; a context."""
+class Watch:
+    """How fast the machine is while it does something else: a process that now and then does one
+    round of the reference work, on one core after the other; a context."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._working: list[MeasuringProcess] = []
+        self._child: MeasuringProcess | None = None
+        self._since = self._took = 0.0
 
     def __enter__(self) -> Self:
-        """Raises RunFailed where a process fails or takes too long, as `read` does."""
+        """Raises RunFailed where the process fails or takes too long."""
         with ExitStack() as stack:
-            self._working = [
-                stack.enter_context(MeasuringProcess("speed", {}, _LIMIT))
-                for _ in range(min(cores(), _MOST))
-            ]
-            for child in self._working:
-                child.hear()
-            self._stack = stack.pop_all()
+            child = stack.enter_context(MeasuringProcess("watch", {"gap": GAP}, _LIMIT))
+            child.hear()
+            self._since, self._child, self._stack = time.monotonic(), child, stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def read(self, rounds: int = ROUNDS) -> MachineSpeed:
-        """How fast the machine is now, by all cores side by side; `ROUNDS` take 0.8 s."""
-        for child in self._working:
-            child.tell({"rounds": rounds})
-        speeds = [child.hear()["speeds"] for child in self._working]
-        return MachineSpeed(
-            **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
-        )
+    def read(self, begin: float = 0.0, end: float = inf) -> MachineSpeed | None:
+        """Of the rounds since it was last asked, those that ended between two times on the
+        monotonic clock; None: there was none. A process that has failed meanwhile does none."""
+        assert self._child is not None
+        rounds = [said for said in self._child.heard() if "speeds" in said]
+        self._took += sum(each["took"] for each in rounds)
+        speeds = [each["speeds"] for each in rounds if begin <= each["at"] <= end]
+        if not speeds:
+            return None
+        # of equal work: by their mean time
+        means = {part: harmonic_mean(s[part] for s in speeds) for part in speeds[0]}
+        return MachineSpeed(**{part: round(each, _DIGITS) for part, each in means.items()})
+
+    @property
+    def share(self) -> float:
+        """What the rounds that were read have taken of all cores."""
+        return self._took / (cores() * (time.monotonic() - self._since))
+
+
+class Window:
+    """Progress of a run, passed on, and when its counted window lay on the monotonic clock."""
+
+    def __init__(self, progress: Callable[[int, int], None], warmup: int) -> None:
+        """``warmup``: iterations before it."""
+        self._progress, self._warmup = progress, warmup
+        self.begin = self.end = inf
+
+    def __call__(self, done: int, total: int) -> None:
+        """``done``: iterations of the slowest loop."""
+        now = time.monotonic()
+        if done >= self._warmup:
+            self.begin = min(self.begin, now)
+        if done >= total:
+            self.end = min(self.end, now)
+        self._progress(done, total)
 
 
 @contextmanager
 def against(at: float | None) -> Iterator[Callable[[], float]]:
-    """How fast the machine is each time that it is called, by the speed ``at``; 1 where that is not
-    known. Raises RunFailed as `Speedometer` does."""
+    """How fast the machine was since this was last called, by the speed ``at``; 1 where either is
+    not known. Raises RunFailed as `Watch` does."""
     if at is None:
         yield lambda: 1.0
         return
-    with Speedometer() as speedometer:
-        yield lambda: speedometer.read(SHORT).overall / at
+    with Watch() as watch:
+        yield lambda: 1.0 if (speed := watch.read()) is None else speed.overall / at
 
 
-def measure_speed() -> MachineSpeed:
-    """One reading, in about a second. Raises RunFailed where a process fails or takes too long."""
-    with Speedometer() as speedometer:
-        return speedometer.read()
+def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
+    """One reading by a process for each core, side by side, in about a second. Raises RunFailed
+    where a process fails or takes too long."""
+    with ExitStack() as stack:
+        working = [
+            stack.enter_context(MeasuringProcess("speed", {}, _LIMIT))
+            for _ in range(min(cores(), _MOST))
+        ]
+        for child in working:
+            child.hear()
+        for child in working:
+            child.tell({"rounds": rounds})
+        speeds = [child.hear()["speeds"] for child in working]
+    return MachineSpeed(
+        **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
+    )

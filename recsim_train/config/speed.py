@@ -36,36 +36,47 @@ class MachineSpeed(Section):
 
 
 class MachineSpeeds(Section):
-    """Speeds right before and right after something that was measured."""
+    """Speeds beside something that was measured, and right before and after it.
+
+    A virtual machine is faster and slower from second to second, so that what is read before and
+    after a run says less of it than what is read meanwhile (docs/fidelity.md has both).
+    """
 
     before: MachineSpeed | None = None
     """Right before; none: it could not be measured."""
     after: MachineSpeed | None = None
     """Right after; none: what was measured did not come to its end."""
     between: tuple[MachineSpeed, ...] = ()
-    """Of a calibration, which is long: between its parts."""
+    """Meanwhile: of a run the mean of its counted window, of a calibration that of each of its own
+    runs."""
 
     @property
     def _logs(self) -> list[float]:
-        """Of the overall speeds that are known."""
-        each = (self.before, *self.between, self.after)
+        """Of the overall speeds meanwhile, else of those before and after."""
+        each = self.between or (self.before, self.after)
         return [log(speed.overall) for speed in each if speed is not None]
 
     @property
     def beside(self) -> float | None:
-        """Overall speed meanwhile: the geometric mean of what is known; None: nothing is."""
+        """Overall speed: the geometric mean of what was read meanwhile, where nothing was, of what
+        was read before and after; None: nothing is known."""
         known = self._logs
         return exp(fmean(known)) if known else None
 
+    def beside_as(self, other: MachineSpeeds) -> float | None:
+        """`beside`, read in the same way as the ``other``'s; None: it was not."""
+        if other.between or not self.between:
+            return self.beside if bool(other.between) == bool(self.between) else None
+        return MachineSpeeds(before=self.before, after=self.after).beside
+
     @property
     def readings(self) -> int:
-        """How many are known."""
+        """How many `beside` is the mean of."""
         return len(self._logs)
 
     @property
     def spread(self) -> float | None:
-        """Relative standard deviation of one moment's overall speed; None: fewer than two are
-        known."""
+        """Relative standard deviation of one of them; None: fewer than two are known."""
         known = self._logs
         return stdev(known) if len(known) > 1 else None
 

@@ -6,8 +6,9 @@ alone enter the correction, never a prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.environment import same_machine
@@ -73,13 +74,18 @@ class Drift:
         return self.named and self.since is not None and abs(self.since) <= MOVED
 
 
+def calibration_of(record: RunRecord) -> Mapping[str, Any]:
+    """What the profile that a run was made with says of its calibration."""
+    return (record.manifest.get("cluster") or {}).get("calibration") or {}
+
+
 def drift_of(simulated: RunRecord, real: RunRecord) -> Drift:
     """Between the calibration of the profile that a prediction was made with, and a measurement."""
-    calibration = (simulated.manifest.get("cluster") or {}).get("calibration") or {}
+    calibration = calibration_of(simulated)
     there, here = str(calibration.get("machine") or ""), real.environment
     named = bool(there and here.get("machine"))
-    at_calibration = None
-    if (told := calibration.get("machine_speed")) and (not named or same_machine(there, here)):
-        at_calibration = MachineSpeeds.model_validate(told).beside
     beside = real.facts.machine_speed or MachineSpeeds()
-    return Drift(at_calibration, beside.beside, beside.change, named)
+    if (told := calibration.get("machine_speed")) and (not named or same_machine(there, here)):
+        speeds = MachineSpeeds.model_validate(told)
+        return Drift(speeds.beside, beside.beside_as(speeds), beside.change, named)
+    return Drift(None, beside.beside, beside.change, named)

@@ -8,7 +8,9 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.identity import comparison_key
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Predicted
+from recsim_train.results.drift import calibration_of
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import Z975
@@ -30,9 +32,13 @@ def speed_at_calibration(cluster: Cluster) -> float | None:
 
 
 def speed_beside(record: RunRecord) -> float | None:
-    """Of the reference work before and after a run; None: not known."""
+    """Of the reference work beside a run, read as at the calibration of its profile; None: not
+    known."""
     speeds = record.facts.machine_speed
-    return None if speeds is None else speeds.beside
+    if speeds is None:
+        return None
+    told = calibration_of(record).get("machine_speed")
+    return speeds.beside_as(MachineSpeeds.model_validate(told) if told else speeds)
 
 
 def roofline(job: Job) -> float:

@@ -61,7 +61,9 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert speeds.after is not None
     assert speeds.before != speeds.after
     runs = sum(part.runs_of(quick=True) for part in (reads, crowd, talk, meet))
-    assert 2 + len(speeds.between) == 3 + runs  # and one after each of them
+    # one of each of them, unless it was done between two rounds of the reference work
+    assert 0 < len(speeds.between) <= runs
+    assert 0.0 < loaded.watched < 0.2
     assert 0.01 < (speeds.beside or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)

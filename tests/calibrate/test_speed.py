@@ -89,29 +89,81 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(speed, "MeasuringProcess", Core)
     monkeypatch.setattr(speed, "cores", lambda: 3)
-    with speed.Speedometer() as speedometer:
-        for _ in range(2):
-            assert speedometer.read(11).overall == pytest.approx(2.0)
+    assert speed.measure_speed(11).overall == pytest.approx(2.0)
+
+
+class Rounds:
+    """A process that has done these rounds: (when, speed of each part)."""
+
+    def __init__(self, *rounds: tuple[float, float]) -> None:
+        self.done = list(rounds)
+
+    def __call__(self, part: str, request: object, limit: float) -> Rounds:
+        assert (part, request) == ("watch", {"gap": speed.GAP})
+        return self
+
+    def __enter__(self) -> Rounds:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def hear(self) -> dict[str, object]:
+        return {"tick": True}
+
+    def heard(self) -> list[dict[str, object]]:
+        said: list[dict[str, object]] = [
+            {"at": at, "took": 0.01, "speeds": dict.fromkeys(MachineSpeed.model_fields, value)}
+            for at, value in self.done
+        ]
+        self.done.clear()
+        return [{"tick": True}, *said, {"error": "it was killed"}]
+
+
+def test_a_watch_tells_of_the_rounds_since_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = Rounds((1.0, 9.0), (2.0, 0.5), (3.0, 1.0), (4.0, 9.0))
+    monkeypatch.setattr(speed, "MeasuringProcess", rounds)
+    with speed.Watch() as watch:
+        found = watch.read(1.5, 3.5)
+        assert found is not None
+        # equal work at half the speed takes twice as long: 2 + 1 instead of 1 + 1
+        assert found.overall == pytest.approx(2 / 3, abs=1e-4)
+        assert watch.read() is None
+        rounds.done.append((5.0, 2.0))
+        assert (watch.read() or found).overall == pytest.approx(2.0)
 
 
 def test_a_machine_twice_as_fast_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Reading:
-        def __enter__(self) -> Reading:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def read(self, rounds: int) -> MachineSpeed:
-            assert rounds == speed.SHORT
-            return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, 0.5))
-
-    monkeypatch.setattr(speed, "Speedometer", Reading)
+    monkeypatch.setattr(speed, "MeasuringProcess", Rounds((1.0, 0.5)))
     with speed.against(0.25) as faster:
         assert faster() == pytest.approx(2.0)
-    monkeypatch.setattr(speed, "Speedometer", None)  # is not asked
+        assert faster() == 1.0  # nothing was seen since
+    monkeypatch.setattr(speed, "MeasuringProcess", None)  # is not asked
     with speed.against(None) as faster:
         assert faster() == 1.0
+
+
+def test_a_window_is_the_counted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, passed = iter((1.0, 2.0, 3.0, 4.0, 5.0)), []
+    monkeypatch.setattr(speed.time, "monotonic", lambda: next(clock))
+    window = speed.Window(lambda *seen: passed.append(seen), 10)
+    seen = [(4, 50), (11, 50), (30, 50), (50, 50), (50, 50)]
+    for done, total in seen:
+        window(done, total)
+    assert (window.begin, window.end) == (2.0, 4.0)
+    assert passed == seen
+
+
+@pytest.mark.slow
+def test_rounds_go_on_beside_other_work_on_all_cores() -> None:
+    with speed.Watch() as watch:
+        time.sleep(8 * speed.GAP)
+        found, share = watch.read(), watch.share
+        assert found is not None
+        assert 0.01 < found.overall < 100
+        assert 0.0 < share < 0.2
+        time.sleep(4 * speed.GAP)
+        assert watch.read(end=time.monotonic() - 60) is None
 
 
 def test_what_goes_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

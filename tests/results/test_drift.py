@@ -88,8 +88,14 @@ def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
     assert MachineSpeeds().beside is None
     # prices are means, and so is their speed: a slow moment counts as often as it came
     ends = {"before": speed(1.0), "after": speed(1.1)}
-    assert MachineSpeeds(**ends, between=(speed(0.5),)).beside == pytest.approx(0.55 ** (1 / 3))
-    assert MachineSpeeds(**ends, between=(speed(0.5), speed(1.1))).readings == 4
+    # what is read meanwhile says more than what is read before and after
+    meanwhile = MachineSpeeds(**ends, between=(speed(0.5), speed(2.0)))
+    assert meanwhile.beside == pytest.approx(1.0)
+    assert meanwhile.readings == 2
+    before_and_after = MachineSpeeds(**ends)
+    assert meanwhile.beside_as(meanwhile) == pytest.approx(1.0)
+    assert meanwhile.beside_as(before_and_after) == before_and_after.beside
+    assert before_and_after.beside_as(meanwhile) is None
     with pytest.raises(ValidationError):
         MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
 

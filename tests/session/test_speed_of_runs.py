@@ -1,8 +1,9 @@
-"""The reference work beside real runs: on the launcher's side, before and after, and never in the
-way of a measurement."""
+"""The reference work beside real runs: on the launcher's side, before, after and meanwhile, and
+never in the way of a measurement."""
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ def events(factory: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What happened, with a run that is made up and a machine that becomes slower."""
     found: list[str] = []
 
-    def execute(plan: Any, **_: object) -> Outcome:
+    def execute(plan: Any, progress: Any, **_: object) -> Outcome:
         found.append("run")
+        for done in (2, 5, 64, 65):
+            progress(done, 65)
         made: Outcome = factory.outcome(plan, world="real")
         return made
 
@@ -41,7 +44,25 @@ def events(factory: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(launch, "execute", execute)
     monkeypatch.setattr(speed, "measure_speed", measure_speed)
+    monkeypatch.setattr(speed, "Watch", Watch)
     return found
+
+
+class Watch:
+    """What a run says of its own speed, where its progress tells when it was counted."""
+
+    fails = False
+
+    def __enter__(self) -> Watch:
+        if self.fails:
+            raise RunFailed("no process could be started")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def read(self, begin: float, end: float) -> MachineSpeed | None:
+        return of(0.7) if begin < end < inf else None
 
 
 def measure(out: Path, caller: Caller | None = None) -> Any:
@@ -55,6 +76,8 @@ def test_a_run_lies_between_two_speeds(tmp_path: Path, events: list[str]) -> Non
     kept = read_run(run.folder).facts.machine_speed
     assert kept is not None
     assert (kept.before, kept.after) == (of(1.0), of(1 / 3))
+    assert kept.between == (of(0.7),)
+    assert kept.beside == pytest.approx(0.7)
 
 
 def test_a_run_that_fails_keeps_the_speed_before_it(
@@ -80,6 +103,7 @@ def test_no_run_is_lost_because_the_speed_is_not_known(
         raise RunFailed("no process could be started")
 
     monkeypatch.setattr(speed, "measure_speed", fail)
+    monkeypatch.setattr(Watch, "fails", True)
     said: list[str] = []
     (run,) = measure(tmp_path, Caller(said.append))
     assert events == ["run"]
@@ -88,5 +112,5 @@ def test_no_run_is_lost_because_the_speed_is_not_known(
     assert record.facts.machine_speed is not None
     assert record.facts.machine_speed.beside is None
     notes = [sentence for sentence in said if "no process could be started" in sentence]
-    assert len(notes) == 2
+    assert len(notes) == 3
     assert notes[0].startswith("note: how fast the machine is beside the run is not known: ")

@@ -42,10 +42,9 @@ WORLDS = 120
 
 def speeds(draw: random.Random, many: int = 6) -> MachineSpeeds:
     each = [exp(draw.gauss(0.0, SPEED)) for _ in range(many)]
-    first, *between, last = (
-        MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each
+    return MachineSpeeds(
+        between=tuple(MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each)
     )
-    return MachineSpeeds(before=first, between=tuple(between), after=last)
 
 
 def measured(name: str, scope: Scope, took: float, **more: float) -> MeasuredOperation:

@@ -80,6 +80,7 @@ def measure_operations(
         for child in children:
             child.hear()
         tick()
+        faster()  # of what was before the first window nothing is asked
 
         def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
             for child in some:
