@@ -52,6 +52,10 @@ Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
 the relative standard error of that as far as the profile knows it."""
 
 
+_FAR = 2.0 * 1.4826
+"""Median absolute errors: two standard deviations, were they normal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Missed:
     """By how much predictions of own runs miss: logarithms of predicted / measured."""
@@ -70,9 +74,9 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     there are none.
 
     By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
-    known of prediction and measurement, so that a run that the machine disturbed counts little:
-    DerSimonian and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986)
-    177).
+    known of prediction and measurement: DerSimonian and Laird's estimate of what is between studies
+    (Controlled Clinical Trials 7 (1986) 177). What is farther off than `_FAR` counts as if it were
+    no farther, so that one run that the machine disturbed does not decide.
     """
     if not runs:
         return None
@@ -81,5 +85,7 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
         eps, error = predict(own, cluster)
         misses.append(log(eps / own.examples_per_second))
         weights.append(1.0 / (NOISE * NOISE + error * error + own.error * own.error))
-    excess = fsum(w * m * m for w, m in zip(weights, misses, strict=True)) - len(runs)
+    far = _FAR * median(map(abs, misses))
+    squares = [min(m * m, far * far) for m in misses]
+    excess = fsum(w * square for w, square in zip(weights, squares, strict=True)) - len(runs)
     return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess / fsum(weights)))))

@@ -13,7 +13,7 @@ from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, O
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import Cooling
 from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
-from recsim_train.workload.operations import seconds
+from recsim_train.workload.operations import COOLED, seconds
 
 KERNEL_PRIORS: Mapping[str, float] = {
     "call": 7e-7,
@@ -91,6 +91,8 @@ class Prices:
         return self.estimates[name].value
 
 
+CALLS = ("effect", "request", "row_request")
+"""Prices of what every run does between its operations."""
 Window = tuple[float, float]
 """(seconds, switches) of a mean step."""
 
@@ -108,25 +110,31 @@ def from_repeats(values: Sequence[float]) -> Estimate:
 def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
     """What effects and requests cost, and how that grows with what steps move between them.
 
-    By least squares of logarithms with one exponent: over the runs whose requests travel as users'
-    do. The prices hold at these runs' geometric mean of moved bytes.
+    By least squares of logarithms: over the runs whose requests travel as users' do, with one
+    exponent, by the calls that all of them make. The prices hold at the runs' geometric mean of
+    moved bytes.
     """
     runs = [run for run in talked if run.own is not None]
     moved = [math.log(run.moved) for run in runs]
-    calls = {
-        "effect": [math.log(max(_LEAST, run.per_effect)) for run in runs],
-        "request": [math.log(max(_LEAST, run.per_request)) for run in runs],
+    seen = {
+        name: [
+            (x, math.log(max(_LEAST, run.calls[name])))
+            for x, run in zip(moved, runs, strict=True)
+            if name in run.calls
+        ]
+        for name in CALLS
     }
-    middle, both = mean(moved), [mean(logs) for logs in zip(*calls.values(), strict=True)]
-    slope = linear_regression(moved, both).slope if len(set(moved)) > 1 else 0.0
-    exponent = min(1.0, max(0.0, slope))
+    everywhere = [logs for logs in seen.values() if len(logs) == len(runs)]
+    usual = [mean(y for _, y in logs) for logs in zip(*everywhere, strict=True)]
+    slope = linear_regression(moved, usual).slope if len(set(moved)) > 1 else 0.0
+    exponent, middle = min(1.0, max(0.0, slope)), mean(moved)
     prices = {}
-    for name, logs in calls.items():
-        usual = mean(logs)
-        left = [y - usual - exponent * (x - middle) for x, y in zip(moved, logs, strict=True)]
+    for name, logs in seen.items():
+        level = mean(y - exponent * (x - middle) for x, y in logs)
+        left = [y - level - exponent * (x - middle) for x, y in logs]
         sure = len(left) > 2
         error = math.sqrt(math.fsum(e * e for e in left) / (len(left) - 2)) if sure else 1.0
-        prices[name] = Estimate(math.exp(usual), error, "fit" if sure else "once")
+        prices[name] = Estimate(math.exp(level), error, "fit" if sure else "once")
     return prices, Cooling.model_construct(exponent=exponent, bytes=math.exp(middle))
 
 
@@ -243,9 +251,15 @@ def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
     return from_repeats([mean(seconds) for seconds in windows])
 
 
-def run_observations(runs: Sequence[Talked]) -> list[Observation]:
-    """CPU of the messages and bytes of runs."""
-    return [Observation(MESSAGES, run.work, max(1e-9, run.transport)) for run in runs]
+def run_observations(runs: Sequence[Talked], law: Cooling) -> list[Observation]:
+    """CPU of the messages and bytes of runs; messages as many as would cost the same where ``law``
+    says that prices hold."""
+    found = []
+    for run in runs:
+        dearer = (run.moved / law.bytes) ** law.exponent
+        work = {name: dearer * n if name in COOLED else n for name, n in run.work.items()}
+        found.append(Observation(MESSAGES, work, max(1e-9, run.transport)))
+    return found
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:
@@ -296,6 +310,6 @@ def contention(alone: Sequence[float], crowded: Sequence[float]) -> float:
     """Speed of one of several busy cores relative to one that is busy alone.
 
     ``alone``: rates of the first process in windows of its own; ``crowded``: rates of all while
-    all were busy.
+    all were busy; means, because a run sees slow moments as often as they come.
     """
-    return min(1.0, max(0.05, mean(crowded) / median(alone)))
+    return min(1.0, max(0.05, mean(crowded) / mean(alone)))

@@ -67,8 +67,8 @@ _MOST_BUSY = 8
 """Processes that are run side by side at most."""
 _SPEEDS = 2
 """How often the machine's speed is measured while nothing else runs."""
-_SWITCHES, _TURNS = 12, 3
-"""Windows of busy processes beside threads that wake, and alone."""
+_SWITCHES, _BUSY_TURNS = 12, 10
+"""Windows of busy processes beside threads that wake; turns of one busy process and of all."""
 _THREADS, _WIRE, _CROWD, _RUN = 9, 8, 3, 4
 """Units of progress (about a second each) of operations on several threads, of a wire, of a run of
 `crowd`, of one of `talk`, `reads` and `meet`."""
@@ -83,7 +83,7 @@ class _Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
-        self._total += _SWITCHES + _TURNS + 1
+        self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _CROWD * crowd.runs_of(quick=quick)
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
@@ -199,15 +199,15 @@ class _Measuring:
         return median(turns) if turns else None
 
     def busy(self) -> tuple[float, float]:
-        """(contention, jitter): one busy process, then one for each core, then one again. Jitter is
-        that of steps on busy cores."""
+        """(contention, jitter): in turn one busy process and one for each core, because the machine
+        may be slower in one second than in the next. Jitter is that of steps on busy cores."""
         count = min(self.cores, _MOST_BUSY)
-        reports = self.windows(["busy"] * count, [1, count, 1], 0.3 if self.quick else 1.5)
-        (before, first, after), others = reports[0], reports[1:]
-        alone = [before["rate"], after["rate"]]
-        crowd = [first, *(other[0] for other in others)]
-        together, jitter = ([seen[of] for seen in crowd] for of in ("rate", "spread"))
-        return contention(alone, together) if count > 1 else 1.0, min(2.0, mean(jitter))
+        turns, seconds = _BUSY_TURNS, 0.1 if self.quick else 0.4
+        first, *others = self.windows(["busy"] * count, [1, count] * turns, seconds)
+        alone, crowd = first[::2], [*first[1::2], *(seen for other in others for seen in other)]
+        rates = ([seen["rate"] for seen in windows] for windows in (alone, crowd))
+        jitter = min(2.0, mean(seen["spread"] for seen in crowd))
+        return contention(*rates) if count > 1 else 1.0, jitter
 
 
 def calibrate_machine(
@@ -247,7 +247,7 @@ def calibrate_machine(
             watched = watch.share
         prices, colder = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
-        wire = _wire_prices(ends, loaded, talked, prices)
+        wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         _meeting_prices([seen for seen, _ in met], prices)
         prices.add({"switch": switch(disturbed)})
         _lock_price(crowded, measuring.cores, shared, prices)
@@ -314,12 +314,12 @@ def _thread_law(
 def _wire_prices(
     ends: Sequence[dict[str, Any]],
     loaded: Sequence[dict[str, Any]],
-    talked: Sequence[Talked],
+    messages: Sequence[Observation],
     prices: Prices,
 ) -> Wire:
     """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
     idle = fit_wire(wire_observations(ends))
-    talks = fit_wire([*wire_observations(loaded), *run_observations(talked)])
+    talks = fit_wire([*wire_observations(loaded), *messages])
     prices.add(talks.prices)
     message = idle.prices["message"].value
     prices.say(talks)

@@ -19,6 +19,8 @@ because a run sees a virtual machine's slow spells as often as they come."""
 GAP = 0.3
 """Seconds between two rounds beside what is measured: so many seconds and a hundredth for 10 ms of
 one core."""
+SHORT_GAP = 0.08
+"""The same beside what is measured by CPU time, and for a second only."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
@@ -30,7 +32,9 @@ class Watch:
     """How fast the machine is while it does something else: a process that now and then does one
     round of the reference work, on one core after the other; a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, gap: float = GAP) -> None:
+        """``gap``: seconds between two rounds."""
+        self._gap = gap
         self._stack = ExitStack()
         self._child: MeasuringProcess | None = None
         self._since = self._took = 0.0
@@ -38,7 +42,7 @@ class Watch:
     def __enter__(self) -> Self:
         """Raises RunFailed where the process fails or takes too long."""
         with ExitStack() as stack:
-            child = stack.enter_context(MeasuringProcess("watch", {"gap": GAP}, _LIMIT))
+            child = stack.enter_context(MeasuringProcess("watch", {"gap": self._gap}, _LIMIT))
             child.hear()
             self._since, self._child, self._stack = time.monotonic(), child, stack.pop_all()
         return self
@@ -90,7 +94,7 @@ def against(at: float | None) -> Iterator[Callable[[], float]]:
     if at is None:
         yield lambda: 1.0
         return
-    with Watch() as watch:
+    with Watch(SHORT_GAP) as watch:
         yield lambda: 1.0 if (speed := watch.read()) is None else speed.overall / at
 
 

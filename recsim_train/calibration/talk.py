@@ -56,46 +56,46 @@ from recsim_train.workload.shape import dense_parameters
 
 @dataclass
 class Talk(Strategy):
-    """Requests to one kind of server only, with other work between them."""
+    """Rows are looked up, and their updates or the dense parameters' travel: not both, as in a
+    strategy's loop. Other work lies between the requests."""
 
     kind: ClassVar[str] = "talk"
     summary: ClassVar[str] = "calibration's own program"
     source: ClassVar[str] = "recsim-train"
 
-    asks: Literal["dense", "embedding"] = option("dense", help="which servers are asked")
+    asks: Literal["dense", "embedding"] = option("dense", help="whose gradients travel")
 
     def topology(self, threads: int) -> Topology:
         services = EmbeddingService(), DenseService()
         return Topology(loops=(Loop("talker", copies=threads),), services=services)
 
     async def talker(self) -> None:
-        first = rows = None
+        dense = self.asks == "dense"
         while (batch := await NextBatch()) is not None:
-            if self.asks == "embedding":
-                rows = await Lookup(EMBEDDING, batch.ids)
-                gradients = await Compute(FORWARD_BACKWARD, batch, rows)
+            rows = await Lookup(EMBEDDING, batch.ids)
+            if dense:
+                await Compute(LOAD, await Pull(DENSE))
+            gradients = await Compute(FORWARD_BACKWARD, batch, rows)
+            if dense:
+                await Push(DENSE, gradients.dense)
+            else:
                 await Update(EMBEDDING, gradients.rows)
-                continue
-            if first is None or rows is None:
-                first, rows = batch, await Lookup(EMBEDDING, batch.ids)
-            await Compute(LOAD, await Pull(DENSE))
-            gradients = await Compute(FORWARD_BACKWARD, first, rows)
-            await Push(DENSE, gradients.dense)
 
 
 class _Asking(NamedTuple):
     """Of one iteration of a `Talk`, with one server of each kind."""
 
     effects: int
+    requests: dict[str, int]
+    """By the role that serves them."""
     messages: int
     over_gloo: int
     """The same, where the header of a request with content travels alone."""
 
 
-_REQUESTS = 2
 _ASKING: dict[Literal["dense", "embedding"], _Asking] = {
-    "dense": _Asking(5, 3, 4),
-    "embedding": _Asking(4, 3, 5),
+    "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5, 7),
+    "embedding": _Asking(4, {"embedding_server": 2}, 3, 5),
 }
 _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 150),
@@ -106,8 +106,10 @@ _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 800),
     ("embedding", Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI), 1152, 30),
 )
-"""(what is asked, of which model, batch, iterations): large messages and small ones, and steps that
-move 0.3 to 57 MB through the caches between them."""
+"""(whose gradients travel, of which model, batch, iterations): large messages and small ones, and
+steps that move 0.3 to 57 MB through the caches between them."""
+_REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
+"""Prices."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
@@ -122,8 +124,8 @@ class Talked:
     """``message`` or ``gloo_message``, ``wire_byte``: counted at each of their two ends;
     ``shared_byte``: copied."""
     transport: float
-    per_request: float
-    per_effect: float
+    calls: dict[str, float]
+    """What one effect takes, and one request to each kind of server, by the name of its price."""
     moved: float
     """Bytes that a step moves through the caches."""
     read: Observation
@@ -181,22 +183,26 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     ledger = outcome.facts.ledger
     assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
-    spent = {
-        what: sum(line.seconds for line in ledger.lines if line.what == what) / iterations
-        for what in (TRANSPORT, REQUESTS, RUNTIME)
-    }
+
+    def spent(what: str, *roles: str) -> float:
+        lines = [line for line in ledger.lines if line.what == what]
+        return sum(li.seconds for li in lines if not roles or li.role in roles) / iterations
+
     asking = _ASKING[asks]
+    calls = {
+        _REQUEST_OF[role]: spent(REQUESTS, role) / count for role, count in asking.requests.items()
+    }
+    calls["effect"] = spent(RUNTIME) / asking.effects
     gloo = execution.transport == "gloo"
     price, messages = "message", asking.messages
     if gloo:
         price, messages = "gloo_message", asking.over_gloo
     shares = execution.shared_memory and not gloo
     work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
-    requests, effects = spent[REQUESTS] / _REQUESTS, spent[RUNTIME] / asking.effects
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)
-    return Talked(work, spent[TRANSPORT], requests, effects, moved, read_of(plan, ledger), own)
+    return Talked(work, spent(TRANSPORT), calls, moved, read_of(plan, ledger), own)
 
 
 def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
@@ -223,11 +229,11 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
 
 def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
     """Bytes of one iteration's requests and of their answers."""
-    if asks == "dense":
-        dense = 4 * dense_parameters(run.model)
-        return [0, dense], [dense]
     ids = run.training.batch_size * len(run.model.tables)
     vectors = 4 * ids * run.model.embedding_dim
+    if asks == "dense":
+        dense = 4 * dense_parameters(run.model)
+        return [8 * ids, 0, dense], [vectors, dense]
     return [8 * ids, vectors], [vectors]
 
 

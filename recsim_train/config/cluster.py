@@ -129,7 +129,11 @@ class Costs(Section):
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
     request: Price
-    """One request served, the runtime's own overhead, holding the interpreter lock."""
+    """One request served by a dense shard, the runtime's own overhead, holding the interpreter
+    lock."""
+    row_request: Price = magnitude(4e-5)
+    """The same by an embedding shard, which has ids to take apart by table. In profiles without it
+    ``request`` is the mean of both."""
     message: Price
     """One request or answer over TCP, at each of its two ends."""
     wire_byte: Price

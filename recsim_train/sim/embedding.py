@@ -58,6 +58,8 @@ class PooledMask:
 class EmbeddingRuntime(Service[EmbeddingShard]):
     """The embedding shards."""
 
+    price = "row_request"
+
     def __init__(self, world: World, plan: EmbeddingPlan, job: Plan, folding: Folding) -> None:
         service = plan.service
         super().__init__(world, service.name, plan.shards, own=service.access == "own")

@@ -8,7 +8,7 @@ activity: a client pays for all messages of an effect before the first one leave
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
 from recsim_train.sim.engine import Steps
@@ -17,6 +17,7 @@ from recsim_train.sim.pricing import NOTHING, Seconds, plus
 from recsim_train.sim.queues import Countdown
 from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
+from recsim_train.trace.ledger import REQUESTS
 
 Shard = TypeVar("Shard", bound=EmbeddingShard | DenseShard)
 
@@ -37,12 +38,16 @@ class Service(Generic[Shard]):
     ``own``: whether loops use the shard in their own process only.
     """
 
+    price: ClassVar[str] = "request"
+    """Of handling one request."""
+
     def __init__(
         self, world: World, name: str, shards: Sequence[Shard], *, own: bool = False
     ) -> None:
         self.world, self.name, self.shards, self.own = world, name, shards, own
         self.hosts = [world.machines.process_of(shard.host) for shard in shards]
         """By shard."""
+        self._handling = world.pricing.units(REQUESTS, **{self.price: 1})
         self._split: dict[object, Shards[Shard]] = {}
 
     def split(self, loop: LoopState, part: tuple[int, int] | None = None) -> Shards[Shard]:
@@ -126,6 +131,7 @@ class Service(Generic[Shard]):
                 series = world.ledger.series(host, loop.name, f"serve_{effect}", self.name)
                 known = loop.requests[key] = f"{loop.name}.{effect}", series
             request.purpose, request.series = known
+            request.overhead = self._handling
             request.iteration, request.served, request.done = loop.iteration, loop.served, countdown
             loop.ask()
             loop.serving[self.name, shard.index].send(request)

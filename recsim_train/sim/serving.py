@@ -14,7 +14,6 @@ from recsim_train.sim.ledger import Series
 from recsim_train.sim.machines import Machines, Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
 from recsim_train.sim.queues import Barrier, Countdown, Mailbox
-from recsim_train.trace.ledger import REQUESTS
 
 
 @dataclass(slots=True)
@@ -36,6 +35,8 @@ class Request:
     contribution: tuple[int, int] = (0, 0)
     # What sending adds:
     iteration: int = -1
+    overhead: Seconds = NOTHING
+    """The runtime's own work at the shard."""
     purpose: str = ""
     series: Series = field(init=False)
     """Where the shard records that it has served this."""
@@ -83,12 +84,12 @@ class ServingThread:
     def _serve(self) -> Steps:
         machines, pricing, client, host = self._machines, self._pricing, self._client, self._host
         engine = machines.engine
-        overhead, sending = pricing.units(REQUESTS, request=1), pricing.answers(1)
+        sending = pricing.answers(1)
         while True:
             request: Request = yield self._inbox.get()
             start, moving = yield from self._receive(request)
             answers = request.answers
-            receive = plus(pricing.requests([request.payload]), overhead)
+            receive = plus(pricing.requests([request.payload]), request.overhead)
             send = sending if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
@@ -100,7 +101,7 @@ class ServingThread:
                 yield request.barrier.arrive(request.contribution)
                 waited = engine.now - met
                 if waited > 0.0:  # woken a second time
-                    send = plus(overhead, send)
+                    send = plus(request.overhead, send)
                 served = machines.compute(host, send, request.purpose, "server", client=client)
                 working += machines.alone
                 yield served

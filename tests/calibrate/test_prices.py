@@ -38,7 +38,7 @@ from recsim_train.calibration.prices import (
     wire_observations,
 )
 from recsim_train.calibration.talk import Talked
-from recsim_train.config.cluster import RETIRED, Costs
+from recsim_train.config.cluster import RETIRED, Cooling, Costs
 from recsim_train.config.experiment import Execution
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -89,7 +89,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "switch", "effect", "request", "collective_step"}
+    direct = {"handover", "switch", "effect", "request", "row_request", "collective_step"}
     measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -209,12 +209,19 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
         for size in (1 << 16, 1 << 23)
         for shared in ((0, 1 << 23) if name == "message" else (0,))
     ]
+    law = Cooling.model_construct(exponent=0.25, bytes=1e7)
+
+    def took(work: dict[str, float], moved: float) -> float:
+        dearer = (moved / 1e7) ** 0.25
+        return sum(prices[n] * u * (dearer if "message" in n else 1) for n, u in work.items())
+
     nothing = Observation("text", {}, 1.0)
     runs = [
-        Talked(work, sum(prices[n] * u for n, u in work.items()), 1.0, 1.0, 1.0, nothing)
+        Talked(work, took(work, moved), {}, moved, nothing)
         for work in works
+        for moved in (1e6, 1e8)
     ]
-    seen = [*wire_observations([end(), end()]), *run_observations(runs)]
+    seen = [*wire_observations([end(), end()]), *run_observations(runs, law)]
     found = fit_wire(seen).prices
     assert found["gloo_message"].value == pytest.approx(110e-6, rel=0.15)
     assert found["message"].value == pytest.approx(80e-6, rel=0.15)
@@ -237,7 +244,10 @@ def test_spread_counts_what_makes_others_wait() -> None:
 
 def asked(moved: float, effect: float, request: float, *, own: bool = True) -> Talked:
     run = OwnRun(None, 1.0, None) if own else None  # type: ignore[arg-type]
-    return Talked({}, 1.0, request, effect, moved, Observation("text", {}, 1.0), run)
+    calls = {"effect": effect, "row_request": 2 * request}
+    if moved < 5e7:  # not every run asks both kinds of servers
+        calls["request"] = request
+    return Talked({}, 1.0, calls, moved, Observation("text", {}, 1.0), run)
 
 
 def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
@@ -256,6 +266,7 @@ def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
     assert prices["effect"].uncertainty == pytest.approx(0.1, rel=0.3)
     assert prices["request"].value == pytest.approx(90e-6, rel=0.01)
     assert prices["request"].uncertainty < 0.02
+    assert prices["row_request"].value == pytest.approx(180e-6, rel=0.01)
 
 
 def test_what_does_not_grow_has_no_exponent() -> None:

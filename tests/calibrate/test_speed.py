@@ -99,7 +99,7 @@ class Rounds:
         self.done = list(rounds)
 
     def __call__(self, part: str, request: object, limit: float) -> Rounds:
-        assert (part, request) == ("watch", {"gap": speed.GAP})
+        assert part == "watch"
         return self
 
     def __enter__(self) -> Rounds:

@@ -44,6 +44,7 @@ PRICES = {
     "feed_batch": "5 us",
     "effect": "10 us",
     "request": "20 us",
+    "row_request": "20 us",
     "message": "10 us",
     "gloo_message": "10 us",
     "collective_message": "10 us",

@@ -31,6 +31,9 @@ seed: 1
 """
 
 
+COLDER = {"effect", "request", "row_request", "message", "gloo_message"}
+
+
 def test_moved_bytes_by_hand() -> None:
     """One linear layer from 4 features to 8, a dot product with 2 tables, and a layer to 1."""
     model = Model(
@@ -57,7 +60,7 @@ def test_prices_follow_the_law_and_others_do_not(tmp_path: Path, batch: int) -> 
     factor = (moved_bytes(spec.model, batch) / 1e6) ** 0.25
     assert abs(factor - 1.0) > 0.1
     for name, price in plain.prices.items():
-        expected = price * (factor if name in ("effect", "request") else 1.0)
+        expected = price * (factor if name in COLDER else 1.0)
         assert cooled.prices[name] == pytest.approx(expected, rel=1e-12), name
 
 
