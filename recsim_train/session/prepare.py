@@ -20,6 +20,7 @@ from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.configurations import speed_at_calibration
 from recsim_train.session.job import Job
+from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
 LOCAL = Path(PROFILES) / "local.yaml"
@@ -122,9 +123,11 @@ def _with_operations(
     cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool
 ) -> Cluster:
     from recsim_train.calibration.own.measure import (
+        ROUNDS,
         SECONDS,
-        UNITS,
-        measure_operations,
+        Seen,
+        measured_operations,
+        watch_operations,
         with_operations,
     )
     from recsim_train.calibration.speed import against
@@ -132,28 +135,25 @@ def _with_operations(
 
     plain, at_speed = cluster.model_copy(update={"operations": None}), speed_at_calibration(cluster)
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
-    done = itertools.count(1)
-
-    def tick() -> None:
-        progress(next(done), UNITS * len(plans))
-
     known: set[str] = set()
+    asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
+    for plan in plans:
+        cells = []
+        for name, scope in operations_of(plan, plain):
+            shape = f"{name} {signature(name, scope)}"
+            if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
+                cells.append((name, scope))
+            known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
+        if cells:
+            asked.append((plan, cells, Seen()))
+    turns = list(itertools.chain.from_iterable([asked] * (1 if quick else ROUNDS)))
     with against(at_speed) as faster:
-        for plan in plans:
-            cells = []
-            for name, scope in operations_of(plan, plain):
-                shape = f"{name} {signature(name, scope)}"
-                if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
-                    cells.append((name, scope))
-                known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
-            if cells:
-                entries = measure_operations(
-                    plan, cells, plain, tick, faster, seconds=seconds, quick=quick
-                )
-                cluster = with_operations(cluster, entries)
-            else:
-                for _ in range(UNITS):
-                    tick()
+        for done, (plan, cells, seen) in enumerate(turns, 1):
+            each = seconds / ROUNDS
+            watch_operations(plan, cells, seen, faster, seconds=each, quick=quick)
+            progress(done, len(turns))
+    for plan, cells, seen in asked:
+        cluster = with_operations(cluster, measured_operations(plan, cells, plain, seen))
     return cluster
 
 

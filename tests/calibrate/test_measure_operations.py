@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from recsim_train.calibration.own import measure
-from recsim_train.calibration.own.measure import UNITS, measure_operations, with_operations
+from recsim_train.calibration.own.measure import (
+    Seen,
+    measured_operations,
+    watch_operations,
+    with_operations,
+)
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.build import build_plan
@@ -63,9 +68,10 @@ def test_what_operations_take_is_given_for_one_speed(
 
     monkeypatch.setattr(measure, "MeasuringProcess", Child)
     monkeypatch.setattr(measure.environment, "cores", lambda: 1)
-    entries = measure_operations(
-        plan, cells, profile, lambda: None, lambda: fast[0] / 0.8 if known else 1.0
-    )
+    seen = Seen()
+    for _ in range(3):
+        watch_operations(plan, cells, seen, lambda: fast[0] / 0.8 if known else 1.0)
+    entries = measured_operations(plan, cells, profile, seen)
     assert len(entries) == len(cells)
     prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
     for entry, (name, scope) in zip(entries, cells, strict=True):
@@ -93,11 +99,9 @@ def test_measured_operations_are_a_profile(
         ),
         plan.strategy,
     )
-    ticks: list[None] = []
-    entries = measure_operations(
-        plan, cells, profile, lambda: ticks.append(None), lambda: 1.0, quick=True
-    )
-    assert len(ticks) == UNITS
+    seen = Seen()
+    watch_operations(plan, cells, seen, lambda: 1.0, quick=True)
+    entries = measured_operations(plan, cells, profile, seen)
     assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
         (name, signature(name, scope)) for name, scope in cells
     ]

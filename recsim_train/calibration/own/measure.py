@@ -11,6 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, pvariance, stdev
@@ -35,51 +36,59 @@ CELLS = "cells.pickle"
 SECONDS = 24.0
 """Of all windows of one plan together."""
 _QUICK = 1.0
+ROUNDS = 3
+"""Times that a plan has its turn, the others between: a virtual machine's slow spells last from
+tenths of a second to minutes."""
 _LIMIT = 300.0
 """Seconds that the processes of one plan may take."""
 _MOST_BUSY = 8
 """Processes side by side, at most."""
 _FREE, _PROCESS = 0.7, 500e6
 """Share of the free memory that processes may take; bytes of one without tables."""
-_WINDOWS = 5
-UNITS = _WINDOWS + 1
-"""Ticks of progress for one plan."""
 
 Windows = list[list[dict[str, Any]]]
 """By process and window, what was seen of each operation and shape."""
 
 
-def measure_operations(
+@dataclass(slots=True)
+class Seen:
+    """What windows have seen of a plan's operations."""
+
+    busy: Windows = field(default_factory=list)
+    """With a process on each core."""
+    alone: Windows = field(default_factory=list)
+    pooled: Windows = field(default_factory=list)
+    """On the threads of the plan's operations, where there are several."""
+
+
+def watch_operations(
     plan: Plan,
     cells: Sequence[tuple[str, Scope]],
-    cluster: Cluster,
-    tick: Callable[[], None],
+    seen: Seen,
     faster: Callable[[], float],
     *,
-    seconds: float = SECONDS,
+    seconds: float = SECONDS / ROUNDS,
     quick: bool = False,
-) -> list[MeasuredOperation]:
-    """Each shape that a plan asks for, as its real kernel takes it.
+) -> None:
+    """One window of each kind, each operation and shape (``cells``) by its real kernel, into
+    ``seen``.
 
-    ``cells``: operations and shapes; ``cluster``: its prices tell how far the batches that were
-    measured are from those expected; ``tick`` is called `UNITS` times; ``faster``: right after each
-    window, says how many times as fast the machine is as where what they take shall hold
-    (`recsim_train.calibration.speed.against`). Raises RunFailed where a process fails.
+    ``faster``, right after each window, says how many times as fast the machine was in it as where
+    what operations take shall hold (`recsim_train.calibration.speed.against`); ``seconds``: of all
+    windows. Raises RunFailed where a process fails.
     """
     cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
-    part = (_QUICK if quick else seconds) / _WINDOWS
+    part = (_QUICK if quick else seconds) / (3 if threads > 1 else 2)
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, ExitStack() as stack:
         content = (plan, list(cells), carried.pack(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
-        request = {"quick": quick, "folder": folder}
         children = [
-            stack.enter_context(MeasuringProcess("operations", request, _LIMIT))
+            stack.enter_context(MeasuringProcess("operations", {"folder": folder}, _LIMIT))
             for _ in range(cores)
         ]
         for child in children:
             child.hear()
-        tick()
         faster()  # of what was before the first window nothing is asked
 
         def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
@@ -89,24 +98,25 @@ def measure_operations(
             times = faster()
             for figures in itertools.chain(*found):
                 figures.update(cpu=times * figures["cpu"], wall=times * figures["wall"])
-            tick()
             return found
 
-        busy = window(children)
-        alone = window(children[:1])
-        busy += window(children)
-        pooled: Windows = []
+        seen.busy += window(children)
+        seen.alone += window(children[:1])
         if threads > 1:
-            together = children[: max(1, cores // threads)]
-            pooled = window(together, threads) + window(together, threads)
-        else:
-            alone += window(children[:1])
-            busy += window(children)
+            seen.pooled += window(children[: max(1, cores // threads)], threads)
         for child in children:
             child.tell({})
+
+
+def measured_operations(
+    plan: Plan, cells: Sequence[tuple[str, Scope]], cluster: Cluster, seen: Seen
+) -> list[MeasuredOperation]:
+    """What each shape of a plan takes by its windows. ``cluster``: its prices tell how far the
+    batches that were measured are from those expected."""
     prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
-    seen = [_by_shape(windows) for windows in (busy, alone, pooled)]
-    entries = (_entry(name, scope, prices, threads, *seen) for name, scope in cells)
+    by_shape = [_by_shape(windows) for windows in (seen.busy, seen.alone, seen.pooled)]
+    threads = plan.operation_threads
+    entries = (_entry(name, scope, prices, threads, *by_shape) for name, scope in cells)
     return [entry for entry in entries if entry is not None]
 
 
@@ -118,11 +128,11 @@ def _that_fit(plan: Plan) -> int:
     return max(1, int(_FREE * psutil.virtual_memory().available / each))
 
 
-Seen = dict[tuple[object, ...], list[dict[str, Any]]]
+ByShape = dict[tuple[object, ...], list[dict[str, Any]]]
 
 
-def _by_shape(windows: Windows) -> Seen:
-    found: Seen = {}
+def _by_shape(windows: Windows) -> ByShape:
+    found: ByShape = {}
     for window in windows:
         for figures in window:
             key = figures["operation"], *Signature.parse(figures["shape"]).fixed()
@@ -135,9 +145,9 @@ def _entry(
     scope: Scope,
     prices: Mapping[str, float],
     threads: int,
-    busy: Seen,
-    alone: Seen,
-    pooled: Seen,
+    busy: ByShape,
+    alone: ByShape,
+    pooled: ByShape,
 ) -> MeasuredOperation | None:
     """None where the micro-workloads have not done this shape."""
     own, work = signature(name, scope), cost(name, scope)
@@ -146,7 +156,7 @@ def _entry(
         return None
     once = priced(work, prices)[0]
 
-    def mean(seen: Seen, what: str = "cpu") -> float:
+    def mean(seen: ByShape, what: str = "cpu") -> float:
         return once * fmean(f[what] / priced(f["work"], prices)[0] for f in seen[key])
 
     several = None

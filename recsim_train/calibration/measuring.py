@@ -1,0 +1,182 @@
+"""What one calibration asks of its measuring processes, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from recsim_train.calibration import crowd, grid, meet, reads, talk
+from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.prices import Window, contention
+from recsim_train.calibration.speed import Watch, measure_speed
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.results import environment
+
+Progress = Callable[[int, int], None]
+
+_LIMIT = 150.0
+"""Seconds that one part may take; each takes a fraction of it on an idle machine."""
+MOST_BUSY = 8
+"""Processes that are run side by side at most."""
+_SPEEDS = 2
+"""How often the machine's speed is measured while nothing else runs."""
+_SWITCHES, _BUSY_TURNS = 12, 10
+"""Windows of busy processes beside threads that wake; turns of one busy process and of all."""
+_THREADS, _WIRE, CROWD, RUN = 9, 8, 3, 4
+"""Units of progress (about a second each) of operations on several threads, of a wire, of a run of
+`crowd`, of one of `talk`, `reads` and `meet`."""
+
+
+class Watched:
+    """Called after each run of a part, it takes down how fast the machine was meanwhile."""
+
+    def __init__(self, watch: Watch, tick: Callable[[], None]) -> None:
+        self._watch, self._tick = watch, tick
+        self.speeds: list[MachineSpeed | None] = []
+        """One for each run; None: not known."""
+
+    def __call__(self) -> None:
+        self.speeds.append(self._watch.read())
+        self._tick()
+
+    def times(self, speeds: MachineSpeeds) -> list[float]:
+        """By run: times as long as what was seen takes at the profile's speed, which is the mean of
+        all runs' (``speeds``)."""
+        level = speeds.beside
+        assert level is not None
+        return [1.0 if speed is None else speed.overall / level for speed in self.speeds]
+
+
+class Measuring:
+    """One calibration, part by part."""
+
+    def __init__(self, quick: bool, progress: Progress | None) -> None:
+        self.quick = quick
+        self._watched: list[Watched] = []
+        self.cores = environment.cores()
+        self.settings = grid.QUICK if quick else grid.GRID
+        self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
+        self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
+        self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
+        self._total += CROWD * crowd.runs_of(quick=quick)
+        self._total += RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
+        self._total += RUN * meet.runs_of(quick=quick)
+        self._done = 0
+        self._progress = progress
+
+    def tick(self, units: int = 1) -> None:
+        """Tell the caller that ``units`` more are done."""
+        self._done = min(self._total, self._done + units)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def finish(self) -> None:
+        """Tell the caller that all is done."""
+        self.tick(self._total)
+
+    def part(self, name: str, units: int = 0, **request: Any) -> Any:
+        """What one measuring process reports. It tells how far it is, or is worth ``units``."""
+        with MeasuringProcess(name, {"quick": self.quick, **request}, _LIMIT) as child:
+            report = child.result(None if units else self.tick)
+        self.tick(units)
+        return report
+
+    def speed(self) -> MachineSpeed:
+        """How fast the machine is at the moment, where nothing else runs."""
+        found = measure_speed()
+        self.tick()
+        return found
+
+    def watched(self, watch: Watch, units: int) -> Watched:
+        """What to call after each run of a part; takes down how fast the machine was meanwhile."""
+        self._watched.append(Watched(watch, lambda: self.tick(units)))
+        return self._watched[-1]
+
+    def speeds(self, before: MachineSpeed) -> MachineSpeeds:
+        """All of them, the last one measured now."""
+        between = (speed for part in self._watched for speed in part.speeds if speed is not None)
+        return MachineSpeeds(before=before, after=self.speed(), between=tuple(between))
+
+    def threads(self) -> list[dict[str, Any]]:
+        """Operations on one thread and on one for each core; nothing where there is one core."""
+        if self.cores == 1:
+            return []
+        found: list[dict[str, Any]] = self.part("threads", _THREADS, threads=self.cores)
+        return found
+
+    def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
+        """Both ends of a connection over loopback.
+
+        ``crowded``: while training steps of other processes keep every core busy. That is where
+        messages live in a run: caches are cold, and the threads at both ends are preempted.
+        """
+        request = {
+            "quick": self.quick,
+            "crowded": crowded,
+            "store": str(folder / ("store-crowded" if crowded else "store")),
+        }
+        with ExitStack() as stack:
+            if crowded:
+                self._occupy(stack)
+            ends = [
+                stack.enter_context(MeasuringProcess("wire", {**request, "rank": rank}, _LIMIT))
+                for rank in range(2)
+            ]
+            results = [end.result() for end in ends]
+        self.tick(_WIRE)
+        return results
+
+    def _occupy(self, stack: ExitStack) -> None:
+        """Keep every core busy until ``stack`` is left."""
+        for _ in range(min(self.cores, MOST_BUSY)):
+            busy = stack.enter_context(MeasuringProcess("busy", {"seconds": _LIMIT}, _LIMIT))
+            busy.hear()
+            busy.tell({})
+
+    def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
+        """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in
+        each of the ``turns`` so many of them, the first ones, have one side by side."""
+        with ExitStack() as stack:
+            children = [
+                stack.enter_context(MeasuringProcess(part, {"seconds": seconds}, _LIMIT))
+                for part in parts
+            ]
+            for child in children:
+                child.hear()
+            for many in turns:
+                for child in children[:many]:
+                    child.tell({})
+                for child in children[:many]:
+                    child.hear()
+                self.tick()
+            for child in children:
+                child.tell({"stop": True})
+            return [child.result() for child in children]
+
+    def switches(self) -> list[tuple[Window, Window]]:
+        """Of windows in which every core is busy, mean steps without and with threads that wake."""
+        count = min(self.cores, MOST_BUSY)
+        parts, turns = ["busy"] * count + ["disturb"] * count, [2 * count] * _SWITCHES
+        reports = self.windows(parts, turns, 0.3 if self.quick else 0.6)[:count]
+        pairs = ((seen["calm"], seen["disturbed"]) for report in reports for seen in report)
+        return [(calm, disturbed) for calm, disturbed in pairs if calm and disturbed]
+
+    def turn(self) -> float | None:
+        """Seconds for which a thread keeps a core that another wants; None: not to be measured."""
+        kept = self.windows(["turns"] * 2, [2], 0.3)
+        turns = [seconds for report in kept for seconds in report]
+        return median(turns) if turns else None
+
+    def busy(self) -> tuple[float, float]:
+        """(contention, jitter): in turn one busy process and one for each core, because the machine
+        may be slower in one second than in the next. Jitter is that of steps on busy cores."""
+        count = min(self.cores, MOST_BUSY)
+        turns, seconds = _BUSY_TURNS, 0.1 if self.quick else 0.4
+        first, *others = self.windows(["busy"] * count, [1, count] * turns, seconds)
+        alone, crowd = first[::2], [*first[1::2], *(seen for other in others for seen in other)]
+        rates = ([seen["rate"] for seen in windows] for windows in (alone, crowd))
+        jitter = min(2.0, mean(seen["spread"] for seen in crowd))
+        return contention(*rates) if count > 1 else 1.0, jitter
