@@ -42,6 +42,8 @@ class Predicted:
     """What binds, in one phrase."""
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds of one example by "role.what"; empty: not known."""
+    net_interval: tuple[float, float] | None = None
+    """As ``interval``, of a measurement net of drift; None: not known, as in older files."""
 
     @property
     def regime(self) -> str:
@@ -150,9 +152,16 @@ class Row:
         return self.predicted.examples_per_second / measured - 1 if measured else None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """90 % of `measured`: a net one is held against an interval without the machine's speed,
+        for which it has been corrected."""
+        p = self.predicted
+        return p.interval if self.net is None or p.net_interval is None else p.net_interval
+
+    @property
     def covered(self) -> bool | None:
-        """Whether the 90 % interval holds `measured`; None without one of them."""
-        interval, measured = self.predicted.interval, self.measured
+        """Whether `interval` holds `measured`; None without one of them."""
+        interval, measured = self.interval, self.measured
         if interval is None or measured is None:
             return None
         return interval[0] <= measured <= interval[1]
@@ -173,8 +182,8 @@ class Row:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the 90 % interval, relative to the prediction."""
-        interval = self.predicted.interval
+        """Half of `interval`, relative to the prediction."""
+        interval = self.interval
         if interval is None:
             return None
         return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
@@ -190,7 +199,7 @@ FIGURES = (
 def row_document(row: Row) -> dict[str, Any]:
     """One configuration's figures, by name."""
     p = row.predicted
-    interval = p.interval or (None, None)
+    interval = row.interval or (None, None)
     return {
         "key": p.key,
         "label": p.label,

@@ -156,7 +156,8 @@ def prediction_document(predicted: Predicted, more: Mapping[str, Any]) -> dict[s
 def predicted_of(entry: Mapping[str, Any]) -> Predicted:
     """Back from `prediction_document`."""
     known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
-    return Predicted(**known | {"interval": _pair(known["interval"])})
+    intervals = {name: _pair(known.get(name)) for name in ("interval", "net_interval")}
+    return Predicted(**known | intervals)
 
 
 def measured_of(run: Mapping[str, Any]) -> Measured:

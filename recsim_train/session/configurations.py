@@ -9,6 +9,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.identity import comparison_key
 from recsim_train.config.speed import MachineSpeeds
+from recsim_train.report.winner import apart
 from recsim_train.results.configurations import Predicted
 from recsim_train.results.drift import calibration_of
 from recsim_train.results.environment import machine, same_machine
@@ -95,6 +96,7 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
         batch_size=spec.training.batch_size,
         examples_per_second=row["examples_per_second"],
         interval=interval_90(row),
+        net_interval=interval_90(row, net=True),
         bound=row["bound_eps"],
         roofline=roofline(job),
         bottleneck=row["bottleneck"] or "",
@@ -102,15 +104,18 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
     )
 
 
-def interval_90(row: Mapping[str, Any]) -> tuple[float, float] | None:
+def interval_90(row: Mapping[str, Any], *, net: bool = False) -> tuple[float, float] | None:
     """90 % interval of a prediction, examples per second: its simulation's error and calibration's
-    in quadrature, both from their 95 % intervals. None where neither is known."""
+    in quadrature, both from their 95 % intervals. None where neither is known.
+
+    ``net``: of a measurement net of drift, for which the machine's speed is no cause of error.
+    """
     eps = row["examples_per_second"]
-    known = [
-        (row[low], row[high])
-        for low, high in (("eps_low", "eps_high"), ("calibration_low", "calibration_high"))
-        if row[low] is not None
-    ]
+    calibration: Any = row["calibration_low"], row["calibration_high"]
+    if net:
+        calibration = apart(eps, calibration, row.get("calibration_errors"))
+    ends = (row["eps_low"], row["eps_high"]), calibration
+    known = [(low, high) for low, high in ends if low is not None]
     if not known:
         return None
     below = _TO_90 * math.hypot(*(eps - low for low, _ in known))

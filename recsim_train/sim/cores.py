@@ -66,15 +66,16 @@ class Cores:
         wander: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """``together``: all of them, of which what is used is counted. ``count`` is whole but where
-        a prediction asks what a few more would change: then each is worth a bit more. ``turn``: in
+        """``together``: all of them, of which what is used is counted, and which are less than the
+        sum of each where all work. ``count`` is whole but where a prediction asks what a few more
+        would change: then each is worth a bit more. ``turn``: in
         seconds; ``wander``: share of wakes, of the same ones whatever else happens."""
         self._engine, self._turn = engine, turn
         self._wander, self._seed = wander, seed
         self._draws: dict[str, Iterator[float]] = {}
         """By thread: one for each time that it is woken."""
         numbers = range(max(1, round(count)))
-        own = together.capacity / len(numbers), together.pace
+        own = together.pace * count / len(numbers), together.pace
         name = f"{together.name}[{{}}]"
         make = engine.fluid.resource
         self.each = [make(name.format(k), *own, listed=False) for k in numbers]

@@ -142,6 +142,18 @@ def test_intervals_are_held_to_what_was_measured() -> None:
     assert none.half_width is None
 
 
+@pytest.mark.parametrize(("speed", "held", "width"), [(None, 1, 0.1), (1.0, 0, 0.02)])
+def test_the_machines_speed_is_no_excuse_where_it_is_known(
+    speed: float | None, held: int, width: float
+) -> None:
+    runs = [Measured("key0", 105.0, None, speed)]
+    found = fidelity(
+        [predicted(0, 100.0, net_interval=(98.0, 102.0))], runs, speed_at_calibration=1.0
+    )
+    assert found.coverage == (held, 1)
+    assert found.half_width == pytest.approx(width)
+
+
 def test_naive_baselines_are_worked_out_by_hand() -> None:
     predictions = [
         predicted(0, 100.0, setting="a"),

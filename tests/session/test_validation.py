@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from math import exp
 from pathlib import Path
@@ -22,6 +23,7 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.report.load import left_out
 from recsim_train.report.validation import Validated
 from recsim_train.results import validation as results
+from recsim_train.results.configurations import Predicted
 from recsim_train.results.drift import net_error_of
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
@@ -342,6 +344,22 @@ def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
     errors = [draw.gauss(0, 3 / 1.96) + draw.gauss(0, 4 / 1.96) for _ in range(20_000)]
     inside = sum(low <= 100 + error <= high for error in errors)
     assert inside / len(errors) == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_machines_speed_is_not_in_the_net_interval() -> None:
+    wide = exp(1.96 * 0.05)
+    row = {
+        "examples_per_second": 100.0, "eps_low": None, "eps_high": None,
+        "calibration_low": 100.0 / wide, "calibration_high": 100.0 * wide,
+        "calibration_errors": {"prices": 0.03, "speed": 0.04},
+    }  # fmt: skip
+    low, high = interval_90(row) or (0, 0)
+    assert (high - low) / 200 == pytest.approx(1.645 * 0.05, rel=0.01)
+    low, high = interval_90(row, net=True) or (0, 0)
+    assert (high - low) / 200 == pytest.approx(1.645 * 0.03, rel=0.01)
+    one = Predicted("k", "s", "l", "flat_ps", "m", 1, 1, 8, 1.0, (1.0, 2.0), 1.0, 1.0, "")
+    document = results.prediction_document(replace(one, net_interval=(low, high)), {})
+    assert results.predicted_of(json.loads(json.dumps(document))).net_interval == (low, high)
 
 
 def test_speeds_count_on_the_machine_that_the_profile_is_of() -> None:

@@ -32,7 +32,7 @@ def test_one_trainer_one_server_by_hand(
         training={"steps": STEPS, "warmup_steps": 2, "batch_size": 64},
         execution={"transport": transport},
     )
-    cluster = clusters(prices={"message": "10 us", "gloo_message": "13 us"})
+    cluster = clusters(prices={"message": "10 us", "gloo_message": "13 us", "row_request": "35 us"})
     outcome = outcome_of(plan, cluster)
     ledger = outcome.facts.ledger
     assert ledger is not None
@@ -60,7 +60,7 @@ def test_one_trainer_one_server_by_hand(
         assert booked["embedding_server", name, "server"] == pytest.approx(seconds), name
     # next batch, pull, load, lookup, forward and backward, push, update
     assert booked["trainer", "runtime", "loop"] == pytest.approx(STEPS * 7 * price["effect"])
-    requests = (STEPS + updates) * price["request"]
+    requests = (STEPS + updates) * price["row_request"]
     assert booked["embedding_server", "requests", "server"] == pytest.approx(requests)
     # ids, an answer, gradients; over gloo the headers of two of them travel alone
     messages, head, back = (3 * 10e-6, 8 + 8, 8) if transport == "tcp" else (5 * 13e-6, 8, 0)

@@ -160,6 +160,15 @@ def test_processes_of_one_machine_share_its_cores(
     assert eps(plan, crowded) == pytest.approx(0.8 * eps(plan, shared), rel=0.02)
 
 
+def test_cores_slow_each_other_only_where_all_are_busy(
+    plans: Plans, clusters: Clusters, eps: Eps
+) -> None:
+    plan = plans(roles={"trainers": 1, "embedding_servers": 0, "dense_servers": 0}, data=FAST_DATA)
+    free = clusters(colocate=True, cores=2)
+    crowded = clusters(colocate=True, cores=2, contention=0.8)
+    assert eps(plan, crowded) == pytest.approx(eps(plan, free), rel=0.02)
+
+
 def test_interpreter_lock_binds_with_many_threads(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
 ) -> None:
