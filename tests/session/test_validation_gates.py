@@ -90,7 +90,8 @@ def priced(
 def claiming(made: Predicted) -> Predicted:
     """With an interval that claims what is true of the synthetic world."""
     eps, half = made.examples_per_second, 1.645 * ERROR
-    return replace(made, interval=(eps * (1 - half), eps * (1 + half)))
+    interval = eps * (1 - half), eps * (1 + half)
+    return replace(made, interval=interval, net_interval=interval)
 
 
 def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted]:
