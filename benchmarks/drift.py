@@ -72,7 +72,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    study = recsim_train.load(chosen.experiment, overrides=["sweep.points=[{}]", *chosen.sets])
+    one = ["sweep.points=[{roles.trainers: 2}]", *chosen.sets]
+    study = recsim_train.load(chosen.experiment, overrides=one)
     cpu, time = [], []
     for number in range(chosen.runs):
         with tempfile.TemporaryDirectory(prefix="recsim-drift-") as folder:
