@@ -1,4 +1,4 @@
-"""How fast the machine is now: the reference work on all its cores at once."""
+"""How fast the machine is, by the reference work: while it does something else, and alone."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DIGITS = 4
 
 
 class Watch:
-    """How fast the machine is while it does something else: a process that now and then does one
-    round of the reference work, on one core after the other; a context."""
+    """A process that now and then does one round of the reference work, on one core after the
+    other, while the machine does something else; a context."""
 
     def __init__(self, gap: float = GAP) -> None:
         """``gap``: seconds between two rounds."""
@@ -70,7 +70,9 @@ class Watch:
 
 
 class Window:
-    """Progress of a run, passed on, and when its counted window lay on the monotonic clock."""
+    """Progress of a run, passed on, and when its counted window lay on the monotonic clock: as far
+    as progress tells, which it does a few times a second. It begins when that was last seen within
+    the warm-up."""
 
     def __init__(self, progress: Callable[[int, int], None], warmup: int) -> None:
         """``warmup``: iterations before it."""
@@ -80,8 +82,8 @@ class Window:
     def __call__(self, done: int, total: int) -> None:
         """``done``: iterations of the slowest loop."""
         now = time.monotonic()
-        if done >= self._warmup:
-            self.begin = min(self.begin, now)
+        if done < self._warmup or self.begin == inf:
+            self.begin = now
         if done >= total:
             self.end = min(self.end, now)
         self._progress(done, total)

@@ -65,8 +65,8 @@ class MachineSpeeds(Section):
 
     def beside_as(self, other: MachineSpeeds) -> float | None:
         """`beside`, read in the same way as the ``other``'s; None: it was not."""
-        if other.between or not self.between:
-            return self.beside if bool(other.between) == bool(self.between) else None
+        if other.between:
+            return self.beside if self.between else None
         return MachineSpeeds(before=self.before, after=self.after).beside
 
     @property

@@ -144,14 +144,19 @@ def test_a_machine_twice_as_fast_is_twice_as_fast(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_window_is_the_counted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, passed = iter((1.0, 2.0, 3.0, 4.0, 5.0)), []
-    monkeypatch.setattr(speed.time, "monotonic", lambda: next(clock))
-    window = speed.Window(lambda *seen: passed.append(seen), 10)
-    seen = [(4, 50), (11, 50), (30, 50), (50, 50), (50, 50)]
-    for done, total in seen:
-        window(done, total)
-    assert (window.begin, window.end) == (2.0, 4.0)
-    assert passed == seen
+    passed: list[tuple[int, int]] = []
+    for begin, end, seen in (
+        (2.0, 5.0, [(0, 50), (4, 50), (11, 50), (30, 50), (50, 50), (50, 50)]),
+        (1.0, 2.0, [(0, 50), (50, 50)]),  # told of nothing between
+        (1.0, 3.0, [(20, 50), (30, 50), (50, 50)]),
+    ):
+        clock = iter((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+        monkeypatch.setattr(speed.time, "monotonic", lambda clock=clock: next(clock))
+        window = speed.Window(lambda *told: passed.append(told), 10)
+        for done, total in seen:
+            window(done, total)
+        assert (window.begin, window.end) == (begin, end)
+        assert passed[-len(seen) :] == seen
 
 
 @pytest.mark.slow
