@@ -108,8 +108,10 @@ def test_a_report_shows_the_raw_error_and_the_one_net_of_drift(folder: Path) -> 
     answer("simulate", "small.yaml", "--cluster", "here.yaml", cwd=folder)
     run = answer("run", "small.yaml", cwd=folder)["runs"][0]
     summary = json.loads((folder / run["run_dir"] / "summary.json").read_text())
-    ends = summary["facts"]["machine_speed"]
-    assert set(ends) == {"before", "after"}
+    speeds = summary["facts"]["machine_speed"]
+    # that of a run so short may not be known; the profile's was not read meanwhile either
+    assert set(speeds) - {"between"} == {"before", "after"}
+    ends = {end: speeds[end] for end in ("before", "after")}
     assert all(set(ends[end]) == set(parts) for end in ends)
     overall = math.prod(speed for end in ends.values() for speed in end.values()) ** (1 / 8)
 
