@@ -101,9 +101,8 @@ def measure(
             write_criteo(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
             spec = _experiment(run._replace(steps=steps), path, members)
             done = OwnRun.of(*talk.outcome_of(spec))
-            spent = sum(line.seconds for line in done.ledger.lines if line.what == COLLECTIVES)
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)
-            each = spent / (steps * members)
+            each = done.ledger.spent(COLLECTIVES) / (steps * members)
             found.append((Observation(MEETINGS, work, max(1e-9, each)), done))
             tick()
     return found

@@ -17,10 +17,9 @@ ROUNDS = 77
 """Rounds of a reading while nothing else runs, which takes four fifths of a second; their mean,
 because a run sees a virtual machine's slow spells as often as they come."""
 GAP = 0.3
-"""Seconds between two rounds beside what is measured: so many seconds and a hundredth for 10 ms of
-one core."""
+"""Seconds that the process rests between two rounds beside a run; a round takes about 10 ms."""
 SHORT_GAP = 0.08
-"""The same beside what is measured by CPU time, and for a second only."""
+"""The same beside windows of a second, which are measured by CPU time."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32

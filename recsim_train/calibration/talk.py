@@ -192,16 +192,12 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     ledger = outcome.facts.ledger
     assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
-
-    def spent(what: str, *roles: str) -> float:
-        lines = [line for line in ledger.lines if line.what == what]
-        return sum(li.seconds for li in lines if not roles or li.role in roles) / iterations
-
     asking = _ASKING[asks]
     calls = {
-        _REQUEST_OF[role]: spent(REQUESTS, role) / count for role, count in asking.requests.items()
+        _REQUEST_OF[role]: ledger.spent(REQUESTS, role) / (count * iterations)
+        for role, count in asking.requests.items()
     }
-    calls["effect"] = spent(RUNTIME) / asking.effects
+    calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
     gloo = execution.transport == "gloo"
     price, messages = "message", asking.messages
     if gloo:
@@ -211,7 +207,8 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)
-    return Talked(work, spent(TRANSPORT), calls, moved, read_of(plan, ledger), own)
+    transport = ledger.spent(TRANSPORT) / iterations
+    return Talked(work, transport, calls, moved, read_of(plan, ledger), own)
 
 
 def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
@@ -230,7 +227,7 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     spec, scope = plan.experiment, reading_of(plan, None)
     ahead = spec.data.queue_batches + (scope.batches + 1.0) / 2.0
     made = (spec.training.steps - ahead) * len(plan.feeding)
-    seconds = sum(line.seconds for line in ledger.lines if line.what == READING) / made
+    seconds = ledger.spent(READING) / made
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
     return Observation(measured.READING, work, seconds, spec.model.name)

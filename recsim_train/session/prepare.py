@@ -126,8 +126,8 @@ def _with_operations(
         ROUNDS,
         SECONDS,
         Seen,
+        measure_windows,
         measured_operations,
-        watch_operations,
         with_operations,
     )
     from recsim_train.calibration.speed import against
@@ -150,7 +150,7 @@ def _with_operations(
     with against(at_speed) as faster:
         for done, (plan, cells, seen) in enumerate(turns, 1):
             each = seconds / ROUNDS
-            watch_operations(plan, cells, seen, faster, seconds=each, quick=quick)
+            measure_windows(plan, cells, seen, faster, seconds=each, quick=quick)
             progress(done, len(turns))
     for plan, cells, seen in asked:
         cluster = with_operations(cluster, measured_operations(plan, cells, plain, seen))

@@ -102,6 +102,11 @@ class Ledger:
         rows = self.rows() | {("", NOT_BOOKED): self.remainder}
         return {key: seconds / (self.seconds * rate) for key, seconds in rows.items()}
 
+    def spent(self, what: str, *roles: str) -> float:
+        """CPU seconds of everybody who did ``what``, or of some roles."""
+        rows = self.rows().items()
+        return fsum(s for (role, does), s in rows if does == what and (not roles or role in roles))
+
     def rows(self) -> dict[tuple[str, str], float]:
         """CPU seconds by (role, what)."""
         found: dict[tuple[str, str], float] = {}

@@ -11,8 +11,8 @@ import pytest
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
     Seen,
+    measure_windows,
     measured_operations,
-    watch_operations,
     with_operations,
 )
 from recsim_train.config.cluster import Cluster, Costs
@@ -70,7 +70,7 @@ def test_what_operations_take_is_given_for_one_speed(
     monkeypatch.setattr(measure.environment, "cores", lambda: 1)
     seen = Seen()
     for _ in range(3):
-        watch_operations(plan, cells, seen, lambda: fast[0] / 0.8 if known else 1.0)
+        measure_windows(plan, cells, seen, lambda: fast[0] / 0.8 if known else 1.0)
     entries = measured_operations(plan, cells, profile, seen)
     assert len(entries) == len(cells)
     prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
@@ -100,7 +100,7 @@ def test_measured_operations_are_a_profile(
         plan.strategy,
     )
     seen = Seen()
-    watch_operations(plan, cells, seen, lambda: 1.0, quick=True)
+    measure_windows(plan, cells, seen, lambda: 1.0, quick=True)
     entries = measured_operations(plan, cells, profile, seen)
     assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
         (name, signature(name, scope)) for name, scope in cells

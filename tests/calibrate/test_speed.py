@@ -95,11 +95,11 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
 class Rounds:
     """A process that has done these rounds: (when, speed of each part)."""
 
-    def __init__(self, *rounds: tuple[float, float]) -> None:
-        self.done = list(rounds)
+    def __init__(self, *rounds: tuple[float, float], gap: float = speed.GAP) -> None:
+        self.done, self.gap = list(rounds), gap
 
     def __call__(self, part: str, request: object, limit: float) -> Rounds:
-        assert part == "watch"
+        assert (part, request) == ("watch", {"gap": self.gap})
         return self
 
     def __enter__(self) -> Rounds:
@@ -134,7 +134,7 @@ def test_a_watch_tells_of_the_rounds_since_it_was_asked(monkeypatch: pytest.Monk
 
 
 def test_a_machine_twice_as_fast_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "MeasuringProcess", Rounds((1.0, 0.5)))
+    monkeypatch.setattr(speed, "MeasuringProcess", Rounds((1.0, 0.5), gap=speed.SHORT_GAP))
     with speed.against(0.25) as faster:
         assert faster() == pytest.approx(2.0)
         assert faster() == 1.0  # nothing was seen since

@@ -34,4 +34,6 @@ def test_lines_and_remainder_make_the_total() -> None:
     assert [line.seconds for line in ledger.lines] == [1.0, 1.5, 0.5]
     assert ledger.remainder == pytest.approx(1.0)
     assert ledger.cores_busy == 2.0
+    assert ledger.spent("runtime") == 2.0
+    assert (ledger.spent("runtime", "trainer"), ledger.spent("runtime", "x")) == (2.0, 0.0)
     assert ledger.rows() == {("trainer", "requests"): 1.0, ("trainer", "runtime"): 2.0}

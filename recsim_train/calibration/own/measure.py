@@ -61,7 +61,7 @@ class Seen:
     """On the threads of the plan's operations, where there are several."""
 
 
-def watch_operations(
+def measure_windows(
     plan: Plan,
     cells: Sequence[tuple[str, Scope]],
     seen: Seen,
