@@ -67,11 +67,13 @@ def _machine_card(record: RunRecord) -> Card:
 
 
 def _speeds(speeds: MachineSpeeds | None) -> str:
-    """Of the reference work, before and after."""
+    """Of the reference work, before, meanwhile and after; errors are corrected by the second."""
     if speeds is None:
         return ""
-    each = (("before", speeds.before), ("after", speeds.after))
-    return ", ".join(f"{speed.overall:.3f} {when}" for when, speed in each if speed is not None)
+    before, after = (end and end.overall for end in (speeds.before, speeds.after))
+    meanwhile = speeds.beside if speeds.between else None
+    each = (("before", before), ("meanwhile", meanwhile), ("after", after))
+    return ", ".join(f"{speed:.3f} {when}" for when, speed in each if speed is not None)
 
 
 def _versions(versions: Any) -> str:

@@ -97,6 +97,20 @@ def test_both_errors_stand_beside_each_other_everywhere(tmp_path: Path, factory:
     assert "0.800 before, 0.800 after" in texts[2]
 
 
+def test_a_page_has_the_speed_that_corrects_the_error(tmp_path: Path, factory: Any) -> None:
+    def meanwhile(speed: float) -> MachineSpeeds:
+        between = speeds(speed).before
+        assert between is not None
+        return speeds(1.0).model_copy(update={"between": (between,)})
+
+    runs(factory, tmp_path / "runs", meanwhile(0.8), calibrated=meanwhile(1.25))
+    report_on([tmp_path / "runs"], tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "1.000 before, 1.250 meanwhile, 1.000 after" in page
+    assert "1.000 before, 0.800 meanwhile, 1.000 after" in page
+    assert "−20.1 %" in page  # 1.249 x 0.8 / 1.25 - 1
+
+
 def test_without_a_speed_the_net_error_is_blank_and_the_raw_one_is_there(
     tmp_path: Path, factory: Any
 ) -> None:
