@@ -8,7 +8,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from math import pi, sqrt
+from math import fsum, pi, sqrt
 from statistics import fmean, median
 
 import numpy as np
@@ -98,10 +98,13 @@ def spread_of(times: Sequence[float]) -> float:
     half of it; rare slow steps count by how often they come, and a spell in which all cores are
     slow, so that nobody waits, hardly counts. 0 of fewer than two.
     """
-    if len(times) < 2:
-        return 0.0
-    apart = fmean(abs(b - a) for a, b in pairwise(times))
-    return apart * sqrt(pi) / 2.0 / fmean(times)
+    apart = fsum(abs(b - a) for a, b in pairwise(times))
+    return deviation(apart, len(times), fmean(times)) if times else 0.0
+
+
+def deviation(apart: float, count: int, mean: float) -> float:
+    """As `spread_of`. ``apart``: sum of the differences of ``count`` values in a row."""
+    return apart / (count - 1) * sqrt(pi) / 2.0 / mean if count > 1 and mean > 0.0 else 0.0
 
 
 def _mean(steps: Sequence[Window]) -> list[float] | None:

@@ -299,10 +299,9 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
     else:
         cap = max(ends[0]["streams"])
     streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
-    # two processes: 2 (n - 1) = 2 steps, each a message sent and one received; what the two ends
-    # saw is one exchange, not a repeat of it
-    known = gloo_message(ends).value + latency
-    step = mean(max(0.0, end["all_reduce"] / 2 - known) for end in ends)
+    # two processes: 2 (n - 1) = 2 steps; what the two ends saw is one exchange, not a repeat of it
+    waits = [end["all_reduce"]["wall"] - end["all_reduce"]["cpu"] for end in ends]
+    step = mean(max(0.0, wait / 2 - latency) for wait in waits)
     return Wire(latency, cap, max(cap, *streams), from_repeats([step]))
 
 

@@ -196,12 +196,13 @@ def _gloo_messages(group: dist.ProcessGroup, rank: int, count: int) -> list[floa
     return [cpu / 2 for cpu in _windows(work, count)[1]]
 
 
-def _all_reduce(group: dist.ProcessGroup, count: int) -> float:
-    """Seconds of an all_reduce of 64 bytes."""
+def _all_reduce(group: dist.ProcessGroup, count: int) -> dict[str, float]:
+    """An all_reduce of 64 bytes."""
     value = torch.zeros(16)
 
     def work(repeats: int) -> None:
         for _ in range(repeats):
             dist.all_reduce(value, group=group)
 
-    return _timed(work, count)[0]
+    wall, cpu = _timed(work, count)
+    return {"wall": wall, "cpu": cpu}

@@ -39,8 +39,10 @@ class MeasuredOperation(Section):
     uncertainty: Share
     """Relative standard error of ``seconds``."""
     spread: Share | None = None
-    """Relative standard deviation of its windows' means: how far a run may lie from the mean of
-    all. None: the profile is older, or one window was measured."""
+    """How far, relative, a run that lasts as long as all its windows may lie from their mean: a
+    standard deviation, by how far apart the turns are in which they lay. None: there was one."""
+    jitter: Share | None = None
+    """Relative standard deviation of calls on busy cores, by how far two in a row are apart."""
     pooled: Pooled | None = None
     """On several threads, where the strategy that it was measured for has operations use them."""
     work: dict[str, Annotated[float, Field(ge=0.0)]]

@@ -1,8 +1,9 @@
-"""Collectives: all members arrive, then one activity moves everybody's bytes.
+"""Collectives: all members arrive, then gloo's threads handle messages and bytes.
 
 What gloo does on the wire, per member: an all-reduce is a ring of 2(n-1) steps with 2(n-1)/n of the
 vector; all-gather and all-to-all send each peer its part at once. Every step costs the network's
-latency and the profile's ``collective_step``. A group of one does nothing.
+latency and the profile's ``collective_step``; what gloo's threads do is in meetings.py. A group of
+one does nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
-from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
     GhostBlock,
@@ -23,7 +24,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.meetings import Meetings
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.queues import Barrier
 from recsim_train.sim.world import World
@@ -56,8 +57,7 @@ class GroupRuntime:
         )
         """By place: the place of the member that stands for it."""
         self.size = len(plan.members)
-        self._moving = 0.0
-        """Seconds that the present meeting's messages take where nothing else runs."""
+        self._meetings = Meetings(world, self.name, self._processes, self.size)
         self._barrier = Barrier(world.engine, len(self.simulated), self._meet)
 
     @property
@@ -101,8 +101,7 @@ class GroupRuntime:
     ) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        messages = world.pricing.meeting(2 * (self.size - 1))
-        yield world.work(loop, plus(world.overhead, messages), effect)
+        yield world.work(loop, plus(world.overhead, self._meetings.own), effect)
         if self.size == 1:
             return None
         if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
@@ -126,28 +125,14 @@ class GroupRuntime:
         met = self.world.engine.now
         result = yield from brought[0][1]([item for _, _, item, _ in brought])
         for _, _, _, answer in brought:
-            answer.extend((result, met, self._moving))
-
-    def _move(self, steps: int, start: Callable[[Machines], Event]) -> Steps:
-        """Some steps' latency, then all bytes."""
-        machines, latency = self.world.machines, steps * self._step()
-        yield self.world.engine.timeout(latency)
-        moved = start(machines)
-        self._moving = latency + machines.alone
-        yield moved
-
-    def _step(self) -> float:
-        return self.world.machines.latency + self.world.pricing.prices["collective_step"]
+            answer.extend((result, met, self._meetings.alone))
 
     def _ring(self, sizes: list[int]) -> Steps:
         if len(set(sizes)) > 1:
             raise StrategyError(
                 f"group {self.name!r}: members reduce vectors of different sizes {sizes} (bytes)"
             )
-        steps = 2 * (self.size - 1)
-        yield from self._move(
-            steps, lambda m: m.ring(self._processes, steps / self.size * sizes[0])
-        )
+        yield from self._meetings.ring(sizes[0])
 
     def _exchange(self, brought: list[tuple[int, tuple[int, ...]]]) -> Steps:
         """Sizes first, then content; returns by member what it received from each."""
@@ -158,13 +143,11 @@ class GroupRuntime:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
-        yield from self._move(2, lambda m: m.exchange(self._processes, moved, sent))
+        yield from self._meetings.exchange(moved, sent)
         return received
 
     def _vote(self, votes: list[bool]) -> Steps:
-        steps = 2 * (self.size - 1)
-        each = steps / self.size * FLAG_BYTES
-        yield from self._move(steps, lambda m: m.ring(self._processes, each))
+        yield from self._meetings.ring(FLAG_BYTES)
         return all(votes)
 
 

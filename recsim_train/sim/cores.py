@@ -19,8 +19,8 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import floor, sqrt
+from dataclasses import dataclass, field
+from math import floor, log2, sqrt
 
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
@@ -31,6 +31,8 @@ KindOn = Callable[[Resource], Kind]
 _NEVER = -1, -1.0
 _HALF_LIFE = 32e-3
 """After how many seconds it counts half that a core was busy (per-entity load tracking)."""
+_SLICE = 0.7e-3
+"""Of one core; of n up to 8 it is 1 + log2(n) times as long (base_slice)."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -43,9 +45,29 @@ class _Working:
     kind_on: KindOn
     work: float
     done: Event
+    waits: bool = False
+    """Woken, it does not take the core from another thread."""
+    ran: float = 0.0
+    """Seconds since it was woken or had its last turn."""
     core: int = -1
+    worth: float = 1.0
+    """Seconds of its work in a second."""
     activity: Activity | None = None
-    """None: it starts in this instant."""
+    """None: it has not run yet."""
+
+
+@dataclass(slots=True, eq=False)
+class _Core:
+    resource: Resource
+    running: _Working | None = None
+    since: float = 0.0
+    """When the thread that runs would have got it, had its turn had no breaks."""
+    waiting: list[_Working] = field(default_factory=list)
+
+    @property
+    def load(self) -> int:
+        """Threads that run or wait."""
+        return len(self.waiting) + (self.running is not None)
 
 
 def _nearly_full(cores: int) -> float:
@@ -68,18 +90,20 @@ class Cores:
     ) -> None:
         """``together``: all of them, of which what is used is counted, and which are less than the
         sum of each where all work. ``count`` is whole but where a prediction asks what a few more
-        would change: then each is worth a bit more. ``turn``: in
+        would change: then a core that somebody waits for is a bit faster. ``turn``: in
         seconds; ``wander``: share of wakes, of the same ones whatever else happens."""
         self._engine, self._turn = engine, turn
         self._wander, self._seed = wander, seed
         self._draws: dict[str, Iterator[float]] = {}
         """By thread: one for each time that it is woken."""
         numbers = range(max(1, round(count)))
-        own = together.pace * count / len(numbers), together.pace
+        self._worth = max(1.0, count / len(numbers))  # of fewer than whole ones `together` says
+        own = together.pace * self._worth, together.pace
         name = f"{together.name}[{{}}]"
         make = engine.fluid.resource
         self.each = [make(name.format(k), *own, listed=False) for k in numbers]
-        self._on: list[list[_Working]] = [[] for _ in self.each]
+        self._cores = [_Core(resource) for resource in self.each]
+        self._slice = _SLICE * (1 + floor(log2(min(8, len(numbers)))))
         self._nearly_full = _nearly_full(len(self.each))
         self._last: dict[str, tuple[int, float]] = {}
         """By thread: the core on which it ran, and until when."""
@@ -87,16 +111,17 @@ class Cores:
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
-    def run(self, thread: str, kind_on: KindOn, work: float) -> Event:
-        """Work of a thread that does nothing else meanwhile; fires when it is done."""
-        working = _Working(thread, kind_on, work, self._engine.event())
+    def run(self, thread: str, kind_on: KindOn, work: float, *, waits: bool = False) -> Event:
+        """Work of a thread that does nothing else meanwhile; fires when it is done. ``waits``: it
+        takes the core from nobody when it is woken, as under SCHED_BATCH."""
+        working = _Working(thread, kind_on, work, self._engine.event(), waits)
         working.done.callbacks.append(lambda _: self._end(working))
         self._coming.append(working)
         self._unsettle()
         return working.done
 
     def _end(self, working: _Working) -> None:
-        self._on[working.core].remove(working)
+        self._cores[working.core].running = None
         self._last[working.thread] = working.core, self._engine.now
         self._unsettle()
 
@@ -112,23 +137,29 @@ class Cores:
         now = self._engine.now
         woken = []
         for working in coming:
-            core, until = self._last.get(working.thread, _NEVER)
-            if until == now:
-                self._place(working, core)
+            number, until = self._last.get(working.thread, _NEVER)
+            if until == now and self._cores[number].running is None:  # it has not left it
+                working.ran = now - self._cores[number].since
+                self._start(working, number)
             else:
-                woken.append((working, core))
+                woken.append((working, number))
         searched = self._busy_of_late(now) < self._nearly_full
         for working, last in woken:
             if (place := self._strays_to(working.thread, last)) is None:
                 place = self._core_for(last, searched=searched)
-            self._place(working, place)
-        for working in coming:
-            self._start(working)
-        self._busy_since = sum(map(bool, self._on)) / len(self._on)
-        if not self._looking and self._uneven() is not None:
+            core = self._cores[place]
+            if core.running and not working.waits and now - core.since >= self._slice:
+                self._stop(place, 0)
+                core.waiting.insert(0, working)
+            else:
+                core.waiting.append(working)
+        for number in range(len(self._cores)):
+            self._next(number)
+        self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
+        if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True
             turns = floor(now / self._turn * (1.0 + 1e-9)) + 1  # never this very instant
-            self._engine.meanwhile(turns * self._turn - now, self._level)
+            self._engine.meanwhile(turns * self._turn - now, self._look)
 
     def _busy_of_late(self, now: float) -> float:
         """Share of the cores, until now: what was longer ago counts less."""
@@ -139,7 +170,7 @@ class Cores:
 
     def _strays_to(self, thread: str, last: int) -> int | None:
         """Another core than ``last``, to which it goes this time; None: it does not."""
-        others = len(self._on) - 1
+        others = len(self._cores) - 1
         if self._wander == 0.0 or others == 0 or last < 0:
             return None
         if thread not in self._draws:
@@ -149,33 +180,51 @@ class Cores:
 
     def _core_for(self, last: int, *, searched: bool) -> int:
         """Where a thread goes that ran on the core ``last``; below 0: nowhere yet."""
-        if last >= 0 and not (searched and self._on[last]):
+        if last >= 0 and not (searched and self._cores[last].load):
             return last
-        loads = [(len(on), core) for core, on in enumerate(self._on)]
-        least, core = min(loads)
-        return core if least == 0 or last < 0 else last
+        least, number = min((core.load, number) for number, core in enumerate(self._cores))
+        return number if least == 0 or last < 0 else last
 
-    def _place(self, working: _Working, core: int) -> None:
-        working.core = core
-        self._on[core].append(working)
-
-    def _uneven(self) -> tuple[int, int] | None:
-        """The fullest core and the emptiest one; None: no core has two threads more."""
-        loads = [len(on) for on in self._on]
-        most, least = max(loads), min(loads)
-        return (loads.index(most), loads.index(least)) if most >= least + 2 else None
-
-    def _level(self) -> None:
-        """Give threads away, first who came last."""
+    def _look(self) -> None:
+        """At a turn of the scheduler: whoever has had its slice lets the next one go on; a core
+        that has two threads more than another gives it one, the one that came last."""
         self._looking = False
-        while (found := self._uneven()) is not None:
-            fullest, emptiest = found
-            moving = self._on[fullest].pop()
-            self._place(moving, emptiest)
-            assert moving.activity is not None
-            moving.work = self._engine.fluid.remove(moving.activity)
-            self._start(moving)
+        for number, core in enumerate(self._cores):
+            if core.waiting and core.running and self._engine.now - core.since >= self._slice:
+                self._stop(number, len(core.waiting))
+                core.waiting[-1].ran = 0.0
+        loads = [core.load for core in self._cores]
+        while max(loads) >= min(loads) + 2:
+            fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
+            moving = self._cores[fullest].waiting.pop()
+            self._cores[emptiest].waiting.append(moving)
+            loads[fullest] -= 1
+            loads[emptiest] += 1
+        for number in range(len(self._cores)):
+            self._next(number)
+        self._unsettle()
 
-    def _start(self, working: _Working) -> None:
-        kind = working.kind_on(self.each[working.core])
-        working.activity = self._engine.fluid.add(kind, working.work, working.done)
+    def _next(self, number: int) -> None:
+        """A core that is free takes whoever waits for it longest."""
+        core = self._cores[number]
+        if core.running is None and core.waiting:
+            self._start(core.waiting.pop(0), number)
+
+    def _start(self, working: _Working, number: int) -> None:
+        core = self._cores[number]
+        core.running, working.core = working, number
+        core.since = self._engine.now - working.ran
+        kind = working.kind_on(core.resource)
+        working.worth = self._worth if core.waiting else 1.0
+        work = working.work / working.worth
+        working.activity = self._engine.fluid.add(kind, work, working.done)
+
+    def _stop(self, number: int, place: int) -> None:
+        """Whoever runs waits again, in this place of the others."""
+        core = self._cores[number]
+        working, core.running = core.running, None
+        assert working is not None
+        assert working.activity is not None
+        working.work = working.worth * self._engine.fluid.remove(working.activity)
+        working.ran = self._engine.now - core.since
+        core.waiting.insert(place, working)

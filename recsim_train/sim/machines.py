@@ -28,7 +28,7 @@ from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Seconds
-from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
@@ -94,8 +94,6 @@ class Machines:
         self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
         self._shared = cluster.costs.shared_byte.value
-        self._reduced = cluster.costs.reduced_byte.value
-        self._exchanged = cluster.costs.exchanged_byte.value
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
         self._switch = cluster.costs.switch.value
@@ -217,6 +215,11 @@ class Machines:
         slow = stragglers is not None and bool(stragglers.episodes)
         return traffic or slow or self.faults.any
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether threads have one core at a time."""
+        return self._each is not None
+
     # ------------------------------------------------------------------ activities
 
     def compute(
@@ -230,6 +233,7 @@ class Machines:
         client: Process | None = None,
         lateness: Lateness | None = None,
         threaded: bool = False,
+        waits: bool = False,
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
@@ -237,7 +241,7 @@ class Machines:
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
         ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
-        on several threads.
+        on several threads. ``waits``: as `recsim_train.sim.cores.Cores.run` has it.
         """
         total, held, parts = seconds
         cores = 1.0
@@ -263,7 +267,7 @@ class Machines:
         kind_on = partial(self._kind, process, share, copies, alone, cores)
         if self._each is not None and cores == copies == 1.0:
             own = f"{process.name}/{thread}/{purpose.rpartition('.')[0]}"
-            return self._each.run(own, kind_on, taken)
+            return self._each.run(own, kind_on, taken, waits=waits)
         return self.engine.activity(kind_on(None), taken)
 
     def _kind(
@@ -343,12 +347,12 @@ class Machines:
                 (target.cores, self._wire * into),
             ]
             kind = self._flows[key] = self._wired(
-                [*uses, *_between(source, target, 1.0)], self._wire
+                [*uses, *between(source, target, 1.0)], self._wire
             )
         work = payload + head
-        self._book_wire(source, TRANSPORT, work * flows, self._wire)
-        self._book_wire(target, TRANSPORT, work * flows, self._wire)
-        delay += self._farther([source, target])
+        self.book_wire(source, TRANSPORT, work * flows, self._wire)
+        self.book_wire(target, TRANSPORT, work * flows, self._wire)
+        delay += self.farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 
@@ -373,64 +377,19 @@ class Machines:
             kind = self.engine.fluid.kind(uses, None, 1.0 / seconds, 1.0 / seconds)
             self._copies[key] = kind
         for end in ends:
-            self._book_wire(end, TRANSPORT, payload * flows, self._shared)
+            self.book_wire(end, TRANSPORT, payload * flows, self._shared)
         return self.engine.activity(kind, payload, delay)
 
-    def _book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
+    def book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
         seconds = price * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
-    def exchange(
-        self,
-        members: list[Process],
-        moved: list[tuple[int, int]],
-        sent: Mapping[int, Sequence[int]] | None = None,
-    ) -> Event:
-        """Every member sends and receives its own (sent, received) bytes; all end together.
-
-        ``sent``: bytes from each member to each, which tells what crosses between racks.
-        """
-        most = max(max(pair) for pair in moved)
-        if most <= 0:
-            self.alone = 0.0
-            return self.engine.event().succeed()
-        uses = []
-        for member, (away, received) in zip(members, moved, strict=True):
-            out, into = away / most, received / most
-            parts = [
-                (member.send, out),
-                (member.receive, into),
-                (member.cores, (out + into) * self._exchanged),
-            ]
-            uses += [(resource, share) for resource, share in parts if share > 0.0]
-            self._book_wire(
-                member, COLLECTIVES, (away + received) * member.standing, self._exchanged
-            )
-        if self.racks:
-            assert sent is not None, "racks need to know who sends how much to whom"
-            for me, sizes in sorted(sent.items()):
-                for other, size in enumerate(sizes):
-                    uses += _between(members[me], members[other], size / most)
-        return self._together(uses, most, 2 * self._farther(members), self._exchanged)
-
-    def ring(self, members: list[Process], bytes_each: float) -> Event:
-        """``bytes_each`` sent and received by every member of a ring, all at one rate.
-
-        Each sends to the next one, the last to the first.
-        """
-        uses = []
-        for member in members:
-            uses += [(member.send, 1.0), (member.receive, 1.0), (member.cores, 2 * self._reduced)]
-            self._book_wire(member, COLLECTIVES, 2 * bytes_each * member.standing, self._reduced)
-        for member, following in zip(members, [*members[1:], members[0]], strict=True):
-            uses += _between(member, following, 1.0)
-        steps = 2 * (len(members) - 1)
-        return self._together(uses, bytes_each, steps * self._farther(members), self._reduced)
-
-    def _together(
+    def together(
         self, uses: list[tuple[Resource, float]], work: float, delay: float, price: float
     ) -> Event:
+        """So many bytes of all after a ``delay``: ``uses`` of a resource for each byte, which a
+        thread handles in ``price`` seconds."""
         kind = self._wired(uses, price)
         self.alone = delay + work / min(kind.cap, _rate(price, inf))
         return self.engine.activity(kind, work, delay)
@@ -439,7 +398,7 @@ class Machines:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
         return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0), _rate(price, inf))
 
-    def _farther(self, processes: Sequence[Process]) -> float:
+    def farther(self, processes: Sequence[Process]) -> float:
         """What one message takes longer because its ends are in different racks, seconds."""
         if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
             return 0.0
@@ -451,7 +410,7 @@ def _rate(price: float, free: float) -> float:
     return 1.0 / price if price > 0.0 else free
 
 
-def _between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:
+def between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:
     """What a flow uses of the network between racks."""
     if source.rack is target.rack or source.rack is None or target.rack is None or share <= 0.0:
         return []

@@ -62,6 +62,7 @@ def test_what_operations_take_is_given_for_one_speed(
                 shape = str(signature(name, scope))
                 seen.append({
                     "operation": name, "shape": shape, "cpu": took, "wall": took, "error": 0.0,
+                    "jitter": 0.07,
                     "work": work,
                 })  # fmt: skip
             return {"seen": seen}
@@ -73,6 +74,7 @@ def test_what_operations_take_is_given_for_one_speed(
         measure_windows(plan, cells, seen, lambda: fast[0] / 0.8 if known else 1.0)
     entries = measured_operations(plan, cells, profile, seen)
     assert len(entries) == len(cells)
+    assert with_operations(profile, entries).jitter == pytest.approx(0.07)
     prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
     for entry, (name, scope) in zip(entries, cells, strict=True):
         once = 3.0 * seconds(cost(name, scope), prices)[0]

@@ -11,6 +11,7 @@ from recsim_train.config.cluster import Cluster, Costs, magnitude
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
+from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
@@ -254,3 +255,26 @@ def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_coun
     for name in free:
         assert wire[name] > 0
         assert paid[name] - free[name] == pytest.approx(1e-10 * wire[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_meeting_by_hand(plans: Plans, clusters: Clusters, shared: bool) -> None:
+    """Two members take two steps, each with one message and its latency. On one host gloo's threads
+    handle a message in turn with the loop, on hosts of their own the loop does; nobody else wants
+    the cores, so that it takes as long."""
+    named = {"collective_message": 1e-3, "collective_step": 1e-4}
+    costs = Costs(**{n: magnitude(named.get(n, 0.0)) for n in Costs.model_fields})
+    cluster = clusters(colocate=shared, cores=4, jitter=0.0)
+    network = cluster.network.model_copy(update={"latency": 2e-5})
+    cluster = cluster.model_copy(update={"costs": costs, "network": network})
+    plan = plans("allreduce", roles={"trainers": 2}, data=FAST_DATA)
+    outcome = simulate(plan, cluster)
+    took = {s.end - s.start for s in outcome.spans if s.effect == "all_reduce" and s.iteration > 1}
+    assert took
+    meeting = 2 * 1e-3 + 2 * (1e-4 + 2e-5)
+    moving = 0.02 * meeting  # of bytes, over a network that is not free
+    assert all(meeting * (1 - 1e-9) <= seconds <= meeting + moving for seconds in took)
+    ledger = outcome.facts.ledger
+    assert ledger is not None
+    spent = ledger.spent(COLLECTIVES)
+    assert spent == pytest.approx(2 * 2e-3 * plan.experiment.training.steps)

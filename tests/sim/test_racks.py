@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.hosts import racks_of
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.machines import Machines, Process
+from recsim_train.sim.meetings import Meetings
+from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 
@@ -44,6 +47,12 @@ class World:
         self.machines = Machines(plan, cluster, self.engine, Jitter(1))
         self.of = {i.name: p for i, p in self.machines.processes.items()}
         self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
+
+    def meetings(self) -> Meetings:
+        """Of all trainers, whose messages cost nothing."""
+        pricing = SimpleNamespace(meeting=lambda steps: NOTHING)
+        world: Any = SimpleNamespace(machines=self.machines, engine=self.engine, pricing=pricing)
+        return Meetings(world, "all", self.trainers, len(self.trainers))
 
     def seconds(self, *events: Event) -> list[float]:
         """When each event happens."""
@@ -128,7 +137,7 @@ def test_a_ring_crosses_uplinks_as_its_order_says(
     worlds: Callable[..., World], arrange: str, crossings: int
 ) -> None:
     world = worlds(topology=topology(arrange=arrange))
-    ends = world.seconds(world.machines.ring(world.trainers, UPLINK))
+    ends = world.seconds(world.meetings()._ring(UPLINK, 0.0))
     assert ends == [pytest.approx(crossings)]
     assert world.used()["rack[1].up"] == pytest.approx(crossings * UPLINK)
 
@@ -144,7 +153,7 @@ def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> 
         )
         for me in range(4)
     ]
-    ends = world.seconds(world.machines.exchange(world.trainers, moved, sent))
+    ends = world.seconds(world.meetings()._exchange(moved, sent, 0.0))
     out = sum(sent[a][b] for a in (0, 1) for b in (2, 3))
     into = sum(sent[a][b] for a in (2, 3) for b in (0, 1))
     assert out == into == pytest.approx(16 * part)
@@ -160,11 +169,11 @@ def test_latency_between_racks(worlds: Callable[..., World]) -> None:
     moved = [(int(3 * size),) * 2] * 4
 
     def act(world: World, what: str) -> Event:
-        zero, one, two, _ = trainers = world.trainers
+        zero, one, two, _ = world.trainers
         if what == "ring":
-            return world.machines.ring(trainers, size)
+            return world.meetings()._ring(size, 0.0)
         if what == "exchange":
-            return world.machines.exchange(trainers, moved, sent)
+            return world.meetings()._exchange(moved, sent, 0.0)
         return move(world, zero, two if what == "near" else one, size)
 
     def spent(**changes: Any) -> list[float]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import pickle
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from math import sqrt
+from math import fsum, hypot, sqrt
 from pathlib import Path
-from statistics import fmean, pvariance, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import psutil
@@ -90,6 +91,7 @@ def measure_windows(
         for child in children:
             child.hear()
         faster()  # of what was before the first window nothing is asked
+        turn = len(seen.alone)
 
         def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
             for child in some:
@@ -97,7 +99,8 @@ def measure_windows(
             found = [child.hear()["seen"] for child in some]
             times = faster()
             for figures in itertools.chain(*found):
-                figures.update(cpu=times * figures["cpu"], wall=times * figures["wall"])
+                cpu, wall = times * figures["cpu"], times * figures["wall"]
+                figures.update(cpu=cpu, wall=wall, turn=turn)
             return found
 
         seen.busy += window(children)
@@ -171,27 +174,34 @@ def _entry(
         alone=mean(alone),
         uncertainty=min(1.0, max(NOISE, _error(busy[key]))),
         spread=_spread(busy[key]),
+        jitter=min(1.0, fmean(f["jitter"] for f in busy[key])),
         pooled=several,
         work={price: float(f"{units:.6g}") for price, units in work.items() if units},
     )
 
 
 def _error(figures: Sequence[Mapping[str, Any]]) -> float:
-    """Relative standard error of the mean over windows: theirs, and how far they are apart."""
-    means = [f["cpu"] for f in figures]
-    apart = pvariance(means) / fmean(means) ** 2
-    return sqrt((fmean(f["error"] ** 2 for f in figures) + apart) / len(figures))
+    """Relative standard error of the mean over windows: theirs, and how far turns are apart."""
+    within = sqrt(fmean(f["error"] ** 2 for f in figures) / len(figures))
+    return hypot(within, _spread(figures) or 0.0)
 
 
 def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
-    """Relative standard deviation of the windows' means; None where there is one."""
-    means = [f["cpu"] for f in figures]
-    return min(1.0, stdev(means) / fmean(means)) if len(means) > 1 else None
+    """Relative standard deviation of a mean over so many turns, which a run that lasts as long is;
+    None where there is one turn. Processes of one turn saw the same spell of the machine."""
+    turns = defaultdict(list)
+    for f in figures:
+        turns[f["turn"]].append(f["cpu"])
+    means = [fmean(turn) for turn in turns.values()]
+    if len(means) == 1:
+        return None
+    return min(1.0, stdev(means) / fmean(means) / sqrt(len(means)))
 
 
 def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:
     """The profile with these; what it had of the same shapes is replaced, but for what several
-    threads came to where that was not measured again: they gain as they did."""
+    threads came to where that was not measured again: they gain as they did. Its jitter is that of
+    operations where they were measured, by their seconds."""
     found = {(entry.operation, entry.shape): entry for entry in cluster.operations or ()}
     for entry in entries:
         key = entry.operation, entry.shape
@@ -199,4 +209,13 @@ def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> C
         if pooled is None and key in found:
             pooled = found[key].times(entry.seconds / found[key].seconds).pooled
         found[key] = entry.model_copy(update={"pooled": pooled})
-    return cluster.model_copy(update={"operations": tuple(found.values()) or None})
+    return cluster.model_copy(
+        update={"operations": tuple(found.values()) or None, "jitter": _jitter(cluster, found)}
+    )
+
+
+def _jitter(cluster: Cluster, found: Mapping[tuple[str, str], MeasuredOperation]) -> float:
+    known = [(entry.seconds, entry.jitter) for entry in found.values() if entry.jitter is not None]
+    if not known:
+        return cluster.jitter
+    return fsum(seconds * jitter for seconds, jitter in known) / fsum(s for s, _ in known)

@@ -13,6 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+from recsim_train.calibration.load_probe import deviation
 from recsim_train.calibration.own import caches, dense, nets, reads, steps
 from recsim_train.calibration.own.bench import Bench, Cell, Micro
 from recsim_train.executor.pools import make_pool, tasks
@@ -61,6 +62,10 @@ class Tally:
     squares: float = 0.0
     """Of the CPU seconds."""
     wall: float = 0.0
+    last: float | None = None
+    """CPU seconds of the last call."""
+    apart: float = 0.0
+    """By how many of them calls in a row differ, the sum."""
     work: dict[str, float] = field(default_factory=dict)
     """Sums of the counted work."""
 
@@ -74,6 +79,7 @@ class Tally:
             "count": self.count,
             "cpu": mean,
             "error": sqrt(variance / self.count) / mean if mean > 0.0 else 1.0,
+            "jitter": deviation(self.apart, self.count, mean),
             "wall": self.wall / self.count,
             "work": {name: units / self.count for name, units in self.work.items()},
         }
@@ -109,6 +115,9 @@ class Clock:
         tally.count += 1
         tally.cpu += cpu
         tally.squares += cpu * cpu
+        if tally.last is not None:
+            tally.apart += abs(cpu - tally.last)
+        tally.last = cpu
         tally.wall += wall
         for name, units in work.items():
             tally.work[name] = tally.work.get(name, 0.0) + units

@@ -1,0 +1,155 @@
+"""What happens once all members of a group are there: messages are handled, bytes move.
+
+In each step of a collective a thread of gloo's reads what has come and wakes another one, which
+works on it and sends. On a host that the members share these threads want its cores one by one, as
+all others do; they run under SCHED_BATCH, so that one that is woken waits for whoever works. Bytes
+move meanwhile. On hosts of their own the loop handles a member's messages in one go before it is
+there, and bytes with what they take of the cores are one activity of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.machines import Process, between
+from recsim_train.sim.pricing import NOTHING, Seconds, part_of, plus
+from recsim_train.sim.world import World
+from recsim_train.trace.ledger import COLLECTIVES
+from recsim_train.workload.threads import NONE
+
+
+class Meetings:
+    """Those of one group of several members."""
+
+    def __init__(self, world: World, name: str, members: list[Process], size: int) -> None:
+        """``members``: those that are simulated, of ``size``."""
+        self._world, self._machines, self._engine = world, world.machines, world.engine
+        self._name, self._members, self._size = name, members, size
+        costs = world.machines.cluster.costs
+        self._reduced, self._exchanged = costs.reduced_byte.value, costs.exchanged_byte.value
+        self._step = world.machines.latency + costs.collective_step.value
+        whole = world.pricing.meeting(2 * (size - 1)) if size > 1 else NOTHING
+        own = 1.0 / (1 + _works(2 * (size - 1))) if self._machines.one_by_one else 1.0
+        self.own = part_of(whole, own)
+        """A member's part in all messages that its loop does before it is there."""
+        self._messages = part_of(whole, 1.0 - own)
+        self.alone = 0.0
+        """Seconds that the last one takes where nothing else runs."""
+
+    def ring(self, size: float) -> Steps:
+        """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
+        it to the next one, the last to the first, and receives as much, all at one rate."""
+        steps = 2 * (self._size - 1)
+        each = steps / self._size * size
+        if self._machines.one_by_one:
+            seconds = [2 * self._reduced * each] * len(self._members)
+            return self._hops(steps, seconds, self._ring(each, 0.0))
+        return self._at_once(steps, lambda: self._ring(each, self._reduced))
+
+    def exchange(
+        self,
+        moved: Sequence[tuple[float, float]],
+        sent: Mapping[int, Sequence[float]] | None = None,
+    ) -> Steps:
+        """Sizes first, then content: every member sends and receives so many bytes; they end
+        together.
+
+        ``sent``: bytes from each member to each, which tells what crosses between racks.
+        """
+        if self._machines.one_by_one:
+            seconds = [self._exchanged * sum(pair) for pair in moved]
+            return self._hops(2, seconds, self._exchange(moved, sent, 0.0))
+        return self._at_once(2, lambda: self._exchange(moved, sent, self._exchanged))
+
+    # ------------------------------------------------------------------ on one host
+
+    def _hops(self, steps: int, seconds: list[float], moved: Event) -> Steps:
+        """``seconds``: for each member's bytes, in all steps; ``moved``: when the network has moved
+        them."""
+        moving = self._machines.alone
+        works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
+        number = _works(steps)
+        for turn in range(number):
+            reads = turn % 2 == 1
+            thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
+            yield from self._all([part_of(work, 1.0 / number) for work in works], thread)
+            if reads:
+                yield self._engine.timeout(self._step)
+        yield moved
+        handling = max(work[0] for work in works) / self._members[0].cores.pace
+        self.alone = max(moving, handling + steps * self._step)
+
+    def _all(self, works: Sequence[Seconds], purpose: str) -> Steps:
+        """Each member's work; until the last one's is done."""
+        under_way = [
+            self._machines.compute(member, work, purpose, "wire", waits=True)
+            for member, work in zip(self._members, works, strict=True)
+        ]
+        yield from under_way
+
+    # ------------------------------------------------------------------ on hosts of their own
+
+    def _at_once(self, steps: int, move: Callable[[], Event]) -> Steps:
+        """The latency of all messages, then all bytes."""
+        latency = steps * self._step
+        yield self._engine.timeout(latency)
+        moved = move()
+        self.alone = latency + self._machines.alone
+        yield moved
+
+    # ------------------------------------------------------------------ bytes
+
+    def _ring(self, each: float, price: float) -> Event:
+        """``each``: bytes that every member sends; each takes seconds ``price`` at both ends."""
+        machines = self._machines
+        uses: list[tuple[Resource, float]] = []
+        for member in self._members:
+            uses += [(member.send, 1.0), (member.receive, 1.0)]
+            uses += self._handled(member, 2 * each, 2.0, price)
+        for member, following in zip(
+            self._members, [*self._members[1:], self._members[0]], strict=True
+        ):
+            uses += between(member, following, 1.0)
+        farther = 2 * (len(self._members) - 1) * machines.farther(self._members)
+        return machines.together(uses, each, farther, price)
+
+    def _exchange(
+        self,
+        moved: Sequence[tuple[float, float]],
+        sent: Mapping[int, Sequence[float]] | None,
+        price: float,
+    ) -> Event:
+        machines = self._machines
+        most = max(max(pair) for pair in moved)
+        if most <= 0:
+            machines.alone = 0.0
+            return self._engine.event().succeed()
+        uses: list[tuple[Resource, float]] = []
+        for member, (away, received) in zip(self._members, moved, strict=True):
+            out, into = away / most, received / most
+            parts = [(member.send, out), (member.receive, into)]
+            uses += [(resource, share) for resource, share in parts if share > 0.0]
+            uses += self._handled(member, away + received, out + into, price)
+        if machines.racks:
+            assert sent is not None, "racks need to know who sends how much to whom"
+            for me, sizes in sorted(sent.items()):
+                for other, size in enumerate(sizes):
+                    uses += between(self._members[me], self._members[other], size / most)
+        return machines.together(uses, most, 2 * machines.farther(self._members), price)
+
+    def _handled(
+        self, member: Process, moved: float, share: float, price: float
+    ) -> list[tuple[Resource, float]]:
+        """What its cores do for bytes; nothing where they have no price."""
+        if price == 0.0 or share == 0.0:
+            return []
+        self._machines.book_wire(member, COLLECTIVES, moved * member.standing, price)
+        return [(member.cores, share * price)]
+
+
+def _works(steps: int) -> int:
+    """How often a thread of gloo's works in so many steps: one sends, then one reads in each, and
+    the other one goes on."""
+    return 2 * steps + 1
