@@ -156,7 +156,7 @@ class Costs(Section):
     the host work: that one goes on with caches that hold another's data. Measured with a net's
     passes on every core, beside threads that wake often."""
     collective_step: Price
-    """Latency of one step of a ring collective, beyond its bytes and its threads' CPU time."""
+    """Latency of one step of a ring collective, beyond its bytes and CPU time."""
 
 
 RETIRED = frozenset({"batched_matrix", "batched_flop"})

@@ -229,7 +229,7 @@ def NEGATED(value: Dense) -> Dense:
         Edit(
             "recsim_train/config/cluster.py",
             '\n    turned_sign: Price = magnitude(1e-10)\n    """One sign turned."""',
-            '    """Latency of one step of a ring collective, beyond its bytes."""',
+            '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
         ),
         Edit(
             "recsim_train/calibration/prices.py",
