@@ -31,6 +31,7 @@ from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup,
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.measured import MEETINGS
+from recsim_train.workload.moved import net_work
 from recsim_train.workload.shape import dense_parameters
 
 Meeting = Literal["reduce", "gather"]
@@ -74,15 +75,29 @@ class _Run(NamedTuple):
 
 
 _RUNS = (
-    _Run("reduce", Setting(8, 4, (512, 512), (768, 768), (), 4 * MEBI), 96, 120),
-    _Run("reduce", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 200),
-    _Run("gather", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 150),
-    _Run("reduce", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 200),
-    _Run("gather", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 200),
+    _Run("reduce", Setting(8, 4, (512, 512), (768, 768), (), 4 * MEBI), 96, 160),
+    _Run("reduce", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 900),
+    _Run("gather", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 350),
+    _Run("reduce", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 400),
+    _Run("gather", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 800),
 )
-"""Long vectors and short ones."""
+"""Long vectors and short ones; as long as the runs of `recsim_train.calibration.talk`."""
 _QUICK = 2
 _ROWS = 12_000
+
+
+class Met(NamedTuple):
+    """One run."""
+
+    seen: Observation
+    moved: float
+    """Bytes that a step moves through the caches between meetings."""
+    own: OwnRun
+    """To hold a prediction against."""
+
+    def times(self, factor: float) -> Met:
+        """The same in so many times the seconds."""
+        return self._replace(seen=self.seen.times(factor))
 
 
 def runs_of(*, quick: bool) -> int:
@@ -90,9 +105,7 @@ def runs_of(*, quick: bool) -> int:
     return _QUICK if quick else len(_RUNS)
 
 
-def measure(
-    folder: Path, cores: int, tick: Callable[[], None], *, quick: bool
-) -> list[tuple[Observation, OwnRun]]:
+def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Met]:
     """What one meeting took of one member, in each run."""
     found, members = [], talk.trainers_on(cores)
     with talk.known(Meet):
@@ -103,7 +116,8 @@ def measure(
             done = OwnRun.of(*talk.outcome_of(spec))
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)
             each = done.ledger.spent(COLLECTIVES) / (steps * members)
-            found.append((Observation(MEETINGS, work, max(1e-9, each)), done))
+            moved = net_work(spec.model, done.plan.examples)["stream_byte"]
+            found.append(Met(Observation(MEETINGS, work, max(1e-9, each)), moved, done))
             tick()
     return found
 

@@ -91,7 +91,7 @@ class Prices:
         return self.estimates[name].value
 
 
-CALLS = ("effect", "request", "row_request")
+CALLS = ("effect", "asking", "request", "row_request")
 """Prices of what every run does between its operations."""
 Window = tuple[float, float]
 """(seconds, switches) of a mean step."""
@@ -252,14 +252,19 @@ def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
 
 
 def run_observations(runs: Sequence[Talked], law: Cooling) -> list[Observation]:
-    """CPU of the messages and bytes of runs; messages as many as would cost the same where ``law``
-    says that prices hold."""
-    found = []
-    for run in runs:
-        dearer = (run.moved / law.bytes) ** law.exponent
-        work = {name: dearer * n if name in COOLED else n for name, n in run.work.items()}
-        found.append(Observation(MESSAGES, work, max(1e-9, run.transport)))
-    return found
+    """CPU of the messages and bytes of runs."""
+    return [
+        warmed(Observation(MESSAGES, run.work, max(1e-9, run.transport)), run.moved, law)
+        for run in runs
+    ]
+
+
+def warmed(seen: Observation, moved: float, law: Cooling) -> Observation:
+    """With as many units as would cost the same where ``law`` says that prices hold; ``moved``:
+    bytes that a step moved through the caches."""
+    dearer = (moved / law.bytes) ** law.exponent
+    work = {name: dearer * n if name in COOLED else n for name, n in seen.work.items()}
+    return replace(seen, work=work)
 
 
 def fit_wire(observations: Sequence[Observation]) -> Fit:

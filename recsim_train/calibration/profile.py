@@ -36,6 +36,7 @@ from recsim_train.calibration.prices import (
     kernel_observations,
     run_observations,
     switch,
+    warmed,
     wire_figures,
     wire_observations,
 )
@@ -94,13 +95,11 @@ def calibrate_machine(
         speeds = measuring.speeds(before)
         rows = [seen.times(k) for seen, k in zip(rows, reading.times(speeds), strict=True)]
         talked = [run.times(k) for run, k in zip(talked, talking.times(speeds), strict=True)]
-        collectives = [
-            seen.times(k) for (seen, _), k in zip(met, meeting.times(speeds), strict=True)
-        ]
+        met = [run.times(k) for run, k in zip(met, meeting.times(speeds), strict=True)]
         prices, colder = _work_prices(timed, talked, rows)
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
-        _meeting_prices(collectives, prices)
+        _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
         prices.add({"switch": switch(disturbed)})
         _lock_price(crowded, measuring.cores, shared, prices)
         calibration = Calibration(
@@ -115,7 +114,7 @@ def calibrate_machine(
             valid_range=grid.ranges(measuring.settings),
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
-        runs = [*(run.own for run in talked if run.own), *(run for _, run in met)]
+        runs = [*(run.own for run in talked if run.own), *(run.own for run in met)]
         scheduler = {"turn": turn, "wander": wander(runs)}
         told = {name: value for name, value in scheduler.items() if value is not None}
         known = {"threads": law, "cooling": colder, "watched": round(watched, 4), **told}

@@ -46,7 +46,7 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push, Update
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
-from recsim_train.trace.ledger import READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
+from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import measured
 from recsim_train.workload.moved import moved_bytes
@@ -99,15 +99,16 @@ _ASKING: dict[Literal["dense", "embedding"], _Asking] = {
 }
 _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 150),
-    ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
-    ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 250),
-    ("dense", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 150),
-    ("dense", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 800),
-    ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 800),
-    ("embedding", Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI), 1152, 30),
+    ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 500),
+    ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 450),
+    ("dense", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 600),
+    ("dense", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 1300),
+    ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 1600),
+    ("embedding", Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI), 1152, 60),
 )
 """(whose gradients travel, of which model, batch, iterations): large messages and small ones, and
-steps that move 0.3 to 57 MB through the caches between them."""
+steps that move 0.3 to 57 MB through the caches between them. A run lasts one and a half seconds
+or more: one of half a second keeps a fifth fewer cores busy than a longer one of the same."""
 _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 """Prices."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
@@ -125,7 +126,8 @@ class Talked:
     ``shared_byte``: copied."""
     transport: float
     calls: dict[str, float]
-    """What one effect takes, and one request to each kind of server, by the name of its price."""
+    """What one effect takes, what one that asks servers takes beyond that, and one request to each
+    kind of server, by the name of its price."""
     moved: float
     """Bytes that a step moves through the caches."""
     read: Observation
@@ -198,6 +200,7 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
         for role, count in asking.requests.items()
     }
     calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
+    calls["asking"] = ledger.spent(ASKING) / (sum(asking.requests.values()) * iterations)
     gloo = execution.transport == "gloo"
     price, messages = "message", asking.messages
     if gloo:

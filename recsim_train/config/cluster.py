@@ -128,6 +128,10 @@ class Costs(Section):
     """One batch handed to its loop by a reader, holding the interpreter lock."""
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
+    asking: Price = magnitude(0.0)
+    """What an effect that asks shards takes beyond that: the client's side of its requests, without
+    their operations and messages, holding the interpreter lock. In profiles without it ``effect``
+    is the mean of all effects."""
     request: Price
     """One request served by a dense shard, the runtime's own overhead, holding the interpreter
     lock."""

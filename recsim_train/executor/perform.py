@@ -14,6 +14,7 @@ from recsim_train.strategy import effects
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.effects import END
 from recsim_train.strategy.values import Block
+from recsim_train.trace.ledger import ASKING
 
 
 def _next_batch(context: LoopContext, _: effects.NextBatch) -> Done:
@@ -85,10 +86,12 @@ _SEND: dict[type, Callable[..., Answer]] = {
 """Of every effect that may be started."""
 
 
+@booked(ASKING)
 def _request(context: LoopContext, effect: effects.Effect[object]) -> Done:
     return _SEND[type(effect)](context, effect)()
 
 
+@booked(ASKING)
 def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
     """Answers with what waits for the request's own answer."""
     context.ahead = effect.ahead
@@ -98,6 +101,7 @@ def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
         context.ahead = 0
 
 
+@booked(ASKING)
 def _wait(_: LoopContext, effect: effects.Wait[object]) -> Done:
     done: Done = effect.handle.under_way()
     return done

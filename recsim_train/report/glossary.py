@@ -31,6 +31,7 @@ TERMS = {
     "predicted too small.",
     "cores busy": "How many cores work for the run in the mean of the counted window.",
     "runtime": "CPU time of a training loop between its operations: from effect to effect.",
+    "asking": "CPU time of a loop at its end of requests, without their operations and messages.",
     "requests": "CPU time of servers between operations: what is asked, and recording it.",
     "transport": "CPU time of sending, receiving and waiting for requests and batches, in a loop's "
     "or server's thread and in those of gloo.",

@@ -10,10 +10,11 @@ members of a group, who wait for the slowest, end later than with equal shares. 
   few enough of the cores were busy of late (`_nearly_full`);
 - now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
   less than this module, and weighs more, such as who woke it;
-- threads of one core have equal shares;
-- the scheduler looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a core that has two
-  threads more than another then gives it one. For so long a core may be idle while on another one
-  two threads work.
+- a core works for one thread at a time. One that is woken takes it from a thread that has had its
+  slice, unless it runs under SCHED_BATCH; else it waits until that one sleeps, or until
+- the scheduler looks, at each turn (`recsim_train.config.cluster.Cluster.turn`): a thread that has
+  had its slice lets the next one go on, and a core that has two threads more than another gives it
+  one. For so long a core may be idle while on another one two threads work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _NEVER = -1, -1.0
 _HALF_LIFE = 32e-3
 """After how many seconds it counts half that a core was busy (per-entity load tracking)."""
 _SLICE = 0.7e-3
-"""Of one core; of n up to 8 it is 1 + log2(n) times as long (base_slice)."""
+"""Seconds that a thread may run before another one takes its core, on a machine of one core; of n
+up to 8 cores it is 1 + log2(n) times as long (Linux' base_slice)."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.solver import Resource
 from recsim_train.sim.machines import Process, between
-from recsim_train.sim.pricing import NOTHING, Seconds, part_of, plus
+from recsim_train.sim.pricing import NOTHING, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
@@ -25,7 +25,7 @@ class Meetings:
 
     def __init__(self, world: World, name: str, members: list[Process], size: int) -> None:
         """``members``: those that are simulated, of ``size``."""
-        self._world, self._machines, self._engine = world, world.machines, world.engine
+        self._machines, self._engine = world.machines, world.engine
         self._name, self._members, self._size = name, members, size
         costs = world.machines.cluster.costs
         self._reduced, self._exchanged = costs.reduced_byte.value, costs.exchanged_byte.value
@@ -51,7 +51,7 @@ class Meetings:
     def exchange(
         self,
         moved: Sequence[tuple[float, float]],
-        sent: Mapping[int, Sequence[float]] | None = None,
+        sent: Mapping[int, Sequence[float]],
     ) -> Steps:
         """Sizes first, then content: every member sends and receives so many bytes; they end
         together.
@@ -68,26 +68,23 @@ class Meetings:
     def _hops(self, steps: int, seconds: list[float], moved: Event) -> Steps:
         """``seconds``: for each member's bytes, in all steps; ``moved``: when the network has moved
         them."""
-        moving = self._machines.alone
+        machines, moving = self._machines, self._machines.alone
         works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
         number = _works(steps)
+        parts = [part_of(work, 1.0 / number) for work in works]
         for turn in range(number):
             reads = turn % 2 == 1
             thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
-            yield from self._all([part_of(work, 1.0 / number) for work in works], thread)
+            # all begin at once; the hop lasts until the last one's part is done
+            yield from [
+                machines.compute(member, part, thread, "wire", waits=True)
+                for member, part in zip(self._members, parts, strict=True)
+            ]
             if reads:
                 yield self._engine.timeout(self._step)
         yield moved
         handling = max(work[0] for work in works) / self._members[0].cores.pace
         self.alone = max(moving, handling + steps * self._step)
-
-    def _all(self, works: Sequence[Seconds], purpose: str) -> Steps:
-        """Each member's work; until the last one's is done."""
-        under_way = [
-            self._machines.compute(member, work, purpose, "wire", waits=True)
-            for member, work in zip(self._members, works, strict=True)
-        ]
-        yield from under_way
 
     # ------------------------------------------------------------------ on hosts of their own
 
@@ -118,7 +115,7 @@ class Meetings:
     def _exchange(
         self,
         moved: Sequence[tuple[float, float]],
-        sent: Mapping[int, Sequence[float]] | None,
+        sent: Mapping[int, Sequence[float]],
         price: float,
     ) -> Event:
         machines = self._machines
@@ -133,7 +130,6 @@ class Meetings:
             uses += [(resource, share) for resource, share in parts if share > 0.0]
             uses += self._handled(member, away + received, out + into, price)
         if machines.racks:
-            assert sent is not None, "racks need to know who sends how much to whom"
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += between(self._members[me], self._members[other], size / most)

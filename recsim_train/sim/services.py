@@ -90,7 +90,7 @@ class Service(Generic[Shard]):
         messages = world.pricing.requests(r.payload for _, r in remote)
         rounded = [r for _, r in remote if any(r.rounded)]
         narrow = [self._convert("narrow", r.rounded[0]) for r in rounded]
-        yield world.work(loop, plus(world.overhead, *first, *narrow, messages), purpose or effect)
+        yield world.work(loop, plus(world.asking, *first, *narrow, messages), purpose or effect)
         for r in rounded:
             arrives, leaves = r.rounded
             at_shard = self._convert("widen", arrives), r.work, self._convert("narrow", leaves)

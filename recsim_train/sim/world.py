@@ -11,9 +11,9 @@ from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
-from recsim_train.sim.pricing import Pricing, Seconds
+from recsim_train.sim.pricing import Pricing, Seconds, plus
 from recsim_train.sim.queues import Countdown
-from recsim_train.trace.ledger import RUNTIME
+from recsim_train.trace.ledger import ASKING, RUNTIME
 from recsim_train.workload import compression, shape
 
 SENT: Any = object()
@@ -40,6 +40,8 @@ class World:
         self._wire_bytes = number_bytes(pricing.experiment)
         self.overhead = pricing.units(RUNTIME, effect=1)
         """The runtime's own work for one effect."""
+        self.asking = plus(self.overhead, pricing.units(ASKING, asking=1))
+        """The same for one that asks shards."""
 
     def sparse_bytes(self, share: float, start: int, stop: int) -> int:
         """Expected bytes of elements ``start`` to ``stop`` of a thresholded vector."""

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from math import fsum
 from typing import NamedTuple
 
-RUNTIME, REQUESTS, TRANSPORT = "runtime", "requests", "transport"
+RUNTIME, ASKING, REQUESTS, TRANSPORT = "runtime", "asking", "requests", "transport"
 COLLECTIVES, READING, SUPERVISION = "collectives", "reading", "supervision"
 
 NOT_BOOKED = "not booked"
 
-AROUND = frozenset({RUNTIME, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
+AROUND = frozenset({RUNTIME, ASKING, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
 """What is neither an operation nor the making of batches."""
 
 Key = tuple[str, str, str]

@@ -278,8 +278,10 @@ def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
     return total, min(total, held)
 
 
-COOLED = ("effect", "request", "row_request", "message", "gloo_message")
+COOLED = (
+    "effect", "asking", "request", "row_request", "message", "gloo_message", "collective_message",
+)  # fmt: skip
 """Prices of what the work between two of them makes dearer
 (`recsim_train.config.cluster.Cooling`)."""
-LOCK_HELD = ("effect", "request", "row_request", "feed_batch")
+LOCK_HELD = ("effect", "asking", "request", "row_request", "feed_batch")
 """Prices whose seconds hold the process's interpreter lock, besides calls out of Python."""

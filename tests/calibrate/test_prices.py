@@ -17,6 +17,7 @@ from recsim_train.calibration.crowd import Crowd, best_rate
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
+    CALLS,
     KERNEL_PRIORS,
     MEETING_PRIORS,
     READ_PRIORS,
@@ -89,7 +90,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "switch", "effect", "request", "row_request", "collective_step"}
+    direct = {"handover", "switch", *CALLS, "collective_step"}
     measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -244,7 +245,7 @@ def test_spread_counts_what_makes_others_wait() -> None:
 
 def asked(moved: float, effect: float, request: float, *, own: bool = True) -> Talked:
     run = OwnRun(None, 1.0, None) if own else None  # type: ignore[arg-type]
-    calls = {"effect": effect, "row_request": 2 * request}
+    calls = {"effect": effect, "asking": effect / 2, "row_request": 2 * request}
     if moved < 5e7:  # not every run asks both kinds of servers
         calls["request"] = request
     return Talked({}, 1.0, calls, moved, Observation("text", {}, 1.0), run)
@@ -266,6 +267,7 @@ def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
     assert prices["effect"].uncertainty == pytest.approx(0.1, rel=0.3)
     assert prices["request"].value == pytest.approx(90e-6, rel=0.01)
     assert prices["request"].uncertainty < 0.02
+    assert prices["asking"].value == pytest.approx(30e-6, rel=0.05)
     assert prices["row_request"].value == pytest.approx(180e-6, rel=0.01)
 
 

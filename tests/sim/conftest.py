@@ -43,6 +43,7 @@ PRICES = {
     "skip_row": "10 ns",
     "feed_batch": "5 us",
     "effect": "10 us",
+    "asking": "15 us",
     "request": "20 us",
     "row_request": "20 us",
     "message": "10 us",

@@ -31,7 +31,9 @@ seed: 1
 """
 
 
-COLDER = {"effect", "request", "row_request", "message", "gloo_message"}
+COLDER = {
+    "effect", "asking", "request", "row_request", "message", "gloo_message", "collective_message",
+}  # fmt: skip
 
 
 def test_moved_bytes_by_hand() -> None:

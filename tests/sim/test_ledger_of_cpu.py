@@ -60,6 +60,8 @@ def test_one_trainer_one_server_by_hand(
         assert booked["embedding_server", name, "server"] == pytest.approx(seconds), name
     # next batch, pull, load, lookup, forward and backward, push, update
     assert booked["trainer", "runtime", "loop"] == pytest.approx(STEPS * 7 * price["effect"])
+    # pull, lookup, push, update
+    assert booked["trainer", "asking", "loop"] == pytest.approx(STEPS * 4 * price["asking"])
     requests = (STEPS + updates) * price["row_request"]
     assert booked["embedding_server", "requests", "server"] == pytest.approx(requests)
     # ids, an answer, gradients; over gloo the headers of two of them travel alone

@@ -23,7 +23,7 @@ from recsim_train.workload.shape import dense_parameters
 
 B = 32
 FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "parse_row")
-CHEAP = ("effect", "message", "gloo_message", "request", "row_request")
+CHEAP = ("effect", "asking", "message", "gloo_message", "request", "row_request")
 PRICES = {
     **dict.fromkeys(FREE, "0 ps"),
     **dict.fromkeys(CHEAP, "1 us"),
