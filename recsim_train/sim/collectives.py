@@ -9,11 +9,11 @@ one does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from recsim_train.placement.plan import GroupPlan, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
-from recsim_train.sim.engine import Steps
+from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
     GhostBlock,
@@ -26,12 +26,25 @@ from recsim_train.sim.ghosts import (
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.meetings import Meetings
 from recsim_train.sim.pricing import plus
-from recsim_train.sim.queues import Barrier
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
 
 FLAG_BYTES = 8
 """What `NextRound` sends: no payload."""
+
+
+_Move = Callable[[list[Any]], tuple[Any, list[Event]]]
+"""What a meeting does with what the members brought: (its result, when each member is done)."""
+
+
+class _Brought(NamedTuple):
+    """By one member."""
+
+    member: str
+    effect: str
+    move: _Move
+    item: Any
+    answer: Event
 
 
 class GroupRuntime:
@@ -58,12 +71,12 @@ class GroupRuntime:
         """By place: the place of the member that stands for it."""
         self.size = len(plan.members)
         self._meetings = Meetings(world, self.name, self._processes, self.size)
-        self._barrier = Barrier(world.engine, len(self.simulated), self._meet)
+        self._brought: list[_Brought] = []
 
     @property
     def arrived(self) -> str:
         """How many members wait now."""
-        return f"{self._barrier.arrived} of {len(self.simulated)} members arrived"
+        return f"{len(self._brought)} of {len(self.simulated)} members arrived"
 
     # ------------------------------------------------------------------ effects
 
@@ -96,9 +109,7 @@ class GroupRuntime:
 
     # ------------------------------------------------------------------ one meeting
 
-    def _join(
-        self, loop: LoopState, effect: str, move: Callable[[list[Any]], Steps], item: object
-    ) -> Steps:
+    def _join(self, loop: LoopState, effect: str, move: _Move, item: object) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
         yield world.work(loop, plus(world.overhead, self._meetings.own), effect)
@@ -107,35 +118,46 @@ class GroupRuntime:
         if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
             yield from world.meet(loop)
         loop.waiting = f"{effect.title().replace('_', '')} of group {self.name!r}"
-        answer: list[Any] = []
         arrived = world.engine.now
-        yield self._barrier.arrive((effect, move, item, answer))
-        result, met, moving = answer
+        answer = world.engine.event()
+        self._brought.append(_Brought(loop.name, effect, move, item, answer))
+        if len(self._brought) == len(self.simulated):
+            self._meet()
+        result, met = yield answer
         loop.account.now[WAITING] += met - arrived
-        loop.account.take(TRANSFER, moving)
+        loop.account.take(TRANSFER, self._meetings.alone)
         return result
 
-    def _meet(self, brought: list[Any]) -> Steps:
-        effects = {effect for effect, *_ in brought}
+    def _meet(self) -> None:
+        """All are there: each gets its answer as soon as its own threads are done."""
+        brought, self._brought = self._brought, []
+        effects = {one.effect for one in brought}
         if len(effects) > 1:
             raise StrategyError(
                 f"group {self.name!r}: members meet in different effects: "
                 + ", ".join(sorted(effects))
             )
         met = self.world.engine.now
-        result = yield from brought[0][1]([item for _, _, item, _ in brought])
-        for _, _, _, answer in brought:
-            answer.extend((result, met, self._meetings.alone))
+        result, done = brought[0].move([one.item for one in brought])
+        by_name = {member.name: event for member, event in zip(self.simulated, done, strict=True)}
+        for one in brought:
 
-    def _ring(self, sizes: list[int]) -> Steps:
+            def leave(_: object, answer: Event = one.answer) -> None:
+                answer.succeed((result, met))
+
+            by_name[one.member].callbacks.append(leave)
+
+    def _ring(self, sizes: list[int]) -> tuple[None, list[Event]]:
         if len(set(sizes)) > 1:
             raise StrategyError(
                 f"group {self.name!r}: members reduce vectors of different sizes {sizes} (bytes)"
             )
-        yield from self._meetings.ring(sizes[0])
+        return None, self._meetings.ring(sizes[0])
 
-    def _exchange(self, brought: list[tuple[int, tuple[int, ...]]]) -> Steps:
-        """Sizes first, then content; returns by member what it received from each."""
+    def _exchange(
+        self, brought: list[tuple[int, tuple[int, ...]]]
+    ) -> tuple[dict[int, tuple[int, ...]], list[Event]]:
+        """Sizes first, then content; by member what it received from each."""
         sent = dict(brought)
         members = [self._place[member.name] for member in self.simulated]
         received: dict[int, tuple[int, ...]] = {}
@@ -143,12 +165,10 @@ class GroupRuntime:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
-        yield from self._meetings.exchange(moved, sent)
-        return received
+        return received, self._meetings.exchange(moved, sent)
 
-    def _vote(self, votes: list[bool]) -> Steps:
-        yield from self._meetings.ring(FLAG_BYTES)
-        return all(votes)
+    def _vote(self, votes: list[bool]) -> tuple[bool, list[Event]]:
+        return all(votes), self._meetings.ring(FLAG_BYTES)
 
 
 def _size(value: object) -> int:

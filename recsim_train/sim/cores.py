@@ -10,11 +10,12 @@ members of a group, who wait for the slowest, end later than with equal shares. 
   few enough of the cores were busy of late (`_nearly_full`);
 - now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
   less than this module, and weighs more, such as who woke it;
-- a core works for one thread at a time. One that is woken takes it from a thread that has had its
-  slice, unless it runs under SCHED_BATCH; else it waits until that one sleeps, or until
-- the scheduler looks, at each turn (`recsim_train.config.cluster.Cluster.turn`): a thread that has
-  had its slice lets the next one go on, and a core that has two threads more than another gives it
-  one. For so long a core may be idle while on another one two threads work.
+- a core works for one thread at a time. One that is woken takes it from another with a chance that
+  was measured (`_TAKES`), unless it runs under SCHED_BATCH; else it waits until that one sleeps, or
+  until the scheduler looks;
+- it looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a thread that has had its
+  slice lets the next one go on, and a core that has two threads more than another gives it one. For
+  so long a core may be idle while on another one two threads work.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _HALF_LIFE = 32e-3
 _SLICE = 0.7e-3
 """Seconds that a thread may run before another one takes its core, on a machine of one core; of n
 up to 8 cores it is 1 + log2(n) times as long (Linux' base_slice)."""
+_TAKES = 0.5, 0.8
+"""With which chance a woken thread takes the core of one that has had less than a slice, and of one
+that has had it, by the kernel's records of two runs (docs/how-it-works.md): 40 and 57 %, 84 and
+73 %."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -96,8 +101,8 @@ class Cores:
         seconds; ``wander``: share of wakes, of the same ones whatever else happens."""
         self._engine, self._turn = engine, turn
         self._wander, self._seed = wander, seed
-        self._draws: dict[str, Iterator[float]] = {}
-        """By thread: one for each time that it is woken."""
+        self._draws: dict[tuple[str, str], Iterator[float]] = {}
+        """By thread and what they decide: one for each time that it is woken."""
         numbers = range(max(1, round(count)))
         self._worth = max(1.0, count / len(numbers))  # of fewer than whole ones `together` says
         own = together.pace * self._worth, together.pace
@@ -150,7 +155,7 @@ class Cores:
             if (place := self._strays_to(working.thread, last)) is None:
                 place = self._core_for(last, searched=searched)
             core = self._cores[place]
-            if core.running and not working.waits and now - core.since >= self._slice:
+            if core.running and not working.waits and self._takes(working.thread, core.since):
                 self._stop(place, 0)
                 core.waiting.insert(0, working)
             else:
@@ -175,10 +180,19 @@ class Cores:
         others = len(self._cores) - 1
         if self._wander == 0.0 or others == 0 or last < 0:
             return None
-        if thread not in self._draws:
-            self._draws[thread] = uniforms(stream(self._seed, thread, "wander"))
-        place = next(self._draws[thread]) / self._wander
+        place = self._draw(thread, "wander") / self._wander
         return (last + 1 + floor(place * others)) % (others + 1) if place < 1.0 else None
+
+    def _takes(self, thread: str, since: float) -> bool:
+        """Whether it takes the core of one that runs ``since`` then."""
+        over = self._engine.now - since >= self._slice
+        return self._draw(thread, "takes") < _TAKES[over]
+
+    def _draw(self, thread: str, what: str) -> float:
+        """The next of [0, 1) of those that decide this for the thread."""
+        if (key := (thread, what)) not in self._draws:
+            self._draws[key] = uniforms(stream(self._seed, *key))
+        return next(self._draws[key])
 
     def _core_for(self, last: int, *, searched: bool) -> int:
         """Where a thread goes that ran on the core ``last``; below 0: nowhere yet."""

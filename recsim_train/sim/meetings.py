@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.solver import Resource
 from recsim_train.sim.machines import Process, between
-from recsim_train.sim.pricing import NOTHING, part_of, plus
+from recsim_train.sim.pricing import NOTHING, Seconds, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
@@ -38,9 +38,10 @@ class Meetings:
         self.alone = 0.0
         """Seconds that the last one takes where nothing else runs."""
 
-    def ring(self, size: float) -> Steps:
+    def ring(self, size: float) -> list[Event]:
         """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
-        it to the next one, the last to the first, and receives as much, all at one rate."""
+        it to the next one, the last to the first, and receives as much, all at one rate. Returns
+        when each member has it."""
         steps = 2 * (self._size - 1)
         each = steps / self._size * size
         if self._machines.one_by_one:
@@ -49,12 +50,10 @@ class Meetings:
         return self._at_once(steps, lambda: self._ring(each, self._reduced))
 
     def exchange(
-        self,
-        moved: Sequence[tuple[float, float]],
-        sent: Mapping[int, Sequence[float]],
-    ) -> Steps:
-        """Sizes first, then content: every member sends and receives so many bytes; they end
-        together.
+        self, moved: Sequence[tuple[float, float]], sent: Mapping[int, Sequence[float]]
+    ) -> list[Event]:
+        """Sizes first, then content: every member sends and receives so many bytes. Returns when
+        each member is done.
 
         ``sent``: bytes from each member to each, which tells what crosses between racks.
         """
@@ -65,36 +64,48 @@ class Meetings:
 
     # ------------------------------------------------------------------ on one host
 
-    def _hops(self, steps: int, seconds: list[float], moved: Event) -> Steps:
+    def _hops(self, steps: int, seconds: list[float], moved: Event) -> list[Event]:
         """``seconds``: for each member's bytes, in all steps; ``moved``: when the network has moved
         them."""
-        machines, moving = self._machines, self._machines.alone
         works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
-        number = _works(steps)
-        parts = [part_of(work, 1.0 / number) for work in works]
-        for turn in range(number):
-            reads = turn % 2 == 1
-            thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
-            # all begin at once; the hop lasts until the last one's part is done
-            yield from [
-                machines.compute(member, part, thread, "wire", waits=True)
-                for member, part in zip(self._members, parts, strict=True)
-            ]
-            if reads:
-                yield self._engine.timeout(self._step)
-        yield moved
         handling = max(work[0] for work in works) / self._members[0].cores.pace
-        self.alone = max(moving, handling + steps * self._step)
+        self.alone = max(self._machines.alone, handling + steps * self._step)
+        number, event = _works(steps), self._engine.event
+        sent = [[event() for _ in range(number)] for _ in self._members]
+        return [
+            self._engine.process(self._chain(place, part_of(work, 1.0 / number), sent, moved))
+            for place, work in enumerate(works)
+        ]
+
+    def _chain(
+        self, place: int, part: Seconds, sent: Sequence[Sequence[Event]], moved: Event
+    ) -> Steps:
+        """One member's threads: who reads waits for what the member before it has sent. So a member
+        may be done while a thread of another one still waits for a core."""
+        member, before = self._members[place], sent[place - 1]
+        for turn, done in enumerate(sent[place]):
+            reads = turn % 2 == 1
+            if reads:
+                yield before[turn - 1]
+                yield self._engine.timeout(self._step)
+            thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
+            yield self._machines.compute(member, part, thread, "wire", waits=True)
+            done.succeed()
+        yield moved
 
     # ------------------------------------------------------------------ on hosts of their own
 
-    def _at_once(self, steps: int, move: Callable[[], Event]) -> Steps:
+    def _at_once(self, steps: int, move: Callable[[], Event]) -> list[Event]:
         """The latency of all messages, then all bytes."""
-        latency = steps * self._step
-        yield self._engine.timeout(latency)
-        moved = move()
-        self.alone = latency + self._machines.alone
-        yield moved
+
+        def whole() -> Steps:
+            latency = steps * self._step
+            yield self._engine.timeout(latency)
+            moved = move()
+            self.alone = latency + self._machines.alone
+            yield moved
+
+        return [self._engine.process(whole())] * len(self._members)
 
     # ------------------------------------------------------------------ bytes
 
