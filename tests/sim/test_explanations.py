@@ -65,6 +65,7 @@ def test_one_trainer_alone_queues_behind_itself_at_most(
     plan = plans(roles=roles, execution={"transport": transport})
     # reading goes on beside training: it must not take its interpreter lock
     prices = {"synthesize_row": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
+    prices["asking"] = "0 ns"  # the trainer comes back while its push is applied
     cluster = clusters(jitter=0.0, prices=prices)
     effects = path_of(simulate(plan, cluster)).effects
     assert {"compute", "lookup", "update", "pull", "push"} <= set(effects)

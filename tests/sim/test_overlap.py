@@ -39,6 +39,7 @@ def test_a_lookup_ahead_hides_behind_compute_by_hand(
     model, b = plan.experiment.model, 64
     price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
     effect, message = price["effect"], price["message"]
+    ask = effect + price["asking"]
 
     def work(name: str) -> float:
         scope = Scope(
@@ -52,17 +53,17 @@ def test_a_lookup_ahead_hides_behind_compute_by_hand(
         )
         return sum(n * price[p] for p, n in operations.cost(name, scope).items())
 
-    start = effect + work("route_ids") + message
+    start = ask + work("route_ids") + message
     wait = effect + message + work("assemble_rows")
     whole = (
         effect  # NextBatch
         + start
-        + effect + work("dense_read")
+        + ask + work("dense_read")
         + effect + work("load")
         + wait
         + effect + work("forward_backward")
-        + effect + work("route_gradient") + message
-        + effect + work("dense_apply")
+        + ask + work("route_gradient") + message
+        + ask + work("dense_apply")
     )  # fmt: skip
     spent = {i.iteration: i.end - i.start for i in outcome.iterations}
     for iteration in range(2, 7 - prefetch):

@@ -151,7 +151,8 @@ def test_larger_batches_amortise_overheads(plans: Plans, clusters: Clusters, eps
 def test_processes_of_one_machine_share_its_cores(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans(roles={**SERVERS, "trainers": 4})
+    # so many trainers that no core is ever free: one that is has no contention
+    plan = plans(roles={**SERVERS, "trainers": 12}, training={"steps": 100})
     shared = clusters(colocate=True, cores=2)
     wide = clusters(colocate=True, cores=4)
     assert outcome_of(plan, shared).bottleneck == "cores of the machine"
