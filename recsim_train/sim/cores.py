@@ -7,7 +7,8 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 
 - whoever goes on at once stays where it is;
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
-  few enough of the cores were busy of late (`_nearly_full`);
+  few enough of the cores were busy of late (`_nearly_full`), but that of whoever woke it by a
+  message, and sleeps now, always;
 - now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
   less than this module, and weighs more, such as who woke it;
 - a core works for one thread at a time. One that is woken takes it from another with a chance that
@@ -54,6 +55,8 @@ class _Working:
     done: Event
     waits: bool = False
     """Woken, it does not take the core from another thread."""
+    waker: str = ""
+    """Whoever woke it by a message, as in `Cores.run`."""
     ran: float = 0.0
     """Seconds since it was woken or had its last turn."""
     core: int = -1
@@ -114,14 +117,19 @@ class Cores:
         self._nearly_full = _nearly_full(len(self.each))
         self._last: dict[str, tuple[int, float]] = {}
         """By thread: the core on which it ran, and until when."""
+        self._last_of: dict[str, int] = {}
+        """By process and kind of thread: the core on which one of these ran last."""
         self._coming: list[_Working] = []
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
-    def run(self, thread: str, kind_on: KindOn, work: float, *, waits: bool = False) -> Event:
-        """Work of a thread that does nothing else meanwhile; fires when it is done. ``waits``: it
-        takes the core from nobody when it is woken, as under SCHED_BATCH."""
-        working = _Working(thread, kind_on, work, self._engine.event(), waits)
+    def run(
+        self, thread: str, kind_on: KindOn, work: float, *, waits: bool = False, waker: str = ""
+    ) -> Event:
+        """Work of a thread that does nothing else meanwhile; fires when it is done. ``thread``:
+        "process/kind/name". ``waits``: it takes the core from nobody when it is woken, as under
+        SCHED_BATCH. ``waker``: "process/kind" of those that send it messages."""
+        working = _Working(thread, kind_on, work, self._engine.event(), waits, waker)
         working.done.callbacks.append(lambda _: self._end(working))
         self._coming.append(working)
         self._unsettle()
@@ -130,6 +138,7 @@ class Cores:
     def _end(self, working: _Working) -> None:
         self._cores[working.core].running = None
         self._last[working.thread] = working.core, self._engine.now
+        self._last_of[working.thread.rpartition("/")[0]] = working.core
         self._unsettle()
 
     def _unsettle(self) -> None:
@@ -153,7 +162,8 @@ class Cores:
         searched = self._busy_of_late(now) < self._nearly_full
         for working, last in woken:
             if (place := self._strays_to(working.thread, last)) is None:
-                place = self._core_for(last, searched=searched)
+                waker = self._last_of.get(working.waker, -1) if working.waker else -1
+                place = self._core_for(last, waker, searched=searched)
             core = self._cores[place]
             if core.running and not working.waits and self._takes(working.thread, core.since):
                 self._stop(place, 0)
@@ -194,8 +204,11 @@ class Cores:
             self._draws[key] = uniforms(stream(self._seed, *key))
         return next(self._draws[key])
 
-    def _core_for(self, last: int, *, searched: bool) -> int:
-        """Where a thread goes that ran on the core ``last``; below 0: nowhere yet."""
+    def _core_for(self, last: int, waker: int, *, searched: bool) -> int:
+        """Where a thread goes that ran on the core ``last`` and was woken from ``waker``; below 0:
+        nowhere yet, by nobody."""
+        if last >= 0 and waker >= 0 and self._cores[last].load and not self._cores[waker].load:
+            return waker
         if last >= 0 and not (searched and self._cores[last].load):
             return last
         least, number = min((core.load, number) for number, core in enumerate(self._cores))

@@ -267,7 +267,8 @@ class Machines:
         kind_on = partial(self._kind, process, share, copies, alone, cores)
         if self._each is not None and cores == copies == 1.0:
             own = f"{process.name}/{thread}/{purpose.rpartition('.')[0]}"
-            return self._each.run(own, kind_on, taken, waits=waits)
+            waker = f"{client.name}/loop" if client is not None else ""
+            return self._each.run(own, kind_on, taken, waits=waits, waker=waker)
         return self.engine.activity(kind_on(None), taken)
 
     def _kind(
