@@ -78,6 +78,8 @@ def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> No
     assert {role for role, _ in found} == {instance.role for instance in plan.instances}
     assert "other" not in {what for _, what in found}
     assert found["trainer", "runtime"] > 0.0
+    if plan.of_role("embedding_server"):
+        assert found["trainer", "asking"] > 0.0
     if ("trainer", "forward_backward") in found:
         assert found["trainer", "forward_backward"] > 0.05 * ledger.total
     use = ledger.machine
