@@ -56,6 +56,7 @@ class Caches:
         batch = step[0]
         ids, held = ids_of(batch), cache.cache_of(worker)
         count = ids.values.numel()
+        self.bench.elsewhere()  # the loader's thread works on what the worker has not seen
         mine = timed("row_numbers", partial(cache.row_numbers, worker, ids), **_sizes(ids=count))
         others = [cache.row_numbers(worker, ids_of(other)).tensor for other in step[1:]]
         everyones = RealParts((mine.tensor, *others))
@@ -69,6 +70,7 @@ class Caches:
         )
         rows = virtual.values.numpy() + np.repeat(held.bases[:-1], np.diff(virtual.offsets))
         owned = held.owner.places(rows).size
+        self.bench.elsewhere()  # the manager's thread, on what the loader has made
         probed: Probe = timed(
             "probe",
             partial(cache.probe, worker, virtual),
@@ -84,6 +86,7 @@ class Caches:
         )
         self._store(left, timed)
         sizes = _sizes(ids=before, unique=owned)
+        self.bench.elsewhere()  # the worker's thread
         table = timed("cached_rows", partial(cache.cached_rows, worker, slots), **sizes)
         net = partial(kernels.forward_backward, worker, batch, table)
         of_net = {"pooling": self.bench.pooling, "ids": count, "unique": before}
