@@ -108,7 +108,7 @@ _RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
 )
 """(whose gradients travel, of which model, batch, iterations): large messages and small ones, and
 steps that move 0.3 to 57 MB through the caches between them. A run lasts one and a half seconds
-or more: one of half a second keeps a fifth fewer cores busy than a longer one of the same."""
+or more: one of 0.4 s keeps a sixth fewer cores busy than a longer one of the same."""
 _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 """Prices."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
