@@ -209,11 +209,6 @@ class Barrier:
         self._brought: list[Any] = []
         self._gate = engine.event()
 
-    @property
-    def arrived(self) -> int:
-        """Parties that wait now."""
-        return len(self._brought)
-
     def arrive(self, item: Any) -> Event:
         """Fires when all have come and the work is done."""
         gate = self._gate
