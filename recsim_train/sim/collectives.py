@@ -123,13 +123,14 @@ class GroupRuntime:
         self._brought.append(_Brought(loop.name, effect, move, item, answer))
         if len(self._brought) == len(self.simulated):
             self._meet()
-        result, met = yield answer
+        result, met, done = yield answer
+        yield done
         loop.account.now[WAITING] += met - arrived
         loop.account.take(TRANSFER, self._meetings.alone)
         return result
 
     def _meet(self) -> None:
-        """All are there: each gets its answer as soon as its own threads are done."""
+        """All are there: each is told what it gets, and when its own threads are done."""
         brought, self._brought = self._brought, []
         effects = {one.effect for one in brought}
         if len(effects) > 1:
@@ -141,11 +142,7 @@ class GroupRuntime:
         result, done = brought[0].move([one.item for one in brought])
         by_name = {member.name: event for member, event in zip(self.simulated, done, strict=True)}
         for one in brought:
-
-            def leave(_: object, answer: Event = one.answer) -> None:
-                answer.succeed((result, met))
-
-            by_name[one.member].callbacks.append(leave)
+            one.answer.succeed((result, met, by_name[one.member]))
 
     def _ring(self, sizes: list[int]) -> tuple[None, list[Event]]:
         if len(set(sizes)) > 1:

@@ -25,7 +25,6 @@ from recsim_train.config.validation import Gates
 from recsim_train.results.configurations import Measured, Predicted
 from recsim_train.results.fidelity import Fidelity, fidelity
 from recsim_train.results.gates import judge
-from recsim_train.results.statistics import quantile
 from recsim_train.results.sweep import COMPLETE
 from recsim_train.session import validation
 from recsim_train.session.configurations import key_of, predicted
@@ -38,7 +37,7 @@ from recsim_train.workload.signature import signature
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["simulation.what_if_steps=0", "training.steps=20", "training.warmup_steps=2"]
+SHORT = ["simulation.what_if_steps=0", "training.steps=60", "training.warmup_steps=2"]
 ERROR, REPEATS = 0.015, 3
 """Of the synthetic truth: standard deviation of what the model leaves out."""
 
@@ -188,8 +187,7 @@ def test_half_the_price_of_lookups_fails(
     assert min(row.net_error or 0.0 for row in bags) > -0.05
     errors = sorted(row.net_error or 0.0 for row in bags)
     assert errors[len(errors) // 2] > 0.12
-    # few steps: chances of who takes a core, after other seconds of work, move single ones, too
-    assert quantile([abs(row.net_error or 0.0) for row in others], 0.95) < 0.12
+    assert max(abs(row.net_error or 0.0) for row in others) < 0.12
 
 
 # ---------------------------------------------------------------- operations at their own shapes

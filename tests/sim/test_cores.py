@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,8 +31,11 @@ class Machine:
     def _on(self, core: Resource) -> Kind:
         return self.engine.fluid.kind([(self.together, 1.0), (core, 1.0)], paced=1.0)
 
-    def work(self, thread: str, seconds: float) -> Event:
-        return self.cores.run(thread, self._on, seconds)
+    def work(self, thread: str, seconds: float, **how: Any) -> Event:
+        return self.cores.run(thread, self._on, seconds, **how)
+
+    def start(self, steps: Iterator[Event]) -> None:
+        self.engine.process(steps)  # type: ignore[arg-type]
 
 
 Pieces = list[tuple[float, float]]
@@ -56,7 +60,7 @@ def ends(threads: list[Pieces], count: int, look: Callable[[Machine], None] | No
         machine.engine.meanwhile(5e-4, again)
 
     for number, pieces in enumerate(threads):
-        machine.engine.process(live(number, pieces))  # type: ignore[arg-type]
+        machine.start(live(number, pieces))
     if look is not None:
         machine.engine.meanwhile(2.5e-4, again)
     machine.engine.run()
@@ -154,7 +158,7 @@ def homes(wander: float, count: int, threads: int, wakes: int) -> list[list[int]
             yield machine.engine.timeout(0.3 * threads)
 
     for number in range(threads):
-        machine.engine.process(live(number))  # type: ignore[arg-type]
+        machine.start(live(number))
     machine.engine.run()
     return found
 
@@ -183,7 +187,7 @@ def test_whoever_goes_on_at_once_never_wanders() -> None:
         ends_at.append(machine.engine.now)
 
     for number in range(2):
-        machine.engine.process(live(number))  # type: ignore[arg-type]
+        machine.start(live(number))
     machine.engine.run()
     assert ends_at == pytest.approx([10e-3, 20e-3])
 
@@ -214,24 +218,20 @@ def test_who_wakes_takes_the_core_by_a_chance(after: float, waits: bool, share: 
 
     def first() -> Iterator[Event]:
         for _ in range(400):
-            yield machine.cores.run("a/loop/x", machine._on, 2e-3)
+            yield machine.work("a/loop/x", 2e-3)
             yield machine.engine.timeout(12e-3 - (machine.engine.now - 0.5e-3) % 12e-3)
 
     def second() -> Iterator[Event]:
         for _ in range(400):
             woken = machine.engine.now
-            yield machine.cores.run("b/loop/y", machine._on, 1e-4, waits=waits)
+            yield machine.work("b/loop/y", 1e-4, waits=waits)
             took.append(machine.engine.now - woken < 1.1e-4)
             yield machine.engine.timeout(12e-3 - (machine.engine.now - 0.5e-3 - after) % 12e-3)
 
-    machine.engine.later(0.5e-3, lambda: started(machine, first()))
-    machine.engine.later(0.5e-3 + after, lambda: started(machine, second()))
+    machine.engine.later(0.5e-3, lambda: machine.start(first()))
+    machine.engine.later(0.5e-3 + after, lambda: machine.start(second()))
     machine.engine.run()
     assert sum(took) / len(took) == pytest.approx(share, abs=0.07)
-
-
-def started(machine: Machine, steps: Iterator[Event]) -> None:
-    machine.engine.process(steps)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -244,17 +244,17 @@ def test_who_is_woken_by_a_message_goes_to_the_core_of_whoever_sent_it(
     machine, found = Machine(2), []
 
     def first() -> Iterator[Event]:
-        yield machine.cores.run("a/loop/x", machine._on, 200e-3)
-        yield machine.cores.run("s/server/a", machine._on, 0.5e-3, waits=True, waker=waker)
+        yield machine.work("a/loop/x", 200e-3)
+        yield machine.work("s/server/a", 0.5e-3, waits=True, waker=waker)
         found.append(machine.engine.now)
 
     def second() -> Iterator[Event]:
-        yield machine.cores.run("s/server/a", machine._on, 0.5e-3)
+        yield machine.work("s/server/a", 0.5e-3)
         yield machine.engine.timeout(1e-3)
-        yield machine.cores.run("b/loop/y", machine._on, 300e-3)
+        yield machine.work("b/loop/y", 300e-3)
 
-    started(machine, first())
-    started(machine, second())
+    machine.start(first())
+    machine.start(second())
     machine.engine.run()
     assert found == [pytest.approx(end)]
 
