@@ -43,14 +43,13 @@ _PATIENCE = 5.0
 _NOBODY = -1, None
 
 
-def _left(parts: Sequence[Buffer], count: int) -> list[Buffer]:
+def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """What remains of the parts after ``count`` bytes."""
-    left = []
-    for part in parts:
+    for number, part in enumerate(parts):
         if count < len(part):
-            left.append(part[count:])
-        count = max(0, count - len(part))
-    return left
+            return [part[count:], *parts[number + 1 :]]
+        count -= len(part)
+    return ()
 
 
 class _Socket:
@@ -72,11 +71,11 @@ class _Socket:
     def close(self) -> None:
         self._sock.close()
 
-    def _send(self, parts: Sequence[Buffer], flags: int = 0) -> list[Buffer]:
+    def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
         return _left(parts, self._sock.sendmsg(parts, (), flags))
 
-    def _receive(self, parts: Sequence[Buffer], flags: int) -> list[Buffer]:
+    def _receive(self, parts: Sequence[Buffer], flags: int) -> Sequence[Buffer]:
         """Receive, and return what remains to be filled."""
         count = self._sock.recvmsg_into(parts, 0, flags)[0]
         if not count:
@@ -112,7 +111,7 @@ class Asker(_Socket):
     ) -> None:
         super().__init__(sock, timeout, shared)
         self._awaited: deque[tuple[bytearray, Buffer]] = deque()
-        self._missing: list[Buffer] = []
+        self._missing: Sequence[Buffer] = ()
         """Of the first answer that is awaited; where memory is shared, of its head first."""
         self._follows = False
         """Whether it comes right after its head."""
