@@ -15,7 +15,7 @@ from tests.calibrate.own_plans import plan_of
 
 @pytest.fixture(scope="module")
 def profile() -> Cluster:
-    return load_cluster("cluster_profiles/reference-2core.yaml")
+    return load_cluster("tests/frozen-2core.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.registry import schemas
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 FILES = sorted((ROOT / "experiments" / "claims").glob("*.yaml"))
 
 TEXT = """

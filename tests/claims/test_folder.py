@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
 CLAIM = (Path(__file__).parent / "more.yaml").read_text(encoding="utf-8")
 BASE = CLAIM[CLAIM.index("\nmodel:") :]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
 EXPERIMENT = """
 name: small

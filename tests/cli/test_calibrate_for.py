@@ -20,7 +20,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.session import prepare
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = ROOT / "cluster_profiles" / "reference-2core.yaml"
+REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
 
 EXPERIMENT = """
 name: small

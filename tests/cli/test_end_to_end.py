@@ -21,7 +21,7 @@ from recsim_train.report.text import percent
 from recsim_train.results.environment import machine_name
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
 EXPERIMENT = """
 name: small

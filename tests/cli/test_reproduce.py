@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "cluster_profiles").mkdir()
     for name in ("mine", "local"):
         target = tmp_path / "cluster_profiles" / f"{name}.yaml"
-        shutil.copy(ROOT / "cluster_profiles" / "reference-2core.yaml", target)
+        shutil.copy(ROOT / "tests" / "frozen-2core.yaml", target)
     return tmp_path
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 EXPERIMENT = """
 name: small
 model: tiny

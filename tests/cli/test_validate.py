@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "cluster_profiles" / "reference-2core.yaml")
+REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 EXPERIMENT = """
 name: two
 model: tiny

@@ -15,7 +15,7 @@ from recsim_train.config.sets import Assignment
 from recsim_train.config.sweep import Dimension, count, expand
 from recsim_train.strategy.registry import schemas
 
-REFERENCE = Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml"
+REFERENCE = Path(__file__).parents[2] / "tests" / "frozen-2core.yaml"
 PLAIN = "name: x\nmodel: tiny\nstrategy: flat_ps\n"
 
 

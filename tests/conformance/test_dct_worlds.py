@@ -34,7 +34,7 @@ from recsim_train.workload.compression import layout
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_tensors
 
-PROFILE = str(Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml")
+PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 ROLES = {
     "servers": Roles(trainers=2, embedding_servers=2, dense_servers=1),
     "two dense servers": Roles(trainers=2, embedding_servers=1, dense_servers=2),

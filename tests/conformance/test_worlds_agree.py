@@ -34,7 +34,7 @@ from recsim_train.strategy.operations import OPERATIONS
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import COSTS
 
-PROFILE = str(Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml")
+PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 
 ROLES = {
     "servers": Roles(trainers=2, embedding_servers=2, dense_servers=1),

@@ -33,7 +33,7 @@ from recsim_train.session.configurations import interval_90, speed_at_calibratio
 from recsim_train.session.job import Job
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = ROOT / "cluster_profiles" / "reference-2core.yaml"
+REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
 EXPERIMENT = """
 name: grid
 model: tiny

@@ -50,7 +50,7 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def study() -> session.Study:
     path = ROOT / "experiments" / "fidelity.yaml"
-    return session.load(path, str(ROOT / "cluster_profiles/reference-2core.yaml"), SHORT)
+    return session.load(path, str(ROOT / "tests/frozen-2core.yaml"), SHORT)
 
 
 def gates_of(study: session.Study) -> Gates:

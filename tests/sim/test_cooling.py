@@ -16,7 +16,7 @@ from recsim_train.strategy.registry import schemas
 from recsim_train.trace.ledger import REQUESTS, RUNTIME
 from recsim_train.workload.moved import moved_bytes
 
-CLUSTER = load_cluster("reference-2core")
+CLUSTER = load_cluster("tests/frozen-2core.yaml")
 LAW = Cooling.model_construct(exponent=0.25, bytes=1e6)
 EXPERIMENT = """
 name: cooling

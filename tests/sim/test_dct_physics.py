@@ -25,7 +25,7 @@ from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
-PROFILE = Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml"
+PROFILE = Path(__file__).parents[2] / "tests" / "frozen-2core.yaml"
 WIDE = {"bottom_mlp": (256, 8), "top_mlp": (256, 1)}
 Run = Callable[[Plan, Cluster], Outcome]
 Plans = Callable[..., Plan]
