@@ -58,18 +58,17 @@ def test_our_own_profiles_load(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OURS, ids=lambda p: p.name)
 def test_our_own_profiles_claim_no_more_than_was_measured(path: Path) -> None:
-    """Measured once, or at the highest value that is searched: only the magnitude is known."""
+    """Measured once, or at an end of what is searched: only the magnitude is known."""
     costs = load_cluster(str(path)).costs
     for name in Costs.model_fields:
         price = getattr(costs, name)
         if price.value > 0.0:
             assert price.basis is not None, name
-    assert costs.collective_step.uncertainty == 1.0
+        if price.basis in UNKNOWN:
+            assert price.uncertainty == 1.0, name
     assert costs.collective_step.basis == "once"
-    if costs.handover.value > 0.0:
-        assert costs.handover.value == pytest.approx(50e-6)
-        assert costs.handover.uncertainty == 1.0
-        assert costs.handover.basis == "limit"
+    at_the_end = costs.handover.value == pytest.approx(50e-6)
+    assert at_the_end == (costs.handover.basis == "limit")
 
 
 @pytest.mark.parametrize("basis", sorted(UNKNOWN))
