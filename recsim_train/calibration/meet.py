@@ -97,7 +97,7 @@ class Met(NamedTuple):
 
     def times(self, factor: float) -> Met:
         """The same in so many times the seconds."""
-        return self._replace(seen=self.seen.times(factor))
+        return self._replace(seen=self.seen.times(factor), own=self.own.times(factor))
 
 
 def runs_of(*, quick: bool) -> int:

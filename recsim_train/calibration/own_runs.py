@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import expm1, fsum, log, sqrt
 from statistics import fmean, median
 
@@ -39,6 +39,11 @@ class OwnRun:
         low, high = speed.ci95 or (eps, eps)
         return cls(plan, eps, ledger, (high - low) / (2.0 * Z975 * eps))
 
+    def times(self, factor: float) -> OwnRun:
+        """The same in so many times the seconds."""
+        eps = self.examples_per_second / factor
+        return replace(self, examples_per_second=eps, ledger=self.ledger.times(factor))
+
 
 def wander(runs: Sequence[OwnRun]) -> float | None:
     """As `recsim_train.config.cluster.Cluster.wander`, the mean; None: the system does not say."""
@@ -48,8 +53,8 @@ def wander(runs: Sequence[OwnRun]) -> float | None:
 
 
 Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
-"""Examples per second of such a run's plan, in which operations take what they took in the run, and
-the relative standard error of that as far as the profile knows it."""
+"""Examples per second of such a run's plan at the profile's speed, in which operations take what
+they took in the run, and the relative standard error of that as far as the profile knows it."""
 
 
 _FAR = 2.0 * 1.4826
@@ -71,7 +76,7 @@ class Missed:
 
 def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Missed | None:
     """What predictions of these runs miss, and what of it their known errors do not explain; None:
-    there are none.
+    there are none. The runs are those that `OwnRun.times` has brought to the profile's speed.
 
     By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
     known of prediction and measurement: DerSimonian and Laird's estimate of what is between studies

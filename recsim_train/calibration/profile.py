@@ -93,10 +93,10 @@ def calibrate_machine(
             met = meet.measure(folder, measuring.cores, meeting, quick=quick)
             watched = watch.share
         speeds = measuring.speeds(before)
-        rows = [seen.times(k) for seen, k in zip(rows, reading.times(speeds), strict=True)]
+        rows = [read.times(k) for read, k in zip(rows, reading.times(speeds), strict=True)]
         talked = [run.times(k) for run, k in zip(talked, talking.times(speeds), strict=True)]
         met = [run.times(k) for run, k in zip(met, meeting.times(speeds), strict=True)]
-        prices, colder = _work_prices(timed, talked, rows)
+        prices, colder = _work_prices(timed, talked, [read.seen for read in rows])
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
@@ -114,7 +114,8 @@ def calibrate_machine(
             valid_range=grid.ranges(measuring.settings),
         )
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
-        runs = [*(run.own for run in talked if run.own), *(run.own for run in met)]
+        own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
+        runs = [run for run in own if run is not None]
         scheduler = {"turn": turn, "wander": wander(runs)}
         told = {name: value for name, value in scheduler.items() if value is not None}
         known = {"threads": law, "cooling": colder, "watched": round(watched, 4), **told}

@@ -18,7 +18,22 @@ from recsim_train.config.experiment import Data, Execution, Experiment, Syntheti
 from recsim_train.data.synthetic import write_criteo
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
+    """One run."""
+
+    seen: Observation
+    """What making a batch took."""
+    own: OwnRun | None
+    """To hold a prediction against; None: a trainer has more threads than there are cores, which is
+    there to tell what many streams cost, and which no prediction is made for."""
+
+    def times(self, factor: float) -> Read:
+        """The same in so many times the seconds."""
+        own = self.own and self.own.times(factor)
+        return Read(self.seen.times(factor), own)
+
+
+class _Planned(NamedTuple):
     setting: Setting
     batch: int
     threads: int
@@ -28,12 +43,12 @@ class _Read(NamedTuple):
 
 
 _RUNS = (
-    _Read(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
-    _Read(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
-    _Read(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, text=True),
-    _Read(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, text=True),
-    _Read(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
-    _Read(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
+    _Planned(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
+    _Planned(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
+    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, text=True),
+    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, text=True),
+    _Planned(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
+    _Planned(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
 )
 """Tables of one id and of many, large batches and small ones, all with more to compute on than a
 core's own cache holds."""
@@ -47,24 +62,23 @@ def runs_of(*, quick: bool) -> int:
     return _QUICK if quick else len(_RUNS)
 
 
-def measure(
-    folder: Path, cores: int, tick: Callable[[], None], *, quick: bool
-) -> list[Observation]:
-    """What making a batch took in each run."""
-    found = []
+def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Read]:
+    """All runs."""
+    found, trainers = [], talk.trainers_on(cores)
     with talk.known(talk.Talk):
         for read in _RUNS[: runs_of(quick=quick)]:
             path, steps = folder / "read.tsv", read.steps // 3 if quick else read.steps
             if read.text:
                 write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
-            run = _experiment(read._replace(steps=steps), path, talk.trainers_on(cores))
+            run = _experiment(read._replace(steps=steps), path, trainers)
             done = OwnRun.of(*talk.outcome_of(run))
-            found.append(talk.read_of(done.plan, done.ledger))
+            seen = talk.read_of(done.plan, done.ledger)
+            found.append(Read(seen, done if read.threads <= cores else None))
             tick()
     return found
 
 
-def _experiment(read: _Read, path: Path, trainers: int) -> Experiment:
+def _experiment(read: _Planned, path: Path, trainers: int) -> Experiment:
     batch, steps = read.batch, read.steps
     run = talk.experiment("embedding", read.setting, batch, trainers, steps, path, Execution())
     # whoever is far ahead when counting begins has little left to do

@@ -142,6 +142,7 @@ class Talked:
             transport=factor * self.transport,
             calls={name: factor * seconds for name, seconds in self.calls.items()},
             read=self.read.times(factor),
+            own=self.own and self.own.times(factor),
         )
 
 

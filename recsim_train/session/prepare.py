@@ -116,7 +116,7 @@ def _comment(profile: Path) -> str:
 
 _TOGETHER = 120.0
 """Seconds that the operations of many plans may take together, if each still has a few."""
-_LEAST = 5.0
+_LEAST = 7.0
 
 
 def _with_operations(

@@ -9,8 +9,9 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
   few enough of the cores were busy of late (`_nearly_full`), but that of whoever woke it by a
   message, and sleeps now, always;
-- now and then it goes to another core, whatever works there (`Cluster.wander`): the scheduler knows
-  less than this module, and weighs more, such as who woke it;
+- now and then it goes to another core, whatever works there: the scheduler knows less than this
+  module, and weighs more, such as who woke it. So many that with all other moves threads change
+  their core as often as they do on the machine (`Cluster.wander`);
 - a core works for one thread at a time. One that is woken takes it from another with a chance that
   was measured (`_TAKES`), unless it runs under SCHED_BATCH; else it waits until that one sleeps, or
   until the scheduler looks;
@@ -101,7 +102,7 @@ class Cores:
         """``together``: all of them, of which what is used is counted, and which are less than the
         sum of each where all work. ``count`` is whole but where a prediction asks what a few more
         would change: then a core that somebody waits for is a bit faster. ``turn``: in
-        seconds; ``wander``: share of wakes, of the same ones whatever else happens."""
+        seconds; ``wander``: changes of the core in a wake, whatever makes them."""
         self._engine, self._turn = engine, turn
         self._wander, self._seed = wander, seed
         self._draws: dict[tuple[str, str], Iterator[float]] = {}
@@ -119,6 +120,8 @@ class Cores:
         """By thread: the core on which it ran, and until when."""
         self._last_of: dict[str, int] = {}
         """By process and kind of thread: the core on which one of these ran last."""
+        self._wakes = self._moves = 0
+        """Of threads that have run before; changes of the core, as the kernel counts both."""
         self._coming: list[_Working] = []
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
@@ -164,6 +167,8 @@ class Cores:
             if (place := self._strays_to(working.thread, last)) is None:
                 waker = self._last_of.get(working.waker, -1) if working.waker else -1
                 place = self._core_for(last, waker, searched=searched)
+            self._wakes += last >= 0
+            self._moves += last not in (place, -1)
             core = self._cores[place]
             if core.running and not working.waits and self._takes(working.thread, core.since):
                 self._stop(place, 0)
@@ -186,12 +191,15 @@ class Cores:
         return self._busy
 
     def _strays_to(self, thread: str, last: int) -> int | None:
-        """Another core than ``last``, to which it goes this time; None: it does not."""
+        """Another core than ``last``, to which it goes this time; None: it does not, as where
+        threads have changed their cores as often as on the machine by all other rules."""
         others = len(self._cores) - 1
         if self._wander == 0.0 or others == 0 or last < 0:
             return None
         place = self._draw(thread, "wander") / self._wander
-        return (last + 1 + floor(place * others)) % (others + 1) if place < 1.0 else None
+        if place >= 1.0 or self._moves >= self._wander * (self._wakes + 1):
+            return None
+        return (last + 1 + floor(place * others)) % (others + 1)
 
     def _takes(self, thread: str, since: float) -> bool:
         """Whether it takes the core of one that runs ``since`` then."""
@@ -227,6 +235,7 @@ class Cores:
             fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
             moving = self._cores[fullest].waiting.pop()
             self._cores[emptiest].waiting.append(moving)
+            self._moves += 1
             loads[fullest] -= 1
             loads[emptiest] += 1
         for number in range(len(self._cores)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -174,6 +175,35 @@ def test_threads_that_wander_go_to_another_core_as_often_as_the_profile_says() -
                 for step in range(1, count):
                     assert steps.count(step) / len(steps) == pytest.approx(1 / (count - 1), abs=0.1)
     assert homes(1.0, 1, 1, 3) == [[0, 0, 0]]
+
+
+def share_that_moves(wander: float, wakes: int = 1500) -> float:
+    """Changes of the core in a wake, of three threads that sleep and work at random on two cores."""
+    machine, draw = Machine(2, wander), random.Random(5)
+    cores: dict[int, list[Resource]] = {0: [], 1: [], 2: []}
+
+    def live(number: int, pieces: Pieces) -> Iterator[Event]:
+        def on(core: Resource) -> Kind:
+            cores[number].append(core)
+            return machine._on(core)
+
+        for sleep, seconds in pieces:
+            yield machine.engine.timeout(sleep)
+            yield machine.cores.run(f"thread {number}", on, seconds)
+
+    for number in cores:
+        pieces = [(draw.uniform(1e-3, 20e-3), draw.uniform(1e-3, 6e-3)) for _ in range(wakes)]
+        machine.start(live(number, pieces))
+    machine.engine.run()
+    moves = sum(a is not b for seen in cores.values() for a, b in itertools.pairwise(seen))
+    return moves / (len(cores) * wakes)
+
+
+def test_what_other_rules_move_counts_among_the_wakes_that_end_elsewhere() -> None:
+    by_rules = share_that_moves(0.0)
+    assert by_rules > 0.05
+    assert share_that_moves(by_rules / 2) == pytest.approx(by_rules, rel=0.1)
+    assert share_that_moves(by_rules + 0.2) == pytest.approx(by_rules + 0.2, rel=0.1)
 
 
 def test_whoever_goes_on_at_once_never_wanders() -> None:
