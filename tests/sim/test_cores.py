@@ -178,7 +178,7 @@ def test_threads_that_wander_go_to_another_core_as_often_as_the_profile_says() -
 
 
 def share_that_moves(wander: float, wakes: int = 1500) -> float:
-    """Changes of the core in a wake, of three threads that sleep and work at random on two cores."""
+    """Changes of the core in a wake, of three threads that sleep and work at random on two."""
     machine, draw = Machine(2, wander), random.Random(5)
     cores: dict[int, list[Resource]] = {0: [], 1: [], 2: []}
 

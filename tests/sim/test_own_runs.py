@@ -1,0 +1,65 @@
+"""Predictions of calibration's own runs are made at the profile's speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recsim_train.calibration.own_runs import OwnRun
+from recsim_train.config.cluster import Calibration, Cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.placement.plan import Plan
+from recsim_train.session.own_runs import predicted
+from recsim_train.trace.record import Outcome
+
+
+def done(
+    plans: Callable[..., Plan],
+    cluster: Cluster,
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+) -> OwnRun:
+    training = {"steps": 120, "warmup_steps": 10, "batch_size": 256}
+    plan = plans("flat_ps", roles={"trainers": 2}, training=training)
+    outcome = outcome_of(plan, cluster)
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    assert outcome.facts.ledger is not None
+    return OwnRun(plan, outcome.speed.examples_per_second, outcome.facts.ledger)
+
+
+def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+) -> None:
+    own = done(plans, clusters(cores=2, colocate=True), outcome_of)
+    assert own.ledger is not None
+    slow = own.times(0.8)
+    assert slow.examples_per_second == pytest.approx(own.examples_per_second / 0.8)
+    assert slow.ledger.cores_busy == pytest.approx(own.ledger.cores_busy)
+    whole = own.ledger.per_example(own.examples_per_second)
+    told = slow.ledger.per_example(slow.examples_per_second)
+    assert told == pytest.approx({key: 0.8 * seconds for key, seconds in whole.items()}, abs=1e-12)
+
+
+def test_the_machines_speed_makes_them_no_less_sure(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+) -> None:
+    cluster = clusters(cores=2, colocate=True)
+    own = done(plans, cluster, outcome_of)
+
+    def speed(level: float) -> MachineSpeed:
+        return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, level))
+
+    moved = MachineSpeeds(between=(speed(0.5), speed(1.0), speed(1.5)))
+
+    def error(speeds: MachineSpeeds | None) -> float:
+        known = Calibration(date="2026-11-24", machine="a machine", machine_speed=speeds)
+        return predicted(own, cluster.model_copy(update={"calibration": known}))[1]
+
+    assert moved.spread is not None
+    assert moved.spread > 0.3
+    assert error(moved) == pytest.approx(error(None))
