@@ -1,4 +1,4 @@
-"""Predictions of calibration's own runs are made at the profile's speed."""
+"""Predictions of calibration's own runs have operations as they were, and the profile's speed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
+from recsim_train.session import own_runs
 from recsim_train.session.own_runs import predicted
+from recsim_train.sim.run import simulate
+from recsim_train.strategy.operations import FORWARD_BACKWARD
+from recsim_train.trace.ledger import RUNTIME, Ledger
 from recsim_train.trace.record import Outcome
 
 
@@ -26,6 +30,39 @@ def done(
     assert outcome.speed.examples_per_second is not None
     assert outcome.facts.ledger is not None
     return OwnRun(plan, outcome.speed.examples_per_second, outcome.facts.ledger)
+
+
+def dearer(cluster: Cluster, factor: float) -> Cluster:
+    """Matrix products, which are nothing but operations, take so many times as long."""
+    price = cluster.costs.gemm_flop
+    more = {"gemm_flop": price.model_copy(update={"value": factor * price.value})}
+    return cluster.model_copy(update={"costs": cluster.costs.model_copy(update=more)})
+
+
+def test_operations_take_what_they_took_in_the_run(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: the machine's matrix products take five times what the profile's prices say."""
+    cluster, made = clusters(cores=2, colocate=True), []
+
+    def simulated(plan: Plan, cluster: Cluster) -> Outcome:
+        made.append(simulate(plan, cluster))
+        return made[-1]
+
+    monkeypatch.setattr(own_runs, "simulate", simulated)
+    own = done(plans, dearer(cluster, 5.0), outcome_of)
+    predicted(own, cluster)
+
+    def passes(ledger: Ledger | None) -> float:
+        assert ledger is not None
+        return ledger.spent(FORWARD_BACKWARD.name) / ledger.spent(RUNTIME)
+
+    before, last = passes(made[0].facts.ledger), passes(made[-1].facts.ledger)
+    assert before < 0.8 * passes(own.ledger)
+    assert last == pytest.approx(passes(own.ledger), rel=0.01)
 
 
 def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
