@@ -34,6 +34,7 @@ import torch
 from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.wire_probe import small_plan
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.scheduling import ordinary_scheduling
 from recsim_train.executor.services import Client, DenseServer, Serving
 from recsim_train.executor.stubs import DenseStub, Remote
@@ -118,7 +119,6 @@ def trips(folder: Path, clients: int, me: int) -> dict[str, Trip]:
     stub = DenseStub([Remote(rules.rules, asking)], rules.state.values)
     sock = socket.create_connection(("127.0.0.1", int(store.get("plain"))))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    answer = torch.empty(1, dtype=torch.int64)
 
     def plain() -> None:
         sock.send(b"12345678")
@@ -126,7 +126,7 @@ def trips(folder: Path, clients: int, me: int) -> dict[str, Trip]:
 
     def empty() -> None:
         pending = Pending()
-        bare.request(pending, b"", (), answer)
+        bare.request(pending, b"", (), Answer((1,), torch.int64))
         pending.wait()
 
     def pull() -> None:

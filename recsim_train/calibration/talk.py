@@ -207,7 +207,7 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     if gloo:
         price, messages = "gloo_message", asking.over_gloo
     shares = execution.shared_memory and not gloo
-    work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
+    work = _bytes(_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)
@@ -237,26 +237,24 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     return Observation(measured.READING, work, seconds, spec.model.name)
 
 
-def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
-    """Bytes of one iteration's requests and of their answers."""
+def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> list[int]:
+    """Bytes of the payloads of one iteration's requests and answers."""
     ids = run.training.batch_size * len(run.model.tables)
     vectors = 4 * ids * run.model.embedding_dim
     if asks == "dense":
         dense = 4 * dense_parameters(run.model)
-        return [8 * ids, 0, dense], [vectors, dense]
-    return [8 * ids, vectors], [vectors]
+        return [8 * ids, vectors, dense, dense]
+    return [8 * ids, vectors, vectors]
 
 
-def _bytes(requests: Sequence[int], answers: Sequence[int], *, shares: bool) -> dict[str, float]:
-    """Bytes on the wire, counted at both ends, and copies of bytes to share them: of a request one,
-    of an answer two."""
+def _bytes(sizes: Sequence[int], *, shares: bool) -> dict[str, float]:
+    """Bytes on the wire, counted at both ends, and those that are copied to share them."""
     work = {"wire_byte": 0.0, "shared_byte": 0.0}
-    for copies, sizes in ((1, requests), (2, answers)):
-        for size in sizes:
-            if shares and shareable(size):
-                work["shared_byte"] += copies * size
-            else:
-                work["wire_byte"] += 2 * size
+    for size in sizes:
+        if shares and shareable(size):
+            work["shared_byte"] += size
+        else:
+            work["wire_byte"] += 2 * size
     return work
 
 

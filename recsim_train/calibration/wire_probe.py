@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.grid import MEBI, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.scheduling import batch_scheduling, ordinary_scheduling
 from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
@@ -111,7 +112,7 @@ def _ask(channel: Channel, size: int, count: int, answer_bytes: int) -> None:
     payloads = _sources(size)
     for turn in range(count):
         pending = Pending()
-        answer = torch.empty(answer_bytes, dtype=torch.uint8)
+        answer = Answer((answer_bytes,), torch.uint8)
         parts = [payloads[turn % len(payloads)]] if size else []
         channel.request(pending, b"", parts, answer)
         pending.wait()

@@ -4,7 +4,8 @@ One connection for each client and process. A request is one message: a head of 
 payload's bytes, then what the sender calls its header) and the payload. An answer is the number of
 its bytes and the bytes, received where the asker wants them. Both ends know every size from the
 plan; a message of another size ends the run. A payload that has been left in memory which both ends
-share does not follow: its place is in the upper bits of the number of its bytes.
+share does not follow: its place is in the upper bits of the number of its bytes, and it is used
+where it lies.
 
 While the system's buffers take no more of a request, the client receives answers that are on their
 way: the server may be waiting for just that. There is no thread for input and output.
@@ -22,9 +23,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from recsim_train.executor.ring import Buffer, Shared, accept, copy, offer
+from recsim_train.executor.ring import Buffer, Shared, accept, offer
 from recsim_train.placement.transport import BUFFER_BYTES, shareable
+
+if TYPE_CHECKING:
+    from recsim_train.executor.answers import Answer
 
 LARGEST = 1 << 40
 """Bytes that a payload has less than."""
@@ -110,15 +115,17 @@ class Asker(_Socket):
         self, sock: socket.socket, timeout: float | None, shared: Shared | None = None
     ) -> None:
         super().__init__(sock, timeout, shared)
-        self._awaited: deque[tuple[bytearray, Buffer]] = deque()
+        self._awaited: deque[tuple[bytearray, Answer]] = deque()
         self._missing: Sequence[Buffer] = ()
         """Of the first answer that is awaited; where memory is shared, of its head first."""
         self._follows = False
         """Whether it comes right after its head."""
         self._asked = self._answered = 0
 
-    def ask(self, header: bytes, payload: Sequence[Buffer], answer: Buffer | None = None) -> int:
-        """Send a request, whose answer arrives in ``answer``; returns its number for `wait`."""
+    def ask(self, header: bytes, payload: Sequence[Buffer], answer: Answer | None = None) -> int:
+        """Send a request, which is answered by ``answer``; returns its number for `wait`."""
+        if self._shared:
+            self._shared.answers.settle()
         size = sum(map(len, payload))
         place = self._shared.requests.put(payload) if size and self._shared else 0
         head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
@@ -157,8 +164,8 @@ class Asker(_Socket):
     def _next(self) -> None:
         head, answer = self._awaited[0]
         # with its head in one go, unless it may have been left in shared memory
-        self._follows = len(answer) > 0 and (self._shared is None or not shareable(len(answer)))
-        self._missing = [memoryview(head), answer] if self._follows else [memoryview(head)]
+        self._follows = answer.size > 0 and (self._shared is None or not shareable(answer.size))
+        self._missing = [memoryview(head), answer.room()] if self._follows else [memoryview(head)]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
@@ -166,15 +173,14 @@ class Asker(_Socket):
             return
         head, answer = self._awaited[0]
         place, size = divmod(_SIZE.unpack(head)[0], LARGEST)
-        if size != len(answer):
-            raise ValueError(f"an answer of {size} bytes where {len(answer)} are due")
+        if size != answer.size:
+            raise ValueError(f"an answer of {size} bytes where {answer.size} are due")
         if size and not self._follows:
             assert self._shared is not None
             if not place:
-                self._missing, self._follows = [answer], True
+                self._missing, self._follows = [answer.room()], True
                 return
-            copy(answer, self._shared.answers.see(place, size))
-            self._shared.answers.release(place, size)
+            answer.arrive(self._shared.answers.lend(place, size))
         self._awaited.popleft()
         self._answered += 1
         if self._awaited:

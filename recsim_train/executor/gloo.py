@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.bits import as_bytes
 from recsim_train.executor.books import booked
 from recsim_train.executor.transport import Key, Pending, Service, size_of, stop_talk
@@ -84,12 +85,13 @@ class GlooChannel:
 
     @booked(TRANSPORT)
     def request(
-        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
+        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
         """As `recsim_train.executor.transport.Channel.request`."""
         # The receive first: the answer may be quick.
-        if answer is not None and answer.numel():
-            self._add(pending, dist.irecv(answer, self.rank, self.links.down, self.tag), answer)
+        if answer is not None and answer.size:
+            room = torch.frombuffer(answer.room(), dtype=torch.uint8)
+            self._add(pending, dist.irecv(room, self.rank, self.links.down, self.tag), room)
         payload = as_bytes(*parts) if parts else torch.empty(0, dtype=torch.uint8)
         head = self.links.header(size_of(payload), header)
         self._add(pending, dist.isend(head, self.rank, self.links.up, self.tag), head)

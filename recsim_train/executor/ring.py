@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ class Ring:
         self._taken, self._content = taken, content
         self._next = 0
         """Bytes that this end has put, or has done with, gaps included."""
+        self._lent: deque[tuple[ref[NDArray[np.uint8]], int, int]] = deque()
+        """What `lend` has lent: who uses it, its place and its size."""
 
     def put(self, parts: Sequence[Buffer]) -> int:
         """Copy the parts, one after the other; their place, or 0 where there is no room for them
@@ -56,6 +60,17 @@ class Ring:
         if at + size > len(self._content):
             raise ValueError(f"{size} bytes at {at} of {len(self._content)} that are shared")
         return memoryview(self._content)[at : at + size]  # type: ignore[arg-type]
+
+    def lend(self, place: int, size: int) -> NDArray[np.uint8]:
+        """What was put there, as long as somebody uses this array or what is made of it."""
+        content = np.frombuffer(self.see(place, size), np.uint8)
+        self._lent.append((ref(content), place, size))
+        return content
+
+    def settle(self) -> None:
+        """Release what was lent and nobody uses any more, up to the first that somebody does."""
+        while self._lent and self._lent[0][0]() is None:
+            self.release(*self._lent.popleft()[1:])
 
     def release(self, place: int, size: int) -> None:
         """It has been used, and all that was put before."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor import wire
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import RealMasked, count
@@ -28,7 +29,7 @@ from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
 Done = tuple[Any, int]
-Answer = Callable[[], Done]
+Answered = Callable[[], Done]
 Rules = TypeVar("Rules", bound=EmbeddingRules | DenseRules)
 
 
@@ -40,9 +41,9 @@ class Remote(Generic[Rules]):
     channel: Channel
 
     def ask(
-        self, pending: Pending, request: wire.Request, *parts: Tensor, answer: Tensor | None = None
+        self, pending: Pending, request: wire.Request, *parts: Tensor, answer: Answer | None = None
     ) -> None:
-        """Under way, with what arrives in ``answer``, until ``pending`` has been waited for."""
+        """Under way, answered by ``answer``, until ``pending`` has been waited for."""
         self.channel.request(pending, wire.encode(request), parts, answer)
 
 
@@ -65,7 +66,15 @@ class Looked:
     masked: dict[int, RealMasked] = field(default_factory=dict)
 
 
-def _without_value(pending: Pending) -> Answer:
+_NOTHING = torch.empty(0)
+
+
+def _tensors(found: Sequence[Answer | Tensor]) -> list[Tensor]:
+    """Answers of shards here and elsewhere, once they have come."""
+    return [x.tensor if isinstance(x, Answer) else x for x in found]
+
+
+def _without_value(pending: Pending) -> Answered:
     def answer() -> Done:
         pending.wait()
         return None, pending.bytes
@@ -107,24 +116,25 @@ class EmbeddingStub:
     def _pieces(self, rows: RealRows, routed: Sequence[Routed]) -> list[Tensor]:
         return route_gradient(rows, self._parts, routed)
 
-    def lookup(self, ids: RealIds, iteration: int) -> Answer:
+    def lookup(self, ids: RealIds, iteration: int) -> Answered:
         """Embeddings of a batch."""
         looked = Looked(ids, self._route(ids))
         self._lookups.add(looked)
         pending = Pending()
-        answers = [torch.empty(0)] * len(self.ends)
+        found: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
         for place in self._turns:
             end, routed = self.ends[place], looked.routed[place]
             if isinstance(end, Remote):
                 request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
-                answers[place] = request.answer(end.rules)
-                end.ask(pending, request, *request.parts(routed), answer=answers[place])
+                asked = found[place] = request.answer(end.rules)
+                end.ask(pending, request, *request.parts(routed), answer=asked)
             else:
-                answers[place], local, bags = end.lookup(routed)
+                found[place], local, bags = end.lookup(routed)
                 looked.local[place] = local, bags
 
         def answer() -> Done:
             pending.wait()
+            answers = _tensors(found)
             if not self.whole:
                 return RealRows(answers[0], ids), 0
             for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
@@ -138,7 +148,7 @@ class EmbeddingStub:
 
         return answer
 
-    def update(self, gradient: RealRows, iteration: int) -> Answer:
+    def update(self, gradient: RealRows, iteration: int) -> Answered:
         """Send the gradient of a lookup's answer.
 
         Raises ValueError where the lookup is unknown or older than one that was updated.
@@ -164,35 +174,37 @@ class EmbeddingStub:
                 request = wire.UpdateRequest(iteration, number, routed.batch, counts)
                 piece = narrow(piece, request.kind(end.rules))
                 sent = [piece] if end.rules.pooled else [torch.from_numpy(routed.values), piece]
-                answer = torch.empty_like(wire.ACKNOWLEDGED) if end.rules.acknowledged else None
+                answer = wire.acknowledgement() if end.rules.acknowledged else None
                 end.ask(pending, request, *sent, answer=answer)
             else:
                 end.update(self.trainer, *looked.local[place], piece)
         return _without_value(pending)
 
-    def fetch(self, ids: RealIds, iteration: int) -> Answer:
+    def fetch(self, ids: RealIds, iteration: int) -> Answered:
         """Rows of distinct ids with their optimizer's state.
 
         Shards that hold none of them are not asked.
         """
         parts = self._route(ids)
         requests = [wire.FetchRequest(iteration, part.sizes) for part in parts]
-        answers = [r.answer(end.rules) for r, end in zip(requests, self.ends, strict=True)]
+        found: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
         pending = Pending()
         for place in self._turns:
             end, part, request = self.ends[place], parts[place], requests[place]
             if not isinstance(end, Remote):
-                answers[place] = end.fetch(part.values, part.counts)
-            elif part.values.size:
-                end.ask(pending, request, torch.from_numpy(part.values), answer=answers[place])
+                found[place] = end.fetch(part.values, part.counts)
+                continue
+            asked = found[place] = request.answer(end.rules)
+            if part.values.size:
+                end.ask(pending, request, torch.from_numpy(part.values), answer=asked)
 
         def answer() -> Done:
             pending.wait()
-            return self._assemble(ids, parts, answers), pending.bytes
+            return self._assemble(ids, parts, _tensors(found)), pending.bytes
 
         return answer
 
-    def store(self, rows: RealRows, iteration: int) -> Answer:
+    def store(self, rows: RealRows, iteration: int) -> Answered:
         """Overwrite rows at the shards, which acknowledge."""
         parts = self._route(rows.ids)
         pieces = self._pieces(rows, parts)
@@ -203,9 +215,8 @@ class EmbeddingStub:
                 end.store(part.values, part.counts, pieces[place])
             elif part.values.size:
                 request = wire.StoreRequest(iteration, part.sizes)
-                answer = torch.empty_like(wire.ACKNOWLEDGED)
                 sent = torch.from_numpy(part.values), pieces[place]
-                end.ask(pending, request, *sent, answer=answer)
+                end.ask(pending, request, *sent, answer=wire.acknowledgement())
         return _without_value(pending)
 
 
@@ -223,28 +234,28 @@ class DenseStub:
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
 
-    def pull(self, iteration: int) -> Answer:
+    def pull(self, iteration: int) -> Answered:
         """The central parameters [parameters]."""
-        values = torch.empty_like(self._like)
-        pending, narrowed = Pending(), []
+        whole, pending, narrowed = Answer(self._like.shape, self._like.dtype), Pending(), []
         request = wire.PullRequest(iteration)
         for end in self.ends:
             shard = end.rules.shard
-            part = values[shard.start : shard.stop]
+            part = whole.part(shard.start, shard.stop)
             if not isinstance(end, Remote):
-                end.pull(part)
+                end.pull(part.tensor)
                 continue
-            arriving = part
-            if (kind := request.kind(end.rules)) != part.dtype:
-                arriving = torch.empty_like(part, dtype=kind)
+            if (kind := request.kind(end.rules)) != self._like.dtype:
+                arriving = Answer((shard.elements,), kind)
                 narrowed.append((part, arriving))
-            end.ask(pending, request, answer=arriving)
+                part = arriving
+            end.ask(pending, request, answer=part)
 
         def answer() -> Done:
             pending.wait()
             for part, arrived in narrowed:
                 with booked("widen"):
-                    part.copy_(arrived)
+                    part.tensor.copy_(arrived.tensor)
+            values = whole.tensor
             if self._order is None:
                 return RealDense(values), pending.bytes
             ordered = torch.empty_like(values).index_copy_(0, self._order, values)
@@ -254,7 +265,7 @@ class DenseStub:
 
     def push(
         self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False
-    ) -> Answer:
+    ) -> Answered:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         pending = Pending()
         for end in self.ends:
@@ -276,25 +287,25 @@ class DenseStub:
 
     def exchange(
         self, value: RealDense, alpha: float, iteration: int, *, new: bool = False
-    ) -> Answer:
+    ) -> Answered:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
-        elastic = torch.empty_like(value.tensor)
-        pending = Pending()
+        elastic, pending = Answer(value.tensor.shape, value.tensor.dtype), Pending()
         for end in self.ends:
             shard = end.rules.shard
             first = max(shard.start, value.start)
             last = min(shard.stop, value.start + value.tensor.numel())
             if last <= first:
                 continue
-            part, place = slice(first - value.start, last - value.start), first - shard.start
+            begin, stop, place = first - value.start, last - value.start, first - shard.start
+            sent, part = value.tensor[begin:stop], elastic.part(begin, stop)
             if isinstance(end, Remote):
                 request = wire.ExchangeRequest(iteration, alpha, place, new)
-                end.ask(pending, request, value.tensor[part], answer=elastic[part])
+                end.ask(pending, request, sent, answer=part)
             else:
-                elastic[part] = end.exchange(value.tensor[part], alpha, place, new=new)
+                part.tensor.copy_(end.exchange(sent, alpha, place, new=new))
 
         def answer() -> Done:
             pending.wait()
-            return RealDense(elastic, value.start), pending.bytes
+            return RealDense(elastic.tensor, value.start), pending.bytes
 
         return answer

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.answers import Answer, memory_of
 from recsim_train.executor.books import booked
 from recsim_train.executor.connections import (
     HEAD_BYTES,
@@ -25,7 +26,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
-from recsim_train.executor.transport import Key, Pending, Service, memory_of, stop_talk
+from recsim_train.executor.transport import Key, Pending, Service, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
@@ -112,16 +113,16 @@ class TcpChannel:
 
     @booked(TRANSPORT)
     def request(
-        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
+        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
         """As `recsim_train.executor.transport.Channel.request`."""
         content = [memory_of(part.contiguous()) for part in parts]
         pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        if answer is None or not answer.numel():
+        if answer is None or not answer.size:
             self.asker.ask(head, content)
         else:
-            pending.add(partial(self.asker.wait, self.asker.ask(head, content, memory_of(answer))))
+            pending.add(partial(self.asker.wait, self.asker.ask(head, content, answer)))
 
 
 class TcpPort:

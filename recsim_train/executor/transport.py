@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from recsim_train.executor import wire
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.books import booked
 from recsim_train.trace.ledger import TRANSPORT
 
@@ -30,22 +30,9 @@ Key = tuple[Service, int]
 """A shard: its service and its index."""
 
 
-_NOTHING = memoryview(bytearray())
-
-
 def size_of(tensor: Tensor) -> int:
     """Bytes of a tensor's content."""
     return tensor.numel() * tensor.element_size()
-
-
-def memory_of(tensor: Tensor) -> memoryview:
-    """A contiguous tensor's own memory as bytes."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:  # numpy has none
-        tensor = tensor.view(torch.int16)
-    content = tensor.numpy()
-    return memoryview(content).cast("B") if content.size else _NOTHING  # type: ignore[arg-type]
 
 
 class Pending:
@@ -75,16 +62,15 @@ class Channel(Protocol):
     """One client loop's end of its talk with one remote shard."""
 
     def request(
-        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Tensor | None
+        self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """Send a request whose payload is ``parts``, and receive into ``answer``, a contiguous
-        tensor: under way until ``pending`` has been waited for."""
+        """Send a request whose payload is ``parts`` and which ``answer`` answers: under way until
+        ``pending`` has been waited for."""
 
 
 def stop_talk(pending: Pending, channel: Channel) -> None:
     """Say that nothing more is asked; answered once all that was asked before has been done."""
-    answer = torch.empty_like(wire.ACKNOWLEDGED)
-    channel.request(pending, wire.encode(wire.StopRequest()), (), answer)
+    channel.request(pending, wire.encode(wire.StopRequest()), (), wire.acknowledgement())
 
 
 class Port(Protocol):

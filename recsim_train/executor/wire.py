@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.bits import split_bytes
 from recsim_train.executor.narrowing import widen
 from recsim_train.executor.routing import Routed
@@ -22,6 +23,11 @@ from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
 
 ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
+
+
+def acknowledgement() -> Answer:
+    """One under way."""
+    return Answer(ACKNOWLEDGED.shape, ACKNOWLEDGED.dtype)
 
 
 KINDS: list[type[Request]] = []
@@ -75,12 +81,11 @@ class LookupRequest(Request, effect="lookup"):
         ids, lengths = (part.numpy() for part in split_bytes(payload, *sent))
         return Routed(ids, np.array(self.counts), rules.sends_lengths, lengths, self.examples)
 
-    def answer(self, rules: EmbeddingRules) -> Tensor:
-        """A buffer for it: bytes where a mask lets a share of the vectors pass."""
+    def answer(self, rules: EmbeddingRules) -> Answer:
+        """One under way: bytes where a mask lets a share of the vectors pass."""
         if rules.mask is not None:
-            return torch.empty(rules.mask.bytes(self.examples), dtype=torch.uint8)
-        shape = rules.gradient_shape(self.examples, sum(self.counts))
-        return torch.empty(shape, dtype=self.kind(rules))
+            return Answer((rules.mask.bytes(self.examples),), torch.uint8)
+        return Answer(rules.gradient_shape(self.examples, sum(self.counts)), self.kind(rules))
 
 
 @dataclass(frozen=True)
@@ -110,9 +115,9 @@ class FetchRequest(Request, effect="fetch"):
     def unpack(self, payload: Tensor) -> Tensor:
         return split_bytes(payload, (sum(self.counts), torch.int64))[0]
 
-    def answer(self, rules: EmbeddingRules) -> Tensor:
-        """A buffer for it."""
-        return torch.empty((sum(self.counts), rules.stored), dtype=rules.kind)
+    def answer(self, rules: EmbeddingRules) -> Answer:
+        """One under way."""
+        return Answer((sum(self.counts), rules.stored), rules.kind)
 
 
 @dataclass(frozen=True)

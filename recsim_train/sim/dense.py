@@ -68,6 +68,8 @@ class DenseRuntime(Service[DenseShard]):
         that is answered; ``share``: of the entries, what is sent; ``part``: of the copy; ``here``:
         only shards in the loop's own process do the operation."""
         world = self.world
+        shards = self.split(loop, part)
+        several = len(shards.remote) + len(shards.local) > 1
 
         def request(shard: DenseShard) -> Request:
             elements, kept = shard.elements, 0
@@ -79,9 +81,11 @@ class DenseRuntime(Service[DenseShard]):
             if not here or shard.host.name == loop.process.name:
                 work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
-            return Request(payload, work, down * elements, rounded=(rounded[0], rounded[1]))
+            arriving = down * elements
+            joined = several and not rounded[1]  # what is widened then is used where it lies
+            return Request(payload, work, arriving, part=joined, rounded=(rounded[0], rounded[1]))
 
-        sent, answers = yield from self.ask(loop, effect, self.split(loop, part), request)
+        sent, answers = yield from self.ask(loop, effect, shards, request)
         if answers != NOTHING:
             yield world.work(loop, answers, f"{effect}.answer")
         return sent

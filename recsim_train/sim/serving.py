@@ -28,6 +28,8 @@ class Request:
     """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
     """Whether an answer without payload says so."""
+    part: bool = False
+    """Whether the answer is one part of a vector, in which it has its place."""
     rounded: tuple[int, int] = (0, 0)
     """Numbers of the payload, and of the answer, that are narrowed to travel and widened then."""
     barrier: Barrier | None = None
@@ -77,8 +79,8 @@ class ServingThread:
         """Returns (when the thread has seen it, seconds that it takes to move if alone)."""
         raise NotImplementedError
 
-    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
-        """Send an answer. ``arrived`` is told the seconds that it takes to move if alone."""
+    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
+        """Send the answer. ``arrived`` is told the seconds that it takes to move if alone."""
         raise NotImplementedError
 
     def _serve(self) -> Steps:
@@ -108,7 +110,7 @@ class ServingThread:
             if answers:
                 chain = partial(_answered, request, working, moving, waited, engine.clock)
                 head = self._heads.answer + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
-                yield from self._answer(request.answer, head, chain)
+                yield from self._answer(request, head, chain)
             request.series.add(request.iteration, start, engine.now, request.answer)
             request.served(request.iteration)
 
@@ -146,11 +148,11 @@ class Rendezvous(ServingThread):
             request.done.arrive(Chain(0.0, moving, 0.0, engine.now - request.sent))
         return start, moving
 
-    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
+    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
         machines = self._machines
         yield machines.engine.timeout(machines.latency)
         machines.wake(self._host, self._client)
-        answering = machines.transfer(self._host, self._client, size, head)
+        answering = machines.transfer(self._host, self._client, request.answer, head)
         moving = machines.latency + machines.alone
         yield answering
         arrived(moving)
@@ -199,8 +201,8 @@ class Connection(ServingThread):
         yield request.arrived
         return self._machines.engine.now, request.moving
 
-    def _answer(self, size: int, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._move(self._host, self._client, size, head, out=True)
+    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
+        moving = self._move(self._host, self._client, request.answer, head, out=request.part)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken
@@ -208,7 +210,7 @@ class Connection(ServingThread):
     def _move(
         self, source: Process, target: Process, size: int, head: int, *, out: bool
     ) -> _Moving:
-        """``out``: an answer is copied out of shared memory; a request is used where it is."""
+        """``out``: it is copied out of shared memory to its place, not used where it is."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
         machines.wake(source, target)

@@ -2,9 +2,11 @@
 
 An operator is divided where it is large enough, whatever the number of threads: torch's
 element-wise work and copies of more than `GRAIN` numbers (`at::internal::GRAIN_SIZE`), sums of as
-many; our interaction from twice `CREW` examples on. Its matrix products (MKL's) always are, unless
-one side is a vector, and so are sums of bags of ids, and the log loss. All other compiled loops of
-our own run on the calling thread. Seen by counting the parallel regions that torch 2 begins.
+many; our interaction from twice `CREW` examples on. Its matrix products (MKL's) are, unless one
+side is a vector, and so are sums of bags of ids, and the log loss. All other compiled loops of
+our own run on the calling thread. Seen by counting the parallel regions that torch 2 begins; it is
+MKL that decides whether such a region of a product uses more than one thread, and on some
+processors a small one's does not (docs/how-it-works.md).
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsim_train.executor import connections, ring
+from recsim_train.executor.answers import Answer
 from recsim_train.executor.connections import Answerer, Asker, Listener, connect
 
 TOKEN = b"t" * connections.TOKEN_BYTES
@@ -31,6 +33,14 @@ def pair(timeout: float = 20.0, *, near: bool = False) -> Iterator[tuple[Asker, 
         asker.close()
         answerer.close()
         listener.close()
+
+
+def answer_of(size: int) -> Answer:
+    return Answer((size,), torch.uint8)
+
+
+def content_of(answer: Answer) -> bytes:
+    return answer.tensor.numpy().tobytes()
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -70,15 +80,15 @@ def test_requests_arrive_whole_and_in_order_however_many_are_under_way(
         for place, sizes in enumerate(messages):
             parts = [pattern(size, place)[:size] for size in sizes]
             sent.append(b"".join(parts))
-            answers.append(bytearray(sum(sizes)))
+            answers.append(answer_of(sum(sizes)))
             header = place.to_bytes(HEAD, "little")
-            numbers.append(asker.ask(header, [*map(memoryview, parts)], memoryview(answers[-1])))
+            numbers.append(asker.ask(header, [*map(memoryview, parts)], answers[-1]))
         for number in reversed(numbers):
             asker.wait(number)
         thread.join(20)
     assert [int.from_bytes(header, "little") for header, _ in heads] == [*range(len(messages))]
     assert [size for _, size in heads] == [len(content) for content in sent]
-    assert [bytes(answer)[::-1] for answer in answers] == sent
+    assert [content_of(answer)[::-1] for answer in answers] == sent
 
 
 @pytest.mark.parametrize("room", [0, 20 << 20], ids=["apart", "two fit into shared memory"])
@@ -93,13 +103,44 @@ def test_large_requests_and_large_answers_at_once_do_not_wait_for_each_other(
     with pair(near=room > 0) as (asker, answerer):
         thread = in_thread(lambda: echo(answerer, count))
         content = pattern(size, 3)[:size]
-        answers = [bytearray(size) for _ in range(count)]
+        answers = [answer_of(size) for _ in range(count)]
         for answer in answers:
-            last = asker.ask(b"\0" * HEAD, [memoryview(content)], memoryview(answer))
+            last = asker.ask(b"\0" * HEAD, [memoryview(content)], answer)
         asker.wait(last)
         thread.join(20)
         assert not thread.is_alive()
-    assert all(bytes(answer)[::-1] == content for answer in answers)
+    assert all(content_of(answer)[::-1] == content for answer in answers)
+
+
+def test_an_answer_stays_what_it_is_while_somebody_uses_it_and_then_makes_room() -> None:
+    size = 20 << 20
+    with pair(near=True) as (asker, answerer):
+        thread = in_thread(lambda: echo(answerer, 8))
+        kept = []
+        for number in range(8):  # three of them fit into what is shared
+            answer = answer_of(size)
+            asker.wait(asker.ask(b"\0" * HEAD, [memoryview(pattern(size, number)[:size])], answer))
+            if number % 2:
+                kept.append((number, answer.tensor))
+        thread.join(20)
+        assert not thread.is_alive()
+    for number, tensor in kept:
+        assert tensor.numpy().tobytes()[::-1] == pattern(size, number)[:size]
+
+
+def test_parts_of_an_answer_come_to_their_places() -> None:
+    with pair(near=True) as (asker, answerer):
+        thread = in_thread(lambda: echo(answerer, 2))
+        whole = Answer((40_000,), torch.float32)
+        values = torch.arange(40_000, dtype=torch.float32)
+        for begin, end in ((0, 30_000), (30_000, 40_000)):
+            content = values[begin:end].numpy().tobytes()[::-1]
+            part = whole.part(begin, end)
+            last = asker.ask(b"\0" * HEAD, [memoryview(content)], part)
+        asker.wait(last)
+        thread.join(20)
+        assert torch.equal(whole.tensor, values)
+        assert whole.part(0, 40_000) is whole
 
 
 def test_a_request_without_an_answer_is_not_waited_for() -> None:
@@ -114,7 +155,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
 
 def test_an_answer_of_another_size_ends_the_run() -> None:
     with pair() as (asker, answerer):
-        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        number = asker.ask(b"a" * HEAD, [], answer_of(4))
         answerer.next()
         answerer.answer(memoryview(b"12345678"))
         with pytest.raises(ValueError, match="an answer of 8 bytes where 4 are due"):
@@ -131,7 +172,7 @@ def test_a_request_that_claims_absurd_sizes_is_refused() -> None:
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_who_waits_for_an_end_that_has_gone_hears_of_it(side: str) -> None:
     with pair() as (asker, answerer):
-        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        number = asker.ask(b"a" * HEAD, [], answer_of(4))
         answerer.next()
         (answerer if side == "client" else asker).close()
         with pytest.raises(ConnectionError):
@@ -140,7 +181,7 @@ def test_who_waits_for_an_end_that_has_gone_hears_of_it(side: str) -> None:
 
 def test_a_silent_server_is_given_up_after_the_time_out() -> None:
     with pair(timeout=0.3) as (asker, _):
-        number = asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+        number = asker.ask(b"a" * HEAD, [], answer_of(4))
         begin = time.monotonic()
         with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
             asker.wait(number)
@@ -152,7 +193,7 @@ def test_a_server_that_does_not_read_is_given_up_after_the_time_out(under_way: i
     content = memoryview(bytearray(64 << 20))
     with pair(timeout=0.3) as (asker, _):
         for _ in range(under_way):
-            asker.ask(b"a" * HEAD, [], memoryview(bytearray(4)))
+            asker.ask(b"a" * HEAD, [], answer_of(4))
         with pytest.raises(TimeoutError):
             asker.ask(b"a" * HEAD, [content])
 

@@ -155,14 +155,17 @@ def test_torch_divides_from_its_grain_on() -> None:
     def look() -> dict[str, tuple[bool, bool]]:
         pool = pools.make_pool(2)
         small, large = torch.randn(GRAIN - 32), torch.randn(GRAIN + 32)
-        rows, table, left = torch.randn(8, 32), torch.randn(8, GRAIN // 2), torch.randn(16, 33)
+        rows, table, left = torch.randn(8, 32), torch.randn(8, GRAIN // 2), torch.randn(512, 33)
         eight = torch.arange(8)
         calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "element-wise": (lambda: small.add_(1.0), lambda: large.add_(1.0)),
             "copies": (small.clone, large.clone),
             "sums": (small.sum, large.sum),
             "products": (
-                lambda: torch.addmm(one, left, side[:, :1]), lambda: torch.addmm(bias, left, side)
+                # of 17,000 and of 540,000 multiplications: on some processors MKL divides none
+                # of less than 200,000, on others all but those with a vector
+                lambda: torch.addmm(one, left[:16], side[:, :1]),
+                lambda: torch.addmm(bias, left, side),
             ),
             "rows": (
                 lambda: rows.index_select(0, eight), lambda: table.index_select(0, eight)

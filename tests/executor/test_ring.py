@@ -27,7 +27,7 @@ def two_ends() -> tuple[Ring, Ring, np.ndarray]:
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, ROOM + 10), st.integers(0, 2)),
-        st.just(("use", 0, 0)),
+        st.tuples(st.just("use"), st.integers(0, 1), st.just(0)),
     ),
     max_size=40,
 )
@@ -53,9 +53,33 @@ def test_what_is_put_is_seen_unchanged_until_it_is_released(
                 assert not SHARED_LEAST <= size <= ROOM or there
         elif there:
             place, content = there.popleft()
-            reader.release(place, len(content))
+            if size:
+                reader.release(place, len(content))
+            else:  # used, and nothing kept of it
+                assert bytes(reader.lend(place, len(content))) == content
+                reader.settle()
         for place, content in there:
             assert reader.see(place, len(content)) == content
+
+
+def test_what_is_lent_is_given_back_when_nobody_uses_it_any_more_and_in_order() -> None:
+    writer, reader, content = two_ends()
+    puts = [memoryview(bytes([value]) * SHARED_LEAST) for value in (1, 2, 3)]
+    places = [writer.put([put]) for put in puts]
+    first, second, third = (reader.lend(place, SHARED_LEAST) for place in places)
+    of_second = second[:10].view(np.int16)
+    del second, third
+    reader.settle()
+    assert reader._taken[0] == 0  # the first one is in use
+    del first
+    reader.settle()
+    assert reader._taken[0] == SHARED_LEAST  # the second one, too, by what was made of it
+    assert of_second.tolist() == [2 * 257] * 5
+    del of_second
+    reader.settle()
+    assert reader._taken[0] == 3 * SHARED_LEAST
+    assert writer.put([puts[0]]) == 1  # empty again
+    assert content[0] == 1
 
 
 def test_an_empty_ring_begins_where_it_began() -> None:

@@ -158,7 +158,7 @@ def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> 
     ids, rows = torch.arange(sum(counts)), torch.randn(sum(counts), width).double()
     fetch = wire.FetchRequest(0, counts)
     assert torch.equal(fetch.unpack(as_bytes(ids)), ids)
-    assert fetch.answer(rules).shape == rows.shape
+    assert fetch.answer(rules).tensor.shape == rows.shape
     store = wire.StoreRequest(0, counts)
     for there, here in zip(store.unpack(rules, as_bytes(ids, rows)), (ids, rows), strict=True):
         assert torch.equal(there, here)
@@ -166,7 +166,7 @@ def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> 
     found = update.unpack(rules, as_bytes(ids, gradient))
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], gradient)
-    assert wire.LookupRequest(0, 2, counts).answer(rules).shape == gradient.shape
+    assert wire.LookupRequest(0, 2, counts).answer(rules).tensor.shape == gradient.shape
     refused(fetch, [], as_bytes(ids, torch.ones(1)))
     refused(store, [rules], as_bytes(ids, rows, torch.ones(1)))
     refused(update, [rules], as_bytes(ids, gradient, torch.ones(1)))
@@ -187,7 +187,7 @@ def test_gradients_of_vectors_arrive_in_the_form_of_what_travels(mask: str | Non
     assert not len(ids)
     assert torch.equal(found, gradient)
     refused(update, [rules], as_bytes(gradient))
-    answer = wire.LookupRequest(0, examples, (2,) * tables).answer(rules)
+    answer = wire.LookupRequest(0, examples, (2,) * tables).answer(rules).tensor
     assert answer.numel() == gradient.numel() * (1 if mask is None else 9)  # values and places
 
 

@@ -34,7 +34,7 @@ def test_one_trainer_one_server_by_hand(
     """Over TCP each request and answer is one message with a head, whose bytes move as soon as it
     is sent; an update's fit into the buffers, so that the trainer goes on. Over gloo a request is
     two messages, an answer has no head, and the trainer waits until an update has arrived. On one
-    machine vectors are copied: an answer's at both ends, a gradient's by who sends it."""
+    machine vectors are copied by who sends them, and used where they are."""
     # a reader process: in the trainer, reading would compete for the interpreter lock
     plan = plans(
         roles={"embedding_servers": 1, "readers": 1},
@@ -79,7 +79,7 @@ def test_one_trainer_one_server_by_hand(
         ask + work("route_ids") + asked
         + sent
         + asked + request + work("lookup_pooled") + answered
-        + latency + (2 * vectors * 3e-9 if shared else (answer_head + vectors) / rate)
+        + latency + (vectors * 3e-9 if shared else (answer_head + vectors) / rate)
         + answered + work("assemble_rows")
     )  # fmt: skip
     learn = effect + work("forward_backward")
@@ -110,6 +110,33 @@ def test_one_trainer_one_server_by_hand(
     # seven lookups and updates, and batches with their size and shape
     heads = 7 * (2 * head + answer_head) + 7 * (8 + 4 * 8)
     assert outcome.facts.header_bytes == heads
+
+
+@pytest.mark.parametrize(("servers", "wire"), [(1, "full"), (2, "full"), (2, "float16")])
+def test_parts_of_a_vector_that_is_pulled_are_copied_to_their_places_one_alone_is_not(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, servers: int, wire: str
+) -> None:
+    """What is widened is read where it lies, too."""
+
+    def pulling(byte: str) -> float:
+        plan = plans(
+            roles={"dense_servers": servers, "readers": 1},
+            data=FAST_DATA,
+            model={"top_mlp": (300, 300, 1)},
+            training={"steps": 3, "warmup_steps": 1},
+            execution={"wire": wire},
+        )
+        prices = {"shared_byte": byte, "message": "1 us"}
+        outcome = outcome_of(plan, clusters(prices=prices, colocate=True))
+        (found,) = [t for k, t in outcome.totals.items() if k.effect == "pull"]
+        assert found.bytes == 0
+        numbers = shape.dense_parameters(plan.experiment.model)
+        payload = (4 if wire == "full" else 2) * numbers
+        return found.seconds / found.count / payload
+
+    # shards of the same size send at the same time, and first each takes the push before the pull
+    copies = 2 + ((servers, wire) == (2, "full"))
+    assert pulling("30 ns") - pulling("10 ns") == pytest.approx(20e-9 * copies / servers, rel=0.02)
 
 
 def test_a_push_above_the_buffers_waits_for_what_they_do_not_hold(
