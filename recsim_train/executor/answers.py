@@ -1,4 +1,4 @@
-"""Answers of requests under way, and tensors as the memory that they are."""
+"""Answers of requests under way."""
 
 from __future__ import annotations
 
@@ -9,18 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-_NOTHING = memoryview(bytearray())
-
-
-def memory_of(tensor: Tensor) -> memoryview:
-    """A contiguous tensor's own memory as bytes."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:  # numpy has none
-        tensor = tensor.view(torch.int16)
-    content = tensor.numpy()
-    return memoryview(content).cast("B") if content.size else _NOTHING  # type: ignore[arg-type]
 
 
 class Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_NOTHING = memoryview(bytearray())
+
 
 def as_bytes(*tensors: Tensor) -> Tensor:
     """Several tensors' content, one after the other: uint8. Of one tensor no copy is made."""
@@ -29,3 +31,13 @@ def split_bytes(payload: Tensor, *parts: tuple[int, torch.dtype]) -> list[Tensor
         numbers.append((part if aligned else part.clone()).view(kind))
         start += part.numel()
     return numbers
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """A contiguous tensor's own memory as bytes."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has none
+        tensor = tensor.view(torch.int16)
+    content = tensor.numpy()
+    return memoryview(content).cast("B") if content.size else _NOTHING  # type: ignore[arg-type]

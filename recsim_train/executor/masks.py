@@ -134,9 +134,9 @@ class PooledMask:
         return self.vectors(spread(masked.values, masked.places, self.shape.width))
 
     @booked("pick")
-    def pick(self, gradient: Tensor, masked: RealMasked) -> Tensor:
+    def pick(self, gradient: Tensor, places: Tensor) -> Tensor:
         """A gradient's values at the kept places [lines, k]."""
-        return self.lines(gradient).gather(1, masked.places)
+        return self.lines(gradient).gather(1, places)
 
     @booked("unpick")
     def unpick(self, values: Tensor, places: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from recsim_train.executor.books import booked
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.sparse import RealSparse
-from recsim_train.executor.stubs import Answered, DenseStub, Done, EmbeddingStub
+from recsim_train.executor.stubs import DenseStub, Done, EmbeddingStub, Finish
 from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Program
@@ -38,43 +38,43 @@ def _dense(context: LoopContext) -> DenseStub:
     return context.dense
 
 
-def _lookup(context: LoopContext, effect: effects.Lookup) -> Answered:
+def _lookup(context: LoopContext, effect: effects.Lookup) -> Finish:
     assert isinstance(effect.ids, RealIds)
     return _embedding(context).lookup(effect.ids, context.iteration)
 
 
-def _update(context: LoopContext, effect: effects.Update) -> Answered:
+def _update(context: LoopContext, effect: effects.Update) -> Finish:
     assert isinstance(effect.gradient, RealRows)
     return _embedding(context).update(effect.gradient, context.iteration)
 
 
-def _fetch(context: LoopContext, effect: effects.Fetch) -> Answered:
+def _fetch(context: LoopContext, effect: effects.Fetch) -> Finish:
     assert isinstance(effect.ids, RealIds)
     return _embedding(context).fetch(effect.ids, context.iteration)
 
 
-def _store(context: LoopContext, effect: effects.Store) -> Answered:
+def _store(context: LoopContext, effect: effects.Store) -> Finish:
     assert isinstance(effect.rows, RealRows)
     return _embedding(context).store(effect.rows, context.iteration)
 
 
-def _pull(context: LoopContext, _: effects.Pull) -> Answered:
+def _pull(context: LoopContext, _: effects.Pull) -> Finish:
     return _dense(context).pull(context.iteration)
 
 
-def _push(context: LoopContext, effect: effects.Push) -> Answered:
+def _push(context: LoopContext, effect: effects.Push) -> Finish:
     assert isinstance(effect.gradient, RealDense | RealSparse)
     return _dense(context).push(effect.gradient, context.iteration, add=effect.add)
 
 
-def _exchange(context: LoopContext, effect: effects.Exchange) -> Answered:
+def _exchange(context: LoopContext, effect: effects.Exchange) -> Finish:
     assert isinstance(effect.parameters, RealDense)
     return _dense(context).exchange(
         effect.parameters, effect.alpha, context.iteration, new=effect.central == "new"
     )
 
 
-_SEND: dict[type, Callable[..., Answered]] = {
+_SEND: dict[type, Callable[..., Finish]] = {
     effects.Lookup: _lookup,
     effects.Update: _update,
     effects.Fetch: _fetch,

@@ -32,6 +32,8 @@ class Ring:
         self._taken, self._content = taken, content
         self._next = 0
         """Bytes that this end has put, or has done with, gaps included."""
+        self._lap = 0
+        """Where it put first after it had found the ring empty: nothing before is in use."""
         self._lent: deque[tuple[ref[NDArray[np.uint8]], int, int]] = deque()
         """What `lend` has lent: who uses it, its place and its size."""
 
@@ -42,10 +44,11 @@ class Ring:
         if not shareable(size) or size > room:
             return 0
         begin, taken = self._next, int(self._taken[0])
-        empty = begin == taken
-        if empty or begin % room + size > room:
-            begin += -begin % room  # where empty, because the caches have those lines
-        if not empty and begin + size > taken + room:
+        if begin == taken:  # empty: where it began, because the caches have those lines
+            begin = self._lap = begin + -begin % room
+        elif begin % room + size > room:
+            begin += -begin % room
+        if begin + size > max(taken, self._lap) + room:
             return 0
         at = begin % room
         for part in parts:

@@ -16,7 +16,6 @@ from recsim_train.executor import kernels, kernels_sync, wire
 from recsim_train.executor.books import book, booked
 from recsim_train.executor.cache import fetch_rows, store_rows
 from recsim_train.executor.lookups import Lookups
-from recsim_train.executor.masks import RealMasked
 from recsim_train.executor.narrowing import narrow
 from recsim_train.executor.routing import Routed
 from recsim_train.executor.rows import Numbers
@@ -184,8 +183,8 @@ class Talk:
     def __init__(self, server: EmbeddingServer | DenseServer, trainer: int) -> None:
         self.server, self.trainer = server, trainer
         self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
-        self._lookups: Lookups[tuple[Numbers, Numbers, RealMasked | None]] = Lookups()
-        """(places of the ids, the bag of each, what let values pass)."""
+        self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None]] = Lookups()
+        """(places of the ids, the bag of each, places of the values that a mask let pass)."""
 
     def answer(self, request: wire.Request, payload: Tensor) -> Tensor | None:
         """Do what is asked. Raises ValueError for what this shard cannot do."""
@@ -201,14 +200,14 @@ class Talk:
             case wire.LookupRequest():
                 answer, local, bags = server.lookup(request.unpack(rules, payload))
                 masked = None if rules.mask is None else rules.mask.mask(answer)
-                self._lookups.add((local, bags, masked))
+                self._lookups.add((local, bags, None if masked is None else masked.places))
                 return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
             case wire.UpdateRequest():
                 ids, gradient = request.unpack(rules, payload)
-                local, bags, masked = self._lookups.of(request.lookup)
+                local, bags, passed = self._lookups.of(request.lookup)
                 if rules.mask is not None:
-                    assert masked is not None
-                    gradient = rules.mask.unpick(gradient, masked.places)
+                    assert passed is not None
+                    gradient = rules.mask.unpick(gradient, passed)
                 elif not rules.pooled:
                     local = server.state.local(ids.numpy(), np.array(request.counts))
                 server.update(self.trainer, local, bags, gradient)

@@ -17,7 +17,7 @@ from recsim_train.executor import wire
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
-from recsim_train.executor.masks import RealMasked, count
+from recsim_train.executor.masks import count
 from recsim_train.executor.narrowing import narrow, widen
 from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
 from recsim_train.executor.rows import Numbers
@@ -29,7 +29,7 @@ from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
 Done = tuple[Any, int]
-Answered = Callable[[], Done]
+Finish = Callable[[], Done]
 Rules = TypeVar("Rules", bound=EmbeddingRules | DenseRules)
 
 
@@ -63,18 +63,19 @@ class Looked:
     ids: RealIds
     routed: list[Routed]
     local: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)
-    masked: dict[int, RealMasked] = field(default_factory=dict)
+    passed: dict[int, Tensor] = field(default_factory=dict)
+    """Places of the values that a mask let pass."""
 
 
 _NOTHING = torch.empty(0)
 
 
-def _tensors(found: Sequence[Answer | Tensor]) -> list[Tensor]:
+def _tensors(answers: Sequence[Answer | Tensor]) -> list[Tensor]:
     """Answers of shards here and elsewhere, once they have come."""
-    return [x.tensor if isinstance(x, Answer) else x for x in found]
+    return [x.tensor if isinstance(x, Answer) else x for x in answers]
 
 
-def _without_value(pending: Pending) -> Answered:
+def _without_value(pending: Pending) -> Finish:
     def answer() -> Done:
         pending.wait()
         return None, pending.bytes
@@ -116,39 +117,40 @@ class EmbeddingStub:
     def _pieces(self, rows: RealRows, routed: Sequence[Routed]) -> list[Tensor]:
         return route_gradient(rows, self._parts, routed)
 
-    def lookup(self, ids: RealIds, iteration: int) -> Answered:
+    def lookup(self, ids: RealIds, iteration: int) -> Finish:
         """Embeddings of a batch."""
         looked = Looked(ids, self._route(ids))
         self._lookups.add(looked)
         pending = Pending()
-        found: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
+        asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
         for place in self._turns:
             end, routed = self.ends[place], looked.routed[place]
             if isinstance(end, Remote):
                 request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
-                asked = found[place] = request.answer(end.rules)
-                end.ask(pending, request, *request.parts(routed), answer=asked)
+                arriving = asked[place] = request.answer(end.rules)
+                end.ask(pending, request, *request.parts(routed), answer=arriving)
             else:
-                found[place], local, bags = end.lookup(routed)
+                asked[place], local, bags = end.lookup(routed)
                 looked.local[place] = local, bags
 
         def answer() -> Done:
             pending.wait()
-            answers = _tensors(found)
+            answers = _tensors(asked)
+            asked.clear()  # whoever keeps the request keeps none of them
             if not self.whole:
                 return RealRows(answers[0], ids), 0
             for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
                 if (rule := end.rules.mask) is not None:
                     remote = isinstance(end, Remote)
                     masked = rule.read(answer, ids.batch) if remote else rule.mask(answer)
-                    looked.masked[place], answers[place] = masked, rule.unmask(masked)
+                    looked.passed[place], answers[place] = masked.places, rule.unmask(masked)
                     count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
                 answers[place] = widen(answers[place], end.rules.kind)
             return self._assemble(ids, looked.routed, answers), pending.bytes
 
         return answer
 
-    def update(self, gradient: RealRows, iteration: int) -> Answered:
+    def update(self, gradient: RealRows, iteration: int) -> Finish:
         """Send the gradient of a lookup's answer.
 
         Raises ValueError where the lookup is unknown or older than one that was updated.
@@ -164,11 +166,11 @@ class EmbeddingStub:
         for place in self._turns:
             end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
             if (rule := end.rules.mask) is not None:
-                masked = looked.masked[place]
-                picked = rule.pick(piece, masked)
+                passed = looked.passed[place]
+                picked = rule.pick(piece, passed)
                 count(self.tallies, ACTIVATION_GRADIENTS, piece, picked, picked)
                 remote = isinstance(end, Remote)
-                piece = picked if remote else rule.unpick(picked, masked.places)
+                piece = picked if remote else rule.unpick(picked, passed)
             if isinstance(end, Remote):
                 counts = () if end.rules.pooled else routed.sizes
                 request = wire.UpdateRequest(iteration, number, routed.batch, counts)
@@ -180,31 +182,31 @@ class EmbeddingStub:
                 end.update(self.trainer, *looked.local[place], piece)
         return _without_value(pending)
 
-    def fetch(self, ids: RealIds, iteration: int) -> Answered:
+    def fetch(self, ids: RealIds, iteration: int) -> Finish:
         """Rows of distinct ids with their optimizer's state.
 
         Shards that hold none of them are not asked.
         """
         parts = self._route(ids)
-        requests = [wire.FetchRequest(iteration, part.sizes) for part in parts]
-        found: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
+        asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
         pending = Pending()
         for place in self._turns:
-            end, part, request = self.ends[place], parts[place], requests[place]
+            end, part = self.ends[place], parts[place]
             if not isinstance(end, Remote):
-                found[place] = end.fetch(part.values, part.counts)
+                asked[place] = end.fetch(part.values, part.counts)
                 continue
-            asked = found[place] = request.answer(end.rules)
+            request = wire.FetchRequest(iteration, part.sizes)
+            arriving = asked[place] = request.answer(end.rules)
             if part.values.size:
-                end.ask(pending, request, torch.from_numpy(part.values), answer=asked)
+                end.ask(pending, request, torch.from_numpy(part.values), answer=arriving)
 
         def answer() -> Done:
             pending.wait()
-            return self._assemble(ids, parts, _tensors(found)), pending.bytes
+            return self._assemble(ids, parts, _tensors(asked)), pending.bytes
 
         return answer
 
-    def store(self, rows: RealRows, iteration: int) -> Answered:
+    def store(self, rows: RealRows, iteration: int) -> Finish:
         """Overwrite rows at the shards, which acknowledge."""
         parts = self._route(rows.ids)
         pieces = self._pieces(rows, parts)
@@ -234,7 +236,7 @@ class DenseStub:
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
 
-    def pull(self, iteration: int) -> Answered:
+    def pull(self, iteration: int) -> Finish:
         """The central parameters [parameters]."""
         whole, pending, narrowed = Answer(self._like.shape, self._like.dtype), Pending(), []
         request = wire.PullRequest(iteration)
@@ -265,7 +267,7 @@ class DenseStub:
 
     def push(
         self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False
-    ) -> Answered:
+    ) -> Finish:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         pending = Pending()
         for end in self.ends:
@@ -287,7 +289,7 @@ class DenseStub:
 
     def exchange(
         self, value: RealDense, alpha: float, iteration: int, *, new: bool = False
-    ) -> Answered:
+    ) -> Finish:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         elastic, pending = Answer(value.tensor.shape, value.tensor.dtype), Pending()
         for end in self.ends:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from recsim_train.executor.answers import Answer, memory_of
+from recsim_train.executor.answers import Answer
+from recsim_train.executor.bits import memory_of
 from recsim_train.executor.books import booked
 from recsim_train.executor.connections import (
     HEAD_BYTES,

@@ -81,9 +81,9 @@ class DenseRuntime(Service[DenseShard]):
             if not here or shard.host.name == loop.process.name:
                 work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
-            arriving = down * elements
             joined = several and not rounded[1]  # what is widened then is used where it lies
-            return Request(payload, work, arriving, part=joined, rounded=(rounded[0], rounded[1]))
+            narrow = rounded[0], rounded[1]
+            return Request(payload, work, down * elements, joined=joined, rounded=narrow)
 
         sent, answers = yield from self.ask(loop, effect, shards, request)
         if answers != NOTHING:

@@ -28,7 +28,7 @@ class Request:
     """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
     """Whether an answer without payload says so."""
-    part: bool = False
+    joined: bool = False
     """Whether the answer is one part of a vector, in which it has its place."""
     rounded: tuple[int, int] = (0, 0)
     """Numbers of the payload, and of the answer, that are narrowed to travel and widened then."""
@@ -202,7 +202,7 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._move(self._host, self._client, request.answer, head, out=request.part)
+        moving = self._move(self._host, self._client, request.answer, head, out=request.joined)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken

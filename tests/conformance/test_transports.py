@@ -26,6 +26,7 @@ from tests.conformance.test_worlds_agree import (
     sequences,
 )
 
+MASKED = {"kind": "dct", "mode": "mp", "mp_density": "50 %"}
 CASES = [
     *(("servers", name) for name in STRATEGIES),
     ("readers", "rows"),
@@ -80,18 +81,32 @@ def test_what_is_learned_does_not_depend_on_it(choice: StrategyChoice, tmp_path:
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
-def test_shared_memory_changes_neither_bytes_nor_weights(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("choice", "dense_servers", "wire"),
+    [
+        (StrategyChoice(kind="flat_ps"), 1, "full"),
+        (StrategyChoice(kind="flat_ps"), 2, "full"),
+        (StrategyChoice(kind="flat_ps", options={"mode": "easgd", "every": 2}), 2, "full"),
+        (StrategyChoice(kind="flat_ps", options={"prefetch": 1}), 2, "bfloat16"),
+        (StrategyChoice(kind="flat_ps", options={"compression": MASKED}), 1, "full"),
+        (StrategyChoice(kind="allreduce"), 0, "full"),
+    ],
+    ids=["whole", "two parts", "elastic, two parts", "ahead, narrow", "masked", "allreduce"],
+)
+def test_shared_memory_changes_neither_bytes_nor_weights(
+    choice: StrategyChoice, dense_servers: int, wire: str, tmp_path: Path
+) -> None:
     """With payloads that are large enough for it, and nobody's order left to chance."""
     learned, sent = [], []
     for shares in (True, False):
         folder = tmp_path / str(shares)
         folder.mkdir()
-        trainers = 1 if kind == "flat_ps" else 2
-        roles = Roles(trainers=trainers, embedding_servers=2, dense_servers=trainers % 2)
-        plan = make_plan(roles, StrategyChoice(kind=kind), shared_memory=shares)
+        trainers = 1 if dense_servers else 2
+        roles = Roles(trainers=trainers, embedding_servers=2, dense_servers=dense_servers)
+        plan = make_plan(roles, choice, shared_memory=shares, wire=wire)
         spec = plan.experiment
-        model = spec.model.model_copy(update={"embedding_dim": 32, "bottom_mlp": (64, 32)})
+        wide = {"embedding_dim": 32, "bottom_mlp": (96, 32), "top_mlp": (96, 1)}
+        model = spec.model.model_copy(update=wide)
         training = spec.training.model_copy(update={"batch_size": 64, "threads": 1, "steps": 40})
         spec = spec.model_copy(update={"model": model, "training": training})
         plan = build_plan(spec, spec.strategies[0])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -116,15 +117,23 @@ def test_an_answer_stays_what_it_is_while_somebody_uses_it_and_then_makes_room()
     size = 20 << 20
     with pair(near=True) as (asker, answerer):
         thread = in_thread(lambda: echo(answerer, 8))
-        kept = []
-        for number in range(8):  # three of them fit into what is shared
+        assert asker._shared is not None
+        memory = asker._shared.answers._content
+
+        def asked(number: int) -> torch.Tensor:
             answer = answer_of(size)
             asker.wait(asker.ask(b"\0" * HEAD, [memoryview(pattern(size, number)[:size])], answer))
-            if number % 2:
-                kept.append((number, answer.tensor))
+            return answer.tensor
+
+        def shared(tensor: torch.Tensor) -> bool:
+            return np.may_share_memory(tensor.numpy(), memory)
+
+        assert all(shared(asked(number)) for number in range(4))  # three fit at a time
+        kept = [asked(number) for number in range(4, 8)]
+        assert [*map(shared, kept)] == [True, True, True, False]
         thread.join(20)
         assert not thread.is_alive()
-    for number, tensor in kept:
+    for number, tensor in enumerate(kept, 4):
         assert tensor.numpy().tobytes()[::-1] == pattern(size, number)[:size]
 
 

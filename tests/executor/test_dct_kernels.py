@@ -236,7 +236,7 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(
     found = kernels.forward_backward(worker, batch, RealRows(rule.unmask(masked), ids))
     assert isinstance(found.rows, RealRows)
     assert isinstance(found.dense, RealDense)
-    back = rule.unpick(rule.pick(found.rows.tensor, masked), masked.places)
+    back = rule.unpick(rule.pick(found.rows.tensor, masked.places), masked.places)
 
     # the same net, the mask written out, left to autograd
     leaf = pooled.clone().requires_grad_()

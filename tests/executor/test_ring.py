@@ -27,7 +27,8 @@ def two_ends() -> tuple[Ring, Ring, np.ndarray]:
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, ROOM + 10), st.integers(0, 2)),
-        st.tuples(st.just("use"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("lend"), st.just(0), st.just(0)),
+        st.tuples(st.just("drop"), st.integers(0, 3), st.just(0)),
     ),
     max_size=40,
 )
@@ -35,31 +36,41 @@ steps = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(steps)
-def test_what_is_put_is_seen_unchanged_until_it_is_released(
+def test_what_is_put_is_seen_unchanged_as_long_as_somebody_uses_it(
     steps: list[tuple[str, int, int]],
 ) -> None:
     writer, reader, _ = two_ends()
     there: deque[tuple[int, bytes]] = deque()
+    lent: list[tuple[np.ndarray, bytes]] = []
     drawn = np.random.default_rng(1)
-    for what, size, cuts in steps:
+    for what, number, cuts in steps:
         if what == "put":
-            content = drawn.bytes(size)
-            at = sorted(drawn.integers(0, size + 1, cuts).tolist())
-            parts = [memoryview(content)[a:b] for a, b in zip([0, *at], [*at, size], strict=True)]
+            content = drawn.bytes(number)
+            at = sorted(drawn.integers(0, number + 1, cuts).tolist())
+            parts = [memoryview(content)[a:b] for a, b in zip([0, *at], [*at, number], strict=True)]
+            reader.settle()
             place = writer.put(parts)
             if place:
                 there.append((place, content))
             else:  # too small, too large, or others in the way
-                assert not SHARED_LEAST <= size <= ROOM or there
-        elif there:
+                assert not SHARED_LEAST <= number <= ROOM or there or lent
+        elif what == "lend" and there:
             place, content = there.popleft()
-            if size:
-                reader.release(place, len(content))
-            else:  # used, and nothing kept of it
-                assert bytes(reader.lend(place, len(content))) == content
-                reader.settle()
+            lent.append((reader.lend(place, len(content)), content))
+        elif what == "drop" and lent:
+            del lent[number % len(lent)]
         for place, content in there:
             assert reader.see(place, len(content)) == content
+        for array, content in lent:
+            assert array.tobytes() == content
+
+
+def test_an_empty_ring_has_room_for_all_that_fits_whatever_came_before() -> None:
+    writer, reader, _ = two_ends()
+    first = writer.put([memoryview(bytes(SHARED_LEAST))])
+    reader.release(first, SHARED_LEAST)
+    places = [writer.put([memoryview(bytes(ROOM // 2))]) for _ in range(3)]
+    assert places == [1, 1 + ROOM // 2 // 64, 0]
 
 
 def test_what_is_lent_is_given_back_when_nobody_uses_it_any_more_and_in_order() -> None:

@@ -16,6 +16,7 @@ from recsim_train.executor.narrowing import HALF, narrow, widen
 from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealDense, RealParts
 from recsim_train.executor.worker import Block, Replica, Worker
+from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.compression import layout
@@ -28,6 +29,8 @@ _ALPHA = 1e-6
 
 _ARRIVED = frozenset({"load", "subtract", "interpolate"})
 """What steps with a vector that this thread has just received."""
+_ANSWERED = frozenset({"load", "subtract"})
+"""Of these, with one that a server has answered with: read where it has left it, if it may."""
 _MET = frozenset({"apply", "block_step"})
 """What steps with a vector that gloo's thread has received, on a core of its own."""
 
@@ -46,6 +49,13 @@ def _after(arrived: Tensor, call: Call) -> Call:
     return both
 
 
+def _left(plan: Plan) -> bool:
+    """Whether a loop reads what dense shards answer in memory that it shares with their servers."""
+    execution, dense = plan.experiment.execution, plan.dense
+    shared = execution.transport == "tcp" and execution.shared_memory
+    return shared and dense is not None and dense.shards[0].host.role == "dense_server"
+
+
 class Dense:
     """One call for each shape."""
 
@@ -53,6 +63,8 @@ class Dense:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
+        self._elsewhere = _MET | (_ANSWERED if _left(bench.plan) else frozenset())
+        """What steps with a vector that another core has written."""
         # also beside a cut net, at whose end the whole of it is loaded
         self._replica = Worker(Replica(bench.model, bench.training, bench.seed), bench.pooling)
         self.calls: list[tuple[str, Call]] = [
@@ -61,7 +73,7 @@ class Dense:
 
     def round(self, _: Batch, timed: Timed) -> None:
         for name, call in self.calls:
-            if name in _MET:
+            if name in self._elsewhere:
                 self.bench.elsewhere()
             call(timed)
 
@@ -83,7 +95,8 @@ class Dense:
             "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
         }
         done = partial(_one, name, calls[name], elements=elements)
-        return _after(gradient.tensor, done) if name in _ARRIVED else done
+        here = name in _ARRIVED and name not in self._elsewhere
+        return _after(gradient.tensor, done) if here else done
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)

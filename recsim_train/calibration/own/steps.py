@@ -135,7 +135,7 @@ class Steps:
             piece, rule = pieces[index], self.rules[index].mask
             if masked is not None and rule is not None:
                 kept = self._kept(rule, batch)
-                picked = timed("pick", partial(rule.pick, piece, masked), **kept)
+                picked = timed("pick", partial(rule.pick, piece, masked.places), **kept)
                 piece = timed("unpick", partial(rule.unpick, picked, masked.places), **kept)
             state, name = self.servers[index].state, "update_rows"
             sizes = self._sizes(batch, index, routed[index])
