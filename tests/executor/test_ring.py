@@ -61,8 +61,8 @@ def test_what_is_put_is_seen_unchanged_as_long_as_somebody_uses_it(
             del lent[number % len(lent)]
         for place, content in there:
             assert reader.see(place, len(content)) == content
-        for array, content in lent:
-            assert array.tobytes() == content
+        # no name may hold an array beyond this: it would be in use
+        assert all(array.tobytes() == content for array, content in lent)
 
 
 def test_an_empty_ring_has_room_for_all_that_fits_whatever_came_before() -> None:
