@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from typing import NamedTuple
 
@@ -95,11 +95,6 @@ class Ledger:
     def cores_busy(self) -> float:
         """Mean number of cores that worked for the run."""
         return self.total / self.seconds
-
-    def times(self, factor: float) -> Ledger:
-        """The same in so many times the seconds."""
-        lines = tuple(replace(line, seconds=factor * line.seconds) for line in self.lines)
-        return replace(self, seconds=factor * self.seconds, total=factor * self.total, lines=lines)
 
     def per_example(self, rate: float) -> dict[tuple[str, str], float]:
         """CPU seconds of one example at ``rate`` examples per second, by (role, what), with the

@@ -73,6 +73,16 @@ def test_an_empty_ring_has_room_for_all_that_fits_whatever_came_before() -> None
     assert places == [1, 1 + ROOM // 2 // 64, 0]
 
 
+def test_what_has_been_released_is_used_again_before_all_is() -> None:
+    writer, reader, _ = two_ends()
+    half = [memoryview(bytes(ROOM // 2))]
+    first, second = writer.put(half), writer.put(half)
+    assert writer.put(half) == 0
+    reader.release(first, ROOM // 2)
+    assert writer.put(half) == first
+    assert second != first
+
+
 def test_what_is_lent_is_given_back_when_nobody_uses_it_any_more_and_in_order() -> None:
     writer, reader, content = two_ends()
     puts = [memoryview(bytes([value]) * SHARED_LEAST) for value in (1, 2, 3)]
