@@ -2,10 +2,9 @@
 
 One connection for each client and process. A request is one message: a head of one size (its
 payload's bytes, then what the sender calls its header) and the payload. An answer is the number of
-its bytes and the bytes, received where the asker wants them. Both ends know every size from the
-plan; a message of another size ends the run. A payload that has been left in memory which both ends
-share does not follow: its place is in the upper bits of the number of its bytes, and it is used
-where it lies.
+its bytes and the bytes. Both ends know every size from the plan; a message of another size ends the
+run. A payload that has been left in memory which both ends share does not follow: its place is in
+the upper bits of the number of its bytes, and it is used where it lies.
 
 While the system's buffers take no more of a request, the client receives answers that are on their
 way: the server may be waiting for just that. There is no thread for input and output.

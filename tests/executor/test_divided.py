@@ -162,8 +162,8 @@ def test_torch_divides_from_its_grain_on() -> None:
             "copies": (small.clone, large.clone),
             "sums": (small.sum, large.sum),
             "products": (
-                # of 17,000 and of 540,000 multiplications: on some processors MKL divides none
-                # of less than 200,000, on others all but those with a vector
+                # with a vector, and of 540,000 multiplications: on some processors MKL divides
+                # none of less than 200,000, on others all but those with a vector
                 lambda: torch.addmm(one, left[:16], side[:, :1]),
                 lambda: torch.addmm(bias, left, side),
             ),
