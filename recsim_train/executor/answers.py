@@ -57,4 +57,5 @@ class Answer:
         """Of its shape and type, in that memory."""
         if not self.size:  # no memory to be seen as another type
             return torch.empty(self._shape, dtype=self._kind)
-        return torch.from_numpy(self._memory()).view(self._kind).view(self._shape)
+        whole = torch.frombuffer(self._memory(), dtype=self._kind)
+        return whole.view(self._shape) if len(self._shape) > 1 else whole

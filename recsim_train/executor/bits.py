@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -20,17 +22,26 @@ def split_bytes(payload: Tensor, *parts: tuple[int, torch.dtype]) -> list[Tensor
 
     Raises ValueError where the payload has another size.
     """
-    wanted = sum(count * kind.itemsize for count, kind in parts)
-    if payload.numel() != wanted:
-        raise ValueError(f"a payload of {payload.numel()} bytes where {wanted} are due")
+    sizes = [count * kind.itemsize for count, kind in parts]
+    due, here = sum(sizes), payload.numel()
+    if here != due:
+        raise ValueError(f"a payload of {here} bytes where {due} are due")
     numbers, start = [], 0
-    for count, kind in parts:
-        part = payload[start : start + count * kind.itemsize]
+    for (_, kind), size in zip(parts, sizes, strict=True):
+        if not size:
+            numbers.append(_none_of(kind))
+            continue
+        part = payload if size == due else payload[start : start + size]
         # A view must start at a multiple of the numbers' size.
         aligned = part.storage_offset() % kind.itemsize == 0
         numbers.append((part if aligned else part.clone()).view(kind))
-        start += part.numel()
+        start += size
     return numbers
+
+
+@cache
+def _none_of(kind: torch.dtype) -> Tensor:
+    return torch.empty(0, dtype=kind)
 
 
 def memory_of(tensor: Tensor) -> memoryview:

@@ -24,6 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recsim_train.executor.ring import Buffer, Shared, accept, offer
 from recsim_train.placement.transport import BUFFER_BYTES, shareable
 
@@ -49,6 +52,8 @@ _NOBODY = -1, None
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """What remains of the parts after ``count`` bytes."""
+    if len(parts) == 1 and count == len(parts[0]):
+        return ()
     for number, part in enumerate(parts):
         if count < len(part):
             return [part[count:], *parts[number + 1 :]]
@@ -77,11 +82,16 @@ class _Socket:
 
     def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
+        if len(parts) == 1:
+            return _left(parts, self._sock.send(parts[0], flags))
         return _left(parts, self._sock.sendmsg(parts, (), flags))
 
     def _receive(self, parts: Sequence[Buffer], flags: int) -> Sequence[Buffer]:
         """Receive, and return what remains to be filled."""
-        count = self._sock.recvmsg_into(parts, 0, flags)[0]
+        if len(parts) == 1:
+            count = self._sock.recv_into(parts[0], 0, flags)
+        else:
+            count = self._sock.recvmsg_into(parts, 0, flags)[0]
         if not count:
             raise ConnectionError("connection closed by peer")
         return _left(parts, count)
@@ -126,7 +136,7 @@ class Asker(_Socket):
         if self._shared:
             self._shared.answers.settle()
         size = sum(map(len, payload))
-        place = self._shared.requests.put(payload) if size and self._shared else 0
+        place = self._shared.put(payload) if size and self._shared else 0
         head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
         left: Sequence[Buffer] = [head] if place else [head, *filter(len, payload)]
         while left and self._awaited:
@@ -141,6 +151,10 @@ class Asker(_Socket):
                 self._next()
             self._asked += 1
         return self._asked
+
+    def room(self, size: int) -> NDArray[np.uint8] | None:
+        """Memory for a payload of the next requests, which then need not be copied; None: none."""
+        return self._shared.made.make(size) if self._shared else None
 
     def _turn(self) -> None:
         """The system takes no more: wait until it does, or until some of an answer is there."""
@@ -201,7 +215,7 @@ class Answerer(_Socket):
     def next(self) -> tuple[bytes, int]:
         """The next request's header and its payload's bytes."""
         if self._place and self._shared is not None:
-            self._shared.requests.release(self._place, self._size)
+            self._shared.of(self._place).release(self._place, self._size)
         self.receive(self._head)
         self._place, self._size = divmod(_SIZE.unpack_from(self._head)[0], LARGEST)
         if self._place and self._shared is None:
@@ -211,7 +225,7 @@ class Answerer(_Socket):
     def payload(self) -> Buffer:
         """Of the request at hand, good until the next one is fetched."""
         if self._place and self._shared is not None:
-            return self._shared.requests.see(self._place, self._size)
+            return self._shared.of(self._place).see(self._place, self._size)
         if self._size > len(self._buffer):
             self._buffer = bytearray(self._size)
         content = memoryview(self._buffer)[: self._size]

@@ -83,6 +83,9 @@ class GlooChannel:
     rank: int
     """Of the process that holds the shard."""
 
+    def room(self, size: int) -> None:
+        """As `recsim_train.executor.transport.Channel.room`."""
+
     @booked(TRANSPORT)
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None

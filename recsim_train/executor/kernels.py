@@ -66,7 +66,7 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     pooled.requires_grad_()
     logits = worker.net.forward(features.dense, pooled)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, features.labels)
-    flat, gradient = worker.net.gradients(loss, pooled)
+    flat, gradient = worker.net.gradients(loss, pooled, room=worker.room())
     worker.loss = float(loss.detach())
     if worker.pooling == "worker":
         assert rows.ids.inverse is not None

@@ -126,12 +126,13 @@ class DenseNet:
             parameter.grad = self.gradient[position : position + count].view(parameter.shape)
             position += count
 
-    def gradients(self, loss: Tensor, *inputs: Tensor) -> list[Tensor]:
-        """Of a loss by all parameters, flat in memory of its own, and by each of the inputs."""
+    def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
+        """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each
+        of the inputs."""
         # adding to a gradient of zeros would move its bytes three times more
         held = [*itertools.chain.from_iterable(self.weights.values())]
         found = torch.autograd.grad(loss, [*held, *inputs], materialize_grads=True)
-        flat = torch.cat([gradient.flatten() for gradient in found[: len(held)]])
+        flat = torch.cat([gradient.flatten() for gradient in found[: len(held)]], out=room)
         return [flat, *found[len(held) :]]
 
     def forward(self, features: Tensor, pooled: Tensor) -> Tensor:

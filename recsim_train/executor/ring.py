@@ -27,39 +27,84 @@ _LINE = 64
 class Ring:
     """One direction. A place is a number of a cache line, from 1; 0 is none."""
 
-    def __init__(self, taken: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
-        """``taken`` [1]: up to where the other end has done with what was put."""
-        self._taken, self._content = taken, content
+    def __init__(
+        self, taken: NDArray[np.int64], content: NDArray[np.uint8], before: int = 0
+    ) -> None:
+        """``taken`` [1]: up to where the other end has done with what was put; ``before``: places
+        of others that are before this one's."""
+        self._taken, self._content, self._before = taken, content, before
         self._next = 0
         """Bytes that this end has put, or has done with, gaps included."""
         self._lap = 0
         """Where it put first after it had found the ring empty: nothing before is in use."""
         self._lent: deque[tuple[ref[NDArray[np.uint8]], int, int]] = deque()
         """What `lend` has lent: who uses it, its place and its size."""
+        self._made: deque[tuple[ref[NDArray[np.uint8]], int]] = deque()
+        """What is made here and was put, and where it begins, as long as somebody here uses it."""
+        self._making: tuple[ref[NDArray[np.uint8]], int] | None = None
+        """The same of what has not been put yet."""
 
     def put(self, parts: Sequence[Buffer]) -> int:
         """Copy the parts, one after the other; their place, or 0 where there is no room for them
         or they are too small to be worth it."""
-        size, room = sum(map(len, parts)), len(self._content)
-        if not shareable(size) or size > room:
+        size = sum(map(len, parts))
+        if (begin := self._room(size)) < 0:
             return 0
+        at = begin % len(self._content)
+        for part in parts:
+            copy(memoryview(self._content)[at : at + len(part)], part)  # type: ignore[arg-type]
+            at += len(part)
+        return self._put(begin, size)
+
+    def make(self, size: int) -> NDArray[np.uint8] | None:
+        """Room in which a content may be made, for `put_made`; None where there is none, or where
+        the last one that was made is in use and has not been put."""
+        if self._making is not None and self._making[0]() is not None:
+            return None
+        if (begin := self._room(size)) < 0:
+            return None
+        at = begin % len(self._content)
+        # through a buffer: numpy's views of a view keep only what the first one is of
+        content = np.frombuffer(self._content[at : at + size].data, np.uint8)
+        self._making = ref(content), begin
+        return content
+
+    def put_made(self, part: Buffer) -> int:
+        """The place of what has been made, or 0 if it is something else. It must not be changed
+        until it has been released."""
+        if self._making is None:
+            return 0
+        _, begin = self._making
+        here = np.frombuffer(part, np.uint8)
+        if _address(here) != _address(self._content) + begin % len(self._content):
+            return 0
+        self._made.append(self._making)
+        self._making = None
+        return self._put(begin, here.size)
+
+    def _room(self, size: int) -> int:
+        """Where so many bytes may begin; -1: nowhere."""
+        room = len(self._content)
+        if not shareable(size) or size > room:
+            return -1
+        while self._made and self._made[0][0]() is None:
+            self._made.popleft()
         begin, taken = self._next, int(self._taken[0])
+        if self._made:
+            taken = min(taken, self._made[0][1])
         if begin == taken:  # empty: where it began, because the caches have those lines
             begin = self._lap = begin + -begin % room
         elif begin % room + size > room:
             begin += -begin % room
-        if begin + size > max(taken, self._lap) + room:
-            return 0
-        at = begin % room
-        for part in parts:
-            copy(memoryview(self._content)[at : at + len(part)], part)  # type: ignore[arg-type]
-            at += len(part)
+        return begin if begin + size <= max(taken, self._lap) + room else -1
+
+    def _put(self, begin: int, size: int) -> int:
         self._next = _after(begin, size)
-        return begin % room // _LINE + 1
+        return self._before + begin % len(self._content) // _LINE + 1
 
     def see(self, place: int, size: int) -> Buffer:
         """What was put there, until `release`. Raises ValueError for what cannot be there."""
-        at = (place - 1) * _LINE
+        at = (place - self._before - 1) * _LINE
         if at + size > len(self._content):
             raise ValueError(f"{size} bytes at {at} of {len(self._content)} that are shared")
         return memoryview(self._content)[at : at + size]  # type: ignore[arg-type]
@@ -77,7 +122,7 @@ class Ring:
 
     def release(self, place: int, size: int) -> None:
         """It has been used, and all that was put before."""
-        if place == 1:
+        if place == self._before + 1:
             self._next += -self._next % len(self._content)
         self._taken[0] = self._next = _after(self._next, size)
 
@@ -87,29 +132,47 @@ def copy(to: Buffer, content: Buffer) -> None:
     np.copyto(np.frombuffer(to, np.uint8), np.frombuffer(content, np.uint8))
 
 
+def _address(array: NDArray[np.uint8]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 def _after(begin: int, size: int) -> int:
     return begin + size + -size % _LINE
 
 
 class Shared:
-    """Both directions."""
+    """Both directions; of requests, also what is made where it is sent from."""
 
     def __init__(self, file: int) -> None:
         """Of an open file of the right size. Raises OSError or ValueError if it is none."""
-        content = np.frombuffer(mmap.mmap(file, _SIZE), np.uint8)
-        taken, rings = content[: 2 * _LINE].view(np.int64), content[2 * _LINE :]
-        self.requests = Ring(taken[:1], rings[:SHARED_BYTES])
-        self.answers = Ring(taken[_LINE // 8 :][:1], rings[SHARED_BYTES:])
+        content = np.frombuffer(mmap.mmap(file, _size()), np.uint8)
+        taken = content[: _RINGS * _LINE].view(np.int64).reshape(_RINGS, -1)
+        rings = content[_RINGS * _LINE :].reshape(_RINGS, -1)
+        self.answers, self._copied = Ring(taken[0], rings[0]), Ring(taken[1], rings[1])
+        self.made = Ring(taken[2], rings[2], before=SHARED_BYTES // _LINE)
+
+    def put(self, payload: Sequence[Buffer]) -> int:
+        """A request's payload; its place, or 0 where it must travel."""
+        made = self.made.put_made(payload[0]) if len(payload) == 1 else 0
+        return made or self._copied.put(payload)
+
+    def of(self, place: int) -> Ring:
+        """Where a request's payload is that has this place."""
+        return self.made if place > SHARED_BYTES // _LINE else self._copied
 
 
-_SIZE = 2 * (_LINE + SHARED_BYTES)
+_RINGS = 3
+
+
+def _size() -> int:
+    return _RINGS * (_LINE + SHARED_BYTES)
 
 
 def offer() -> int:
     """A new file to be shared, or -1 where the system has none without a name."""
     with suppress(AttributeError, OSError):
         file = os.memfd_create("recsim-train")
-        os.ftruncate(file, _SIZE)
+        os.ftruncate(file, _size())
         return file
     return -1
 

@@ -202,15 +202,17 @@ class Role:
         record: bool,
     ) -> LoopContext:
         pooling = self.plan.embedding.service.pooling if self.plan.embedding else "server"
+        dense = self._dense_stub(number, replica.parameters)
+        room = dense.room if dense else lambda: None
         return LoopContext(
             instance=self.instance.name,
             label=label,
             definition=definition,
             topology=self.plan.topology,
-            worker=Worker(replica, pooling, self.plan.net, self._host(), self.cache),
+            worker=Worker(replica, pooling, self.plan.net, self._host(), self.cache, room),
             feed=feed,
             embedding=self._embedding_stub(number),
-            dense=self._dense_stub(number, replica.parameters),
+            dense=dense,
             collectives=self.collectives,
             clock=self.clock,
             recorder=self._recorder(background=definition.background) if record else None,

@@ -255,14 +255,20 @@ class Serving:
         self.instance, self.client, self.port = instance, client, port
         self.recorder, self.clock = recorder, clock
         self.talks = {key: Talk(server, client.trainer) for key, server in servers.items()}
-        self.waiting = "for the first request"
+        self._at: wire.Request | None = None
+        """The request at hand."""
         self.header_bytes = self.acknowledged = 0
         """What travelled beside payload so far; what of it were acknowledgements."""
+
+    @property
+    def waiting(self) -> str:
+        """What it waits for, or is at."""
+        at = "for the next request" if self._at is None else f"in {self._at.effect}"
+        return f"{at} of {self.client.name}"
 
     def run(self) -> None:
         """Serve until the client says stop."""
         while True:
-            self.waiting = f"for the next request of {self.client.name}"
             key, header, size = self.port.next_request()
             begin = self.clock()
             payload = self.port.payload(size)
@@ -275,7 +281,7 @@ class Serving:
                 self._serve(self.talks[key], request, payload, begin)
 
     def _serve(self, talk: Talk, request: wire.Request, payload: Tensor, begin: float) -> None:
-        self.waiting = f"in {request.effect} of {self.client.name}"
+        self._at = request
         answer = talk.answer(request, payload)
         if answer is not None:
             self.port.answer(answer)
@@ -287,6 +293,7 @@ class Serving:
             effect, times = f"serve_{request.effect}", (begin, self.clock())
             where = (self.instance, self.client.name, request.iteration)
             self.recorder.add(Span(*where, effect, talk.service, *times, sent))
+        self._at = None
 
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:

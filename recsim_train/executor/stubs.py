@@ -24,7 +24,7 @@ from recsim_train.executor.rows import Numbers
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.sparse import RealSparse, cut_sparse
-from recsim_train.executor.transport import Channel, Pending
+from recsim_train.executor.transport import Channel, Pending, size_of
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
@@ -235,6 +235,17 @@ class DenseStub:
         self._like = like
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
+
+    def room(self) -> Tensor | None:
+        """Memory for a gradient [parameters] that `push` then need not copy; None: there is none.
+
+        One place in it for all shards would need memory that all of them share.
+        """
+        end, like = self.ends[0], self._like
+        if len(self.ends) > 1 or not isinstance(end, Remote) or end.rules.wire != like.dtype:
+            return None
+        memory = end.channel.room(size_of(like))
+        return None if memory is None else torch.frombuffer(memory, dtype=like.dtype)
 
     def pull(self, iteration: int) -> Finish:
         """The central parameters [parameters]."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+import numpy as np
 import psutil
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
@@ -111,6 +113,10 @@ class TcpChannel:
     asker: Asker
     key: bytes
     header_bytes: int
+
+    def room(self, size: int) -> NDArray[np.uint8] | None:
+        """As `recsim_train.executor.transport.Channel.room`."""
+        return self.asker.room(size)
 
     @booked(TRANSPORT)
     def request(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recsim_train.executor import wire
@@ -60,6 +62,9 @@ class Pending:
 
 class Channel(Protocol):
     """One client loop's end of its talk with one remote shard."""
+
+    def room(self, size: int) -> NDArray[np.uint8] | None:
+        """Memory from which a payload can be sent without being copied; None: there is none."""
 
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -100,8 +101,8 @@ class UpdateRequest(Request, effect="update"):
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
         """(ids, gradient as `EmbeddingRules.gradient_shape` says)."""
         ids = sum(self.counts)
-        shape = torch.Size(rules.gradient_shape(self.examples, ids))
-        parts = (ids, torch.int64), (shape.numel(), self.kind(rules))
+        shape = rules.gradient_shape(self.examples, ids)
+        parts = (ids, torch.int64), (prod(shape), self.kind(rules))
         sent, gradient = split_bytes(payload, *parts)
         return sent, widen(gradient.view(shape), rules.kind)
 

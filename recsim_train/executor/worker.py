@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -87,13 +88,15 @@ class Worker:
         program: NetProgram | None = None,
         host: int = 0,
         rows: MixCache | None = None,
+        room: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
-        """``rows``: the trainer's cache of them, if the strategy asks for one."""
+        """``rows``: the trainer's cache of them, if the strategy asks for one. ``room``: memory for
+        the next gradient, where there is any from which it is sent without being copied."""
         self.replica = replica
         self.pooling = pooling
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
-        self.cache = rows
+        self.cache, self.room = rows, room
         self.accumulated: Tensor | None = None
         self.taken: Tensor | None = None
         """Of `Replica.pending`: what the present step carries to the group's other hosts."""

@@ -36,7 +36,8 @@ class DenseRuntime(Service[DenseShard]):
         if gradient.elements != self.elements:
             raise TypeError(f"Push needs {self.elements} values, not {gradient.elements}")
         size = self.world.value_bytes if add else self.world.number_bytes(loop)
-        return None, (yield from self._talk(loop, "push", "dense_apply", up=size))
+        made = gradient.maker == loop.name
+        return None, (yield from self._talk(loop, "push", "dense_apply", up=size, made=made))
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
         """Returns (dense difference, payload bytes)."""
@@ -61,12 +62,14 @@ class DenseRuntime(Service[DenseShard]):
         up: int = 0,
         down: int = 0,
         share: float | None = None,
+        made: bool = False,
         part: tuple[int, int] | None = None,
         here: bool = False,
     ) -> Steps:
         """Returns payload bytes. ``up``, ``down``: bytes of each element that is sent and of each
-        that is answered; ``share``: of the entries, what is sent; ``part``: of the copy; ``here``:
-        only shards in the loop's own process do the operation."""
+        that is answered; ``share``: of the entries, what is sent; ``made``: in memory from
+        which it can be sent to one shard; ``part``: of the copy; ``here``: only shards in the
+        loop's own process do the operation."""
         world = self.world
         shards = self.split(loop, part)
         several = len(shards.remote) + len(shards.local) > 1
@@ -82,8 +85,10 @@ class DenseRuntime(Service[DenseShard]):
                 work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
             joined = several and not rounded[1]  # what is widened then is used where it lies
-            narrow = rounded[0], rounded[1]
-            return Request(payload, work, down * elements, joined=joined, rounded=narrow)
+            lies = made and not several and not rounded[0]
+            request = Request(payload, work, down * elements, made=lies, joined=joined)
+            request.rounded = rounded[0], rounded[1]
+            return request
 
         sent, answers = yield from self.ask(loop, effect, shards, request)
         if answers != NOTHING:

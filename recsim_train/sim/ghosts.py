@@ -34,12 +34,14 @@ class GhostBlock(Block):
 class GhostDense(Dense):
     """Dense parameters or their gradient, or a part of them: [elements] in ``size`` bytes.
 
-    ``start``: where a part lies in the central copy.
+    ``start``: where a part lies in the central copy. ``maker``: the loop whose backward pass
+    has made it, in memory from which that loop may send it without copying it; else nobody.
     """
 
     elements: int
     size: int
     start: int = 0
+    maker: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -103,7 +103,7 @@ class Machines:
         """By cores: what has taken most of them."""
         self._wakes: dict[tuple[Resource, float], Kind] = {}
         self._flows: dict[tuple[str, str], Kind] = {}
-        self._copies: dict[tuple[str, str, bool], Kind] = {}
+        self._copies: dict[tuple[str, str, int], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
         self.books = Books()
@@ -362,16 +362,24 @@ class Machines:
         return self._shares and shareable(payload)
 
     def copy(
-        self, source: Process, target: Process, payload: int, head: int, *, delay: float, out: bool
+        self,
+        source: Process,
+        target: Process,
+        payload: int,
+        head: int,
+        *,
+        delay: float,
+        copies: int,
     ) -> Event:
-        """A message through shared memory after a ``delay``: copied in, and ``out``, too."""
+        """A message through shared memory after a ``delay``: copied by none of its ends, by the
+        first or by both."""
         self.header_bytes += head
-        ends = [source, target] if out else [source]
+        ends = [source, target][:copies]
         seconds, flows = self._shared * len(ends), max(source.standing, target.standing)
         self.alone = delay + payload * seconds
         if seconds <= 0.0:
             return self.engine.timeout(delay)
-        key = source.name, target.name, out
+        key = source.name, target.name, copies
         kind = self._copies.get(key)
         if kind is None:  # one thread at a time
             uses = [(end.cores, self._shared * flows / end.standing) for end in ends]

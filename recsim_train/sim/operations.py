@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.sim.cache import CacheRuntime
@@ -42,13 +43,14 @@ def _deduplicate(_: Trainer, __: LoopState, ids: GhostIds) -> Ghost:
     return unique, {"ids": ids.ids}
 
 
-def _forward_backward(at: Trainer, _: LoopState, __: Batch, rows: GhostRows) -> Ghost:
+def _forward_backward(at: Trainer, loop: LoopState, _: Batch, rows: GhostRows) -> Ghost:
     counts = {
         "pooling": at.plan.embedding.service.pooling if at.plan.embedding else "server",
         "ids": rows.ids.ids,
         "unique": rows.ids.unique,
     }
-    return Gradients(at.whole, rows.as_gradient()), counts
+    flat = replace(at.whole, maker=loop.name)
+    return Gradients(flat, rows.as_gradient()), counts
 
 
 def _streaming(at: Trainer, _: LoopState, *__: object) -> Ghost:

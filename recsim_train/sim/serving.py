@@ -28,6 +28,8 @@ class Request:
     """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
     """Whether an answer without payload says so."""
+    made: bool = False
+    """Whether the payload has been made where it is sent from."""
     joined: bool = False
     """Whether the answer is one part of a vector, in which it has its place."""
     rounded: tuple[int, int] = (0, 0)
@@ -184,7 +186,8 @@ class Connection(ServingThread):
         clock = self._machines.engine.clock
         request.sent = clock()
         head = self._heads.request
-        moving = self._move(self._client, self._host, request.payload, head, out=False)
+        copies = 0 if request.made else 1
+        moving = self._move(self._client, self._host, request.payload, head, copies)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -202,20 +205,19 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._move(self._host, self._client, request.answer, head, out=request.joined)
+        copies = 2 if request.joined else 1
+        moving = self._move(self._host, self._client, request.answer, head, copies)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken
 
-    def _move(
-        self, source: Process, target: Process, size: int, head: int, *, out: bool
-    ) -> _Moving:
-        """``out``: it is copied out of shared memory to its place, not used where it is."""
+    def _move(self, source: Process, target: Process, size: int, head: int, copies: int) -> _Moving:
+        """``copies``: where memory is shared, 1 into it, 2 with that out of it to its place."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
         machines.wake(source, target)
         if machines.shares(size):
-            arrived = machines.copy(source, target, size, head, delay=latency, out=out)
+            arrived = machines.copy(source, target, size, head, delay=latency, copies=copies)
             return _Moving(None, arrived, 0.0, machines.alone)
         if beyond <= 0:
             arrived = machines.transfer(source, target, size, head, delay=latency)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from recsim_train.executor import connections, ring
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.connections import Answerer, Asker, Listener, connect
+from recsim_train.placement.transport import SHARED_LEAST
 
 TOKEN = b"t" * connections.TOKEN_BYTES
 HEAD = 24
@@ -92,6 +93,27 @@ def test_requests_arrive_whole_and_in_order_however_many_are_under_way(
     assert [content_of(answer)[::-1] for answer in answers] == sent
 
 
+def test_what_is_made_where_it_is_sent_from_is_not_copied() -> None:
+    """Nor overwritten before both ends have done with it."""
+    size = 2 * SHARED_LEAST
+    with pair(near=True) as (asker, answerer):
+        for number in range(5):
+            made = asker.room(size)
+            assert made is not None
+            made[:] = number
+            asker.ask(b"\0" * HEAD, [memoryview(made)])
+            assert answerer.next()[1] == size
+            payload = answerer.payload()
+            assert set(payload) == {number}
+            made[:] = 99
+            assert set(payload) == {99}  # the same memory
+            if number == 1:
+                held = made
+        assert set(held.tolist()) == {99}
+    with pair() as (asker, _):
+        assert asker.room(size) is None
+
+
 @pytest.mark.parametrize("room", [0, 20 << 20], ids=["apart", "two fit into shared memory"])
 def test_large_requests_and_large_answers_at_once_do_not_wait_for_each_other(
     monkeypatch: pytest.MonkeyPatch, room: int
@@ -99,7 +121,6 @@ def test_large_requests_and_large_answers_at_once_do_not_wait_for_each_other(
     # so small that the answers which nobody has read yet do not fit into them
     monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
     monkeypatch.setattr(ring, "SHARED_BYTES", room)
-    monkeypatch.setattr(ring, "_SIZE", 128 + 2 * room)
     size, count = 8 << 20, 4
     with pair(near=room > 0) as (asker, answerer):
         thread = in_thread(lambda: echo(answerer, count))

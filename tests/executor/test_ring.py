@@ -112,6 +112,54 @@ def test_an_empty_ring_begins_where_it_began() -> None:
         reader.release(place, size)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["make", "put", "drop", "use"]), st.integers(0, ROOM // 3)),
+        max_size=60,
+    )
+)
+def test_what_is_made_is_seen_unchanged_and_kept_as_long_as_its_maker_uses_it(
+    steps: list[tuple[str, int]],
+) -> None:
+    writer, reader, _ = two_ends()
+    making: np.ndarray | None = None
+    kept: list[tuple[np.ndarray, bytes]] = []
+    there: deque[tuple[int, bytes]] = deque()
+    drawn = np.random.default_rng(2)
+    for what, number in steps:
+        if what == "make":
+            made = writer.make(number)
+            if making is not None:
+                assert made is None  # the one before has not been put
+            else:
+                if not kept and not there:
+                    assert (made is not None) == (number >= SHARED_LEAST)
+                making = made
+            if made is not None:
+                made[:] = np.frombuffer(drawn.bytes(number), np.uint8)
+            del made
+        elif what == "put" and making is not None:
+            assert writer.put_made(memoryview(bytes(making))) == 0  # a copy is something else
+            content = making.tobytes()
+            there.append((writer.put_made(memoryview(making)), content))
+            assert there[-1][0] > 0
+            assert writer.put_made(memoryview(making)) == 0  # it has been put
+            kept.append((making, content))
+            making = None
+        elif what == "drop":
+            if number % 3 == 0:
+                making = None
+            elif kept:
+                del kept[number % len(kept)]
+        elif what == "use" and there:
+            place, content = there.popleft()
+            reader.release(place, len(content))
+        for place, content in there:
+            assert reader.see(place, len(content)) == content
+        assert all(array.tobytes() == content for array, content in kept)
+
+
 def test_a_place_outside_is_refused() -> None:
     _, reader, _ = two_ends()
     with pytest.raises(ValueError, match="that are shared"):
@@ -123,8 +171,8 @@ def _child(process: int, file: int, told: Connection) -> None:
     assert shared is not None
     for _ in range(20):
         place, size = told.recv()
-        content = bytes(shared.requests.see(place, size))
-        shared.requests.release(place, size)
+        content = bytes(shared.of(place).see(place, size))
+        shared.of(place).release(place, size)
         told.send((shared.answers.put([memoryview(content[::-1])]), size))
 
 
@@ -137,7 +185,15 @@ def test_two_processes_see_the_same_memory_and_it_goes_with_them() -> None:
     child.start()
     for number in range(20):
         content = os.urandom(SHARED_LEAST * (1 + number * 40))
-        ours.send((shared.requests.put([memoryview(content)]), len(content)))
+        payload = memoryview(content)
+        if number % 2:  # made where it is sent from, beside what is copied
+            made = shared.made.make(len(content))
+            assert made is not None
+            made[:] = np.frombuffer(content, np.uint8)
+            payload = memoryview(made)
+        place = shared.put([payload])
+        assert (place > SHARED_BYTES // 64) == number % 2
+        ours.send((place, len(content)))
         assert ours.poll(20)
         place, size = ours.recv()
         assert bytes(shared.answers.see(place, size))[::-1] == content
@@ -156,7 +212,7 @@ def test_what_cannot_be_reached_is_not_shared() -> None:
 def test_pages_that_are_not_used_take_no_memory() -> None:
     file = ring.offer()
     shared = ring.Shared(file)
-    shared.requests.put([memoryview(bytes(1 << 20))])
-    assert os.fstat(file).st_size > 2 * SHARED_BYTES
+    shared.put([memoryview(bytes(1 << 20))])
+    assert os.fstat(file).st_size > 3 * SHARED_BYTES
     assert os.fstat(file).st_blocks * 512 < 2 << 20
     os.close(file)

@@ -11,7 +11,7 @@ from recsim_train.config.cluster import Cluster, Costs, magnitude
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
-from recsim_train.trace.ledger import COLLECTIVES
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
@@ -116,7 +116,8 @@ def test_one_trainer_one_server_by_hand(
 def test_parts_of_a_vector_that_is_pulled_are_copied_to_their_places_one_alone_is_not(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, servers: int, wire: str
 ) -> None:
-    """What is widened is read where it lies, too."""
+    """What is widened is read where it lies, too. A gradient is made where it can be sent from to
+    one shard."""
 
     def pulling(byte: str) -> float:
         plan = plans(
@@ -135,8 +136,34 @@ def test_parts_of_a_vector_that_is_pulled_are_copied_to_their_places_one_alone_i
         return found.seconds / found.count / payload
 
     # shards of the same size send at the same time, and first each takes the push before the pull
-    copies = 2 + ((servers, wire) == (2, "full"))
+    copies = {(1, "full"): 1, (2, "full"): 3, (2, "float16"): 2}[servers, wire]
     assert pulling("30 ns") - pulling("10 ns") == pytest.approx(20e-9 * copies / servers, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("every", "wire", "copies"), [(1, "full", 1), (1, "float16", 2), (2, "full", 2)]
+)
+def test_a_push_of_what_has_been_worked_on_is_copied(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, every: int, wire: str, copies: int
+) -> None:
+    """Seconds of the transport for each pull and push."""
+
+    def spent(byte: str) -> float:
+        plan = plans(
+            options={"every": every},
+            roles={"dense_servers": 1, "readers": 1},
+            data=FAST_DATA,
+            training={"batch_size": 8, "steps": 4, "warmup_steps": 0},  # its rows are not shared
+            execution={"wire": wire},
+            model={"top_mlp": (300, 300, 1)},
+        )
+        outcome = outcome_of(plan, clusters(prices={"shared_byte": byte}, colocate=True))
+        ledger = outcome.facts.ledger
+        assert ledger is not None
+        numbers = shape.dense_parameters(plan.experiment.model)
+        return ledger.spent(TRANSPORT) / ((4 if wire == "full" else 2) * numbers * 4 / every)
+
+    assert spent("30 ns") - spent("10 ns") == pytest.approx(20e-9 * copies, rel=0.02)
 
 
 def test_a_push_above_the_buffers_waits_for_what_they_do_not_hold(
