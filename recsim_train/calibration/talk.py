@@ -225,11 +225,12 @@ def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
 def read_of(plan: Plan, ledger: Ledger) -> Observation:
     """What making one batch took, its work as reader threads do it.
 
-    When counting begins readers are ahead of their loops: by a full queue, and by what is left of
-    the batches that they have made together, about half. At its end they have made all.
+    When counting begins readers are ahead of their loops: they make batches when one has left a
+    full queue, and of those that they made together last about half are left. At its end they have
+    made all.
     """
     spec, scope = plan.experiment, reading_of(plan, None)
-    ahead = spec.data.queue_batches + (scope.batches + 1.0) / 2.0
+    ahead = spec.data.queue_batches - 1.0 + (scope.batches + 1.0) / 2.0
     made = (spec.training.steps - ahead) * len(plan.feeding)
     seconds = ledger.spent(READING) / made
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}

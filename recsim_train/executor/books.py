@@ -169,10 +169,14 @@ class Books:
         self._clock = clock
         self.samples = [self.sample()]
 
+    def mark(self) -> None:
+        """Take a sample: what was used until now is apart from what follows."""
+        self.samples.append(self.sample())
+
     def tick(self) -> None:
         """Take a sample if it is time."""
         if self.samples and self._clock() - self.samples[-1].time >= self._gap:
-            self.samples.append(self.sample())
+            self.mark()
             if len(self.samples) > _MOST:
                 del self.samples[1::2]
                 self._gap *= 2.0

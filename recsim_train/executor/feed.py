@@ -20,7 +20,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor.books import book
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.part import Reading
-from recsim_train.executor.queues import QueueFeed
+from recsim_train.executor.queues import Fed, QueueFeed
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.strategy.values import Batch
@@ -76,9 +76,7 @@ def stream_of(
                 yield loop, iteration, batch
 
 
-def read_batches(
-    model: Model, made: Iterator[NumpyBatch], count: int, ready: list[Batch | BaseException | None]
-) -> None:
+def read_batches(model: Model, made: Iterator[NumpyBatch], count: int, ready: list[Fed]) -> None:
     """Put the next ``count`` batches into ``ready``, fewer at the end: what a reader thread beside
     a loop does at a time. Between two small ones the loop would have driven its code and data from
     the core's caches."""
@@ -88,28 +86,22 @@ def read_batches(
 
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
     """A reader thread inside the trainer, for one loop."""
-    ready: list[Batch | BaseException | None] = []
-
-    def hand_over() -> bool:
-        taken = all(feed.put(item) for item in ready)
-        ready.clear()
-        return taken
 
     def body() -> None:
         torch.set_num_threads(1)
         with book("reader", READING):
             made = (batch for _, _, batch in stream_of(plan, [loop], reading))
+            ready: list[Fed] = []
             try:
-                while True:
+                while feed.room():
                     read_batches(plan.experiment.model, made, together(plan.examples), ready)
                     if not ready:
-                        break
-                    if not hand_over():
+                        feed.put(None)
                         return
-                ready.append(None)
+                    feed.put(*ready)
+                    ready.clear()
             except BaseException as error:
-                ready.append(error)
-            hand_over()
+                feed.put(*ready, error)
 
     return _start(body, f"read for {loop.name}")
 
@@ -133,8 +125,10 @@ def receive_in_thread(
                         break
                     buffer = torch.empty(int(size), dtype=torch.uint8)
                     dist.recv(buffer, source, group=group, tag=tag + 1)
-                    if not feed.put(to_batch(plan.experiment.model, unpack(buffer.numpy()))):
+                    batch = to_batch(plan.experiment.model, unpack(buffer.numpy()))
+                    if not feed.room():
                         return
+                    feed.put(batch)
         except BaseException as error:
             feed.put(error)
             return

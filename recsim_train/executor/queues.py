@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -123,29 +124,49 @@ class ThreadProgress:
             self._changed.notify_all()
 
 
+Fed = Batch | BaseException | None
+
+
 class QueueFeed:
-    """Batches from a bounded queue that a reader thread fills; None ends it, errors are raised."""
+    """Batches that one reader thread makes ahead for one loop; None ends them, errors are raised.
+
+    Who makes several at a time begins when there is room for one, so that it is woken for all of
+    them and not for each.
+    """
 
     def __init__(self, capacity: int, stopped: Stopped) -> None:
-        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(capacity)
-        self._stopped = stopped
+        self._capacity, self._stopped = capacity, stopped
+        self._items: deque[Fed] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        """Notified when there is something in it, and when there is room: only one side waits."""
 
-    def put(self, item: Batch | BaseException | None) -> bool:
-        """Wait for room; False when the run is over."""
-        while not self._stopped():
-            try:
-                self._queue.put(item, timeout=_LOOK)
-            except queue.Full:
-                continue
-            return True
+    def room(self) -> bool:
+        """Wait until it holds less than its capacity; False when the run is over."""
+        with self._changed:
+            while not self._stopped():
+                if len(self._items) < self._capacity:
+                    return True
+                self._changed.wait(_LOOK)
         return False
+
+    def put(self, *items: Fed) -> None:
+        """Add them, whether or not there is room."""
+        with self._changed:
+            self._items += items
+            self._changed.notify()
 
     def next(self) -> Batch | None:
         """The next batch; None after the last, as often as it is asked. Raises what the reader
         raised."""
-        item = self._queue.get()
-        if item is None:
-            self._queue.put(None)
+        with self._changed:
+            while not self._items:
+                self._changed.wait()
+            item = self._items[0]
+            if item is None:
+                return None
+            del self._items[0]
+            if len(self._items) == self._capacity - 1:
+                self._changed.notify()
         if isinstance(item, BaseException):
             raise item
         return item

@@ -268,6 +268,7 @@ class Role:
                 self.contexts.append(context)
             for loop, context in zip(self._given, self.contexts, strict=True):
                 self._given[loop].put(context)
+        self.books.mark()  # making all this is no part of a step
 
     def _host(self) -> int:
         return 0 if self.plan.net is None else self.plan.host(self.instance.index)
@@ -339,6 +340,7 @@ class Role:
         """Wait for all trainers, evaluate at trainer 0, let servers end."""
         if self.instance.role == "trainer":
             self.join(self.loop_threads, tick)
+            self.books.mark()  # nor is what follows
             self._busy = time.process_time() - self._busy_at_start
             self.store.set(f"done/{self.instance.index}", "1")
             if self.instance.index == 0:

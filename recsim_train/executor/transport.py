@@ -49,14 +49,16 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
-    @booked(TRANSPORT)
     def wait(self) -> None:
         """Until all have been answered, or delivered where there is no answer.
 
         Raises RuntimeError, TimeoutError or ConnectionError where that does not happen.
         """
-        for wait in self._waits:
-            wait()
+        if not self._waits:
+            return
+        with booked(TRANSPORT):
+            for wait in self._waits:
+                wait()
         self._waits.clear()
 
 

@@ -11,6 +11,7 @@ from recsim_train.placement.transport import number_bytes
 from recsim_train.trace.facts import Memory
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
+from recsim_train.workload.reading import together
 
 PROCESS_BYTES = 256 * 2**20
 """An interpreter with its libraries loaded, before any of ours: a round figure."""
@@ -97,7 +98,9 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         if plan.topology.thresholded is not None:  # per loop the sizes, and a residual if any
             add("dense", (1 + plan.topology.residual) * weights * len(loops))
         add("cache", cache_bytes(plan, instance.index))
-        add("queues", batch * (plan.experiment.data.queue_batches + 1) * len(loops))
+        # a receiver holds one more; a reader beside a loop makes several when there is room for one
+        made = 1 if plan.of_role("reader") else together(plan.examples) - 1
+        add("queues", batch * (plan.experiment.data.queue_batches + made) * len(loops))
         workers, ahead = _training_loops(plan, instance), plan.topology.ahead
         add("queues", workers * ahead * batch)
         add("buffers", workers * ahead * _looked_up_bytes(plan, instance))

@@ -37,23 +37,21 @@ class Mailbox:
 class Queue:
     """A bounded queue with one producer and one consumer.
 
-    The producer reserves a place first, so that what is on its way already has one.
+    The producer reserves places first, so that what is on its way already has one. Who makes
+    several items at a time begins when there is room for one.
     """
 
     def __init__(self, engine: Engine, capacity: int) -> None:
         self._engine = engine
         self._free = capacity
         self._items = Mailbox(engine)
-        self._producer: Event | None = None
+        self._producer: tuple[Event, int] | None = None
 
-    def reserve(self) -> Event:
-        """Fires when a place is free, and takes it."""
+    def reserve(self, many: int = 1) -> Event:
+        """Fires when a place is free, and takes so ``many``, whether or not all are free."""
         event = self._engine.event()
-        if self._free:
-            self._free -= 1
-            event.succeed()
-        else:
-            self._producer = event
+        self._producer = event, many
+        self._let_in()
         return event
 
     def put(self, item: Any) -> None:
@@ -70,11 +68,14 @@ class Queue:
         return event
 
     def _release(self) -> None:
-        if self._producer is None:
-            self._free += 1
-        else:
-            producer, self._producer = self._producer, None
-            producer.succeed()
+        self._free += 1
+        self._let_in()
+
+    def _let_in(self) -> None:
+        if self._producer is not None and self._free > 0:
+            (event, many), self._producer = self._producer, None
+            self._free -= many
+            event.succeed()
 
 
 class LoopQueue:

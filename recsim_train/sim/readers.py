@@ -57,9 +57,9 @@ class Readers:
         while done < self._iterations:
             many, make = self._made(None, done)
             work = plus(make, part_of(self._handing, many))
+            yield queue.reserve(many)
             yield self._world.machines.compute(loop.process, work, f"{loop.label}.read", "reader")
             for iteration in range(done, done + many):
-                yield queue.reserve()
                 queue.put(iteration)
             done += many
 

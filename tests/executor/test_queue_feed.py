@@ -1,0 +1,60 @@
+"""Batches on their way to a loop: in order, few more than the capacity, none after the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from recsim_train.executor.queues import QueueFeed
+from recsim_train.strategy.values import Batch, Features, Ids
+
+
+def batch() -> Batch:
+    return Batch(1, Ids(), Features())
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_who_makes_several_begins_when_there_is_room_for_one(many: int) -> None:
+    feed, sent, most = QueueFeed(2, never), [batch() for _ in range(60)], 0
+
+    def make() -> None:
+        nonlocal most
+        for first in range(0, len(sent), many):
+            assert feed.room()
+            feed.put(*sent[first : first + many])
+            most = max(most, len(feed._items))
+        feed.put(None)
+
+    reader = threading.Thread(target=make, daemon=True)
+    reader.start()
+    time.sleep(0.05)
+    assert len(feed._items) >= 2  # full
+    found = [feed.next() for _ in sent]
+    assert all(there is here for there, here in zip(found, sent, strict=True))
+    assert feed.next() is None
+    assert feed.next() is None
+    reader.join(5)
+    assert not reader.is_alive()
+    assert most <= 1 + many
+
+
+def test_a_loop_waits_for_its_reader_and_raises_what_that_raised() -> None:
+    feed = QueueFeed(4, never)
+    threading.Timer(0.05, feed.put, [batch(), ValueError("row 7")]).start()
+    assert feed.next() is not None
+    with pytest.raises(ValueError, match="row 7"):
+        feed.next()
+
+
+def test_a_reader_of_a_full_queue_ends_with_the_run() -> None:
+    over = threading.Event()
+    feed = QueueFeed(1, over.is_set)
+    feed.put(batch())
+    threading.Timer(0.05, over.set).start()
+    assert not feed.room()
