@@ -101,7 +101,8 @@ class Data(Section):
     """Write ``path`` with the generator if it does not exist. Only for a path in the YAML: a path
     given with --set must exist."""
     queue_batches: Positive = 4
-    """Capacity of each worker thread's reader queue, in batches."""
+    """Capacity of each worker thread's reader queue, in batches. A reader that makes several small
+    ones at a time begins when there is room for one."""
 
 
 class Roles(Section):
