@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import fsum
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -207,7 +208,7 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     if gloo:
         price, messages = "gloo_message", asking.over_gloo
     shares = execution.shared_memory and not gloo
-    work = _bytes(_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
+    work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)
@@ -238,25 +239,25 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     return Observation(measured.READING, work, seconds, spec.model.name)
 
 
-def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> list[int]:
-    """Bytes of the payloads of one iteration's requests and answers."""
+def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
+    """Bytes of the payloads of one iteration's requests and answers: those that are copied where
+    memory is shared, and those that have been made in it."""
     ids = run.training.batch_size * len(run.model.tables)
     vectors = 4 * ids * run.model.embedding_dim
     if asks == "dense":
         dense = 4 * dense_parameters(run.model)
-        return [8 * ids, vectors, dense, dense]
-    return [8 * ids, vectors, vectors]
+        return [8 * ids, vectors, dense], [dense]
+    return [8 * ids, vectors, vectors], []
 
 
-def _bytes(sizes: Sequence[int], *, shares: bool) -> dict[str, float]:
+def _bytes(copied: Sequence[int], made: Sequence[int], *, shares: bool) -> dict[str, float]:
     """Bytes on the wire, counted at both ends, and those that are copied to share them."""
-    work = {"wire_byte": 0.0, "shared_byte": 0.0}
-    for size in sizes:
-        if shares and shareable(size):
-            work["shared_byte"] += size
-        else:
-            work["wire_byte"] += 2 * size
-    return work
+    shared = [shares and shareable(size) for size in (*copied, *made)]
+    wire = fsum(2.0 * s for s, near in zip((*copied, *made), shared, strict=True) if not near)
+    return {
+        "wire_byte": wire,
+        "shared_byte": fsum(s for s, near in zip(copied, shared, strict=False) if near),
+    }
 
 
 def experiment(

@@ -1,8 +1,9 @@
 """Memory that two processes of one host share: payloads go through it instead of a socket.
 
 A client makes it when it connects and tells the server where it is; once both have mapped it, it
-has no name and goes when they do. Each direction is a ring with one end that puts and one that
-takes, in the same order. What says that there is something to take travels through the socket.
+has no name and goes when they do. There is a ring for answers and two for requests, one of them for
+those whose payload is made in it. Each has one end that puts and one that takes, in the same order.
+What says that there is something to take travels through the socket.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Ring:
         """What `lend` has lent: who uses it, its place and its size."""
         self._made: deque[tuple[ref[NDArray[np.uint8]], int]] = deque()
         """What is made here and was put, and where it begins, as long as somebody here uses it."""
-        self._making: tuple[ref[NDArray[np.uint8]], int] | None = None
-        """The same of what has not been put yet."""
+        self._making: tuple[ref[NDArray[np.uint8]], int, int] | None = None
+        """The same of what has not been put yet, and its size."""
 
     def put(self, parts: Sequence[Buffer]) -> int:
         """Copy the parts, one after the other; their place, or 0 where there is no room for them
@@ -66,7 +67,7 @@ class Ring:
         at = begin % len(self._content)
         # through a buffer: numpy's views of a view keep only what the first one is of
         content = np.frombuffer(self._content[at : at + size].data, np.uint8)
-        self._making = ref(content), begin
+        self._making = ref(content), begin, size
         return content
 
     def put_made(self, part: Buffer) -> int:
@@ -74,13 +75,14 @@ class Ring:
         until it has been released."""
         if self._making is None:
             return 0
-        _, begin = self._making
+        user, begin, size = self._making
         here = np.frombuffer(part, np.uint8)
-        if _address(here) != _address(self._content) + begin % len(self._content):
+        at = _address(self._content) + begin % len(self._content)
+        if (_address(here), here.size) != (at, size):
             return 0
-        self._made.append(self._making)
+        self._made.append((user, begin))
         self._making = None
-        return self._put(begin, here.size)
+        return self._put(begin, size)
 
     def _room(self, size: int) -> int:
         """Where so many bytes may begin; -1: nowhere."""
@@ -92,11 +94,14 @@ class Ring:
         begin, taken = self._next, int(self._taken[0])
         if self._made:
             taken = min(taken, self._made[0][1])
-        if begin == taken:  # empty: where it began, because the caches have those lines
-            begin = self._lap = begin + -begin % room
-        elif begin % room + size > room:
+        used = max(taken, self._lap)
+        at, lap = begin % room, begin - begin % room
+        # where it began, if that is free: the caches have those lines
+        if begin == taken:
+            begin = used = self._lap = begin + -begin % room
+        elif at + size > room or (used >= lap and used - lap >= size):
             begin += -begin % room
-        return begin if begin + size <= max(taken, self._lap) + room else -1
+        return begin if begin + size <= used + room else -1
 
     def _put(self, begin: int, size: int) -> int:
         self._next = _after(begin, size)

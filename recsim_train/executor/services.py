@@ -263,7 +263,8 @@ class Serving:
     @property
     def waiting(self) -> str:
         """What it waits for, or is at."""
-        at = "for the next request" if self._at is None else f"in {self._at.effect}"
+        request = self._at  # the serving thread changes it
+        at = "for the next request" if request is None else f"in {request.effect}"
         return f"{at} of {self.client.name}"
 
     def run(self) -> None:

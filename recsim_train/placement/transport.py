@@ -15,7 +15,8 @@ from recsim_train.workload.shape import value_bytes
 BUFFER_BYTES = 4 << 20
 """Wanted of the system for each direction of a TCP connection, at each end."""
 SHARED_BYTES = 64 << 20
-"""Of each direction between two processes of one host. Pages that are never used take no memory."""
+"""Of each ring between two processes of one host: for answers, for requests, for requests that are
+made where they are sent from. Pages that are never used take no memory."""
 SHARED_LEAST = 8 << 10
 """Bytes of the smallest payload that goes through shared memory."""
 ACKNOWLEDGEMENT_BYTES = 8

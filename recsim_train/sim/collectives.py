@@ -9,6 +9,7 @@ one does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from recsim_train.placement.plan import GroupPlan, LoopId
@@ -84,7 +85,11 @@ class GroupRuntime:
         """Returns (value, payload bytes)."""
         size = _size(value)
         yield from self._join(loop, "all_reduce", self._ring, size)
-        return value, size if self.size > 1 else 0
+        if self.size == 1:
+            return value, 0
+        if isinstance(value, GhostDense):
+            value = replace(value, maker="")  # in memory of its own
+        return value, size
 
     def all_gather(self, loop: LoopState, value: object) -> Steps:
         """Returns (parts, payload bytes that leave this member)."""

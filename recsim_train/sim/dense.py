@@ -36,7 +36,7 @@ class DenseRuntime(Service[DenseShard]):
         if gradient.elements != self.elements:
             raise TypeError(f"Push needs {self.elements} values, not {gradient.elements}")
         size = self.world.value_bytes if add else self.world.number_bytes(loop)
-        made = gradient.maker == loop.name
+        made = gradient.maker == loop.name and self.world.number_bytes(loop) == size
         return None, (yield from self._talk(loop, "push", "dense_apply", up=size, made=made))
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:

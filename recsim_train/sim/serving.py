@@ -212,7 +212,8 @@ class Connection(ServingThread):
             yield moving.taken
 
     def _move(self, source: Process, target: Process, size: int, head: int, copies: int) -> _Moving:
-        """``copies``: where memory is shared, 1 into it, 2 with that out of it to its place."""
+        """``copies``: where memory is shared, 1 into it, 2 with that out of it to its place; 0: it
+        has been made there."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
         machines.wake(source, target)

@@ -59,16 +59,16 @@ def test_it_counts_what_both_worlds_do(
         effects, served, moved = of_one_iteration(outcome)
         assert effects == asking.effects
         assert served == sum(asking.requests.values())
-        assert sum(moved) == sum(sizes)
+        assert sum(moved) == sum(map(sum, sizes))
     assert "talk" not in strategies()
 
 
 def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
-    sizes = [100, 1 << 20, 1 << 20]
-    apart = talk._bytes(sizes, shares=False)
-    assert apart == {"wire_byte": 2 * (100 + (2 << 20)), "shared_byte": 0}
-    shared = talk._bytes(sizes, shares=True)
-    assert shared == {"wire_byte": 200, "shared_byte": 2 << 20}
+    copied, made = [100, 1 << 20, 1 << 20], [3 << 20, 50]
+    apart = talk._bytes(copied, made, shares=False)
+    assert apart == {"wire_byte": 2 * (150 + (5 << 20)), "shared_byte": 0}
+    shared = talk._bytes(copied, made, shares=True)
+    assert shared == {"wire_byte": 2 * 150, "shared_byte": 2 << 20}
 
 
 def test_how_often_threads_wander_is_the_mean_of_what_runs_say() -> None:

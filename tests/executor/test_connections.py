@@ -94,7 +94,6 @@ def test_requests_arrive_whole_and_in_order_however_many_are_under_way(
 
 
 def test_what_is_made_where_it_is_sent_from_is_not_copied() -> None:
-    """Nor overwritten before both ends have done with it."""
     size = 2 * SHARED_LEAST
     with pair(near=True) as (asker, answerer):
         for number in range(5):
@@ -107,9 +106,6 @@ def test_what_is_made_where_it_is_sent_from_is_not_copied() -> None:
             assert set(payload) == {number}
             made[:] = 99
             assert set(payload) == {99}  # the same memory
-            if number == 1:
-                held = made
-        assert set(held.tolist()) == {99}
     with pair() as (asker, _):
         assert asker.room(size) is None
 

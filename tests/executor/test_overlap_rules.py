@@ -26,6 +26,7 @@ from recsim_train.executor import wire
 from recsim_train.executor.launch import execute
 from recsim_train.executor.model import initial_dense, initial_rows
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
+from recsim_train.executor.services import DenseServer
 from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
 from recsim_train.executor.tcp import TcpTransport
 from recsim_train.executor.transport import Service
@@ -287,3 +288,49 @@ def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() ->
     assert port._answerer is not None
     port._answerer.close()
     channels[0].asker.close()
+
+
+class Memory:
+    """A channel with so much room."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def room(self, size: int) -> np.ndarray:
+        self.asked.append(size)
+        return np.zeros(size, np.uint8)
+
+    def request(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("servers", "wire", "here", "room"),
+    [
+        (1, "full", False, True),
+        (2, "full", False, False),
+        (1, "float16", False, False),
+        (1, "full", True, False),
+    ],
+)
+def test_a_gradient_has_room_where_one_other_process_gets_it_as_it_is(
+    servers: int, wire: str, here: bool, room: bool
+) -> None:
+    plan = downpour(1, "server")
+    spec = plan.experiment
+    roles = spec.roles.model_copy(update={"dense_servers": servers})
+    rounded = spec.execution.model_copy(update={"wire": wire})
+    spec = spec.model_copy(update={"roles": roles, "execution": rounded})
+    plan = build_plan(spec, spec.strategies[0])
+    assert plan.dense is not None
+    memory = Memory()
+    ends = [
+        DenseServer(plan, shard) if here else Remote(DenseRules(spec, shard), memory)
+        for shard in plan.dense.shards
+    ]
+    like = torch.zeros(plan.dense.shards[-1].stop).double()
+    found = DenseStub(ends, like).room()
+    assert (found is not None) == room
+    assert memory.asked == [8 * len(like)] * room
+    if found is not None:
+        assert (found.shape, found.dtype) == (like.shape, like.dtype)

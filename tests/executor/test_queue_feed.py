@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from recsim_train.executor import queues
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.strategy.values import Batch, Features, Ids
 
@@ -42,6 +43,25 @@ def test_who_makes_several_begins_when_there_is_room_for_one(many: int) -> None:
     reader.join(5)
     assert not reader.is_alive()
     assert most <= 1 + many
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_reader_is_woken_as_soon_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(queues, "_LOOK", 60.0)
+    feed, woken = QueueFeed(3, never), threading.Event()
+    feed.put(*(batch() for _ in range(2 + many)))
+
+    def wait() -> None:
+        feed.room()
+        woken.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    for _ in range(many):
+        assert not woken.wait(0.02)
+        feed.next()
+    assert woken.wait(5)
 
 
 def test_a_loop_waits_for_its_reader_and_raises_what_that_raised() -> None:

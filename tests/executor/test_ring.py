@@ -160,6 +160,29 @@ def test_what_is_made_is_seen_unchanged_and_kept_as_long_as_its_maker_uses_it(
         assert all(array.tobytes() == content for array, content in kept)
 
 
+def test_two_that_are_in_use_by_turns_take_two_places() -> None:
+    """A program that keeps its gradient until it has the next one does not walk through all."""
+    writer, reader, _ = two_ends()
+    before, places = None, []
+    for _ in range(9):
+        made = writer.make(SHARED_LEAST)
+        assert made is not None
+        if places:  # the server fetches what comes after it
+            reader.release(places[-1], SHARED_LEAST)
+        places.append(writer.put_made(memoryview(made)))
+        before, made = made, None
+    assert before is not None
+    assert places == [1, 1 + SHARED_LEAST // 64] * 4 + [1]
+
+
+def test_a_part_of_what_was_made_is_something_else() -> None:
+    writer, _, _ = two_ends()
+    made = writer.make(2 * SHARED_LEAST)
+    assert made is not None
+    assert writer.put_made(memoryview(made)[:SHARED_LEAST]) == 0
+    assert writer.put_made(memoryview(made)) == 1
+
+
 def test_a_place_outside_is_refused() -> None:
     _, reader, _ = two_ends()
     with pytest.raises(ValueError, match="that are shared"):
