@@ -5,9 +5,12 @@ python benchmarks/requests.py [--rounds 7] [--count 4000] [--out benchmarks/resu
 `plain`: two sockets with TCP_NODELAY send 8 bytes to and fro. `transport`: an empty request through
 the executor's channel and port, answered with 8 bytes. `pull`: a training loop's request for the
 parameters of a small dense shard, from its stub through the server thread and back. Idle: one
-client, nothing else runs. Busy: four clients, each a process with a connection and a server thread
-of its own in one server process, beside a thread on every core that multiplies matrices. The ways
-take turns within each round; wall time of single round trips, microseconds.
+client, nothing else runs; where the scheduler puts both ends, with both on one core, and with a
+core for each: on one core nobody is woken on another, which most of a bare round trip consists of,
+and the scheduler keeps some pairs there and others not. Busy: four clients, each a process with a
+connection and a server thread of its own in one server process, beside a thread on every core that
+multiplies matrices. The ways take turns within each round; wall time of single round trips,
+microseconds.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from recsim_train.trace.record import Recorder
 WAYS = ("plain", "transport", "pull")
 IDLE, BUSY = 1, 4
 """Clients."""
+NOWHERE = None, None
 KEY: Key = (Service.DENSE, 0)
 PATIENCE = timedelta(seconds=60)
 CONTEXT = multiprocessing.get_context("spawn")
@@ -96,7 +100,14 @@ class Server:
             Serving("server[0]", who, port, servers, recorder, time.monotonic).run()
 
 
-def serve(folder: str, clients: int) -> None:
+def stay(core: int | None) -> None:
+    """The process runs on this core only."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+def serve(folder: str, clients: int, core: int | None) -> None:
+    stay(core)
     torch.set_num_threads(1)
     server = Server(Path(folder), clients)
     threads = [threading.Thread(target=server.plain) for _ in range(clients)]
@@ -136,8 +147,16 @@ def trips(folder: Path, clients: int, me: int) -> dict[str, Trip]:
 
 
 def ask(
-    folder: str, clients: int, me: int, rounds: int, count: int, together: Barrier, to: Queue[Found]
+    folder: str,
+    clients: int,
+    core: int | None,
+    me: int,
+    rounds: int,
+    count: int,
+    together: Barrier,
+    to: Queue[Found],
 ) -> None:
+    stay(core)
     torch.set_num_threads(1)
     ordinary_scheduling()
     calls = trips(Path(folder), clients, me)
@@ -175,25 +194,26 @@ def running(*processes: BaseProcess) -> Iterator[None]:
             process.join(10)
 
 
-def case(clients: int, busy: int, rounds: int, count: int) -> Found:
-    """Of all clients together."""
+def case(
+    clients: int, busy: int, rounds: int, count: int, on: tuple[int | None, int | None] = NOWHERE
+) -> Found:
+    """Of all clients together. ``on``: the server's core and the clients'."""
     stop, together, to = CONTEXT.Event(), CONTEXT.Barrier(clients), CONTEXT.Queue()
     with tempfile.TemporaryDirectory() as folder:
         others = [CONTEXT.Process(target=work, args=[stop]) for _ in range(busy)]
         own = (folder, clients)
         askers = [
-            CONTEXT.Process(target=ask, args=[*own, me, rounds, count, together, to])
+            CONTEXT.Process(target=ask, args=[*own, on[1], me, rounds, count, together, to])
             for me in range(clients)
         ]
-        with running(CONTEXT.Process(target=serve, args=own), *others, *askers):
+        with running(CONTEXT.Process(target=serve, args=[*own, on[0]]), *others, *askers):
             parts: list[Found] = [to.get(timeout=600) for _ in askers]
     return {way: [taken for part in parts for taken in part[way]] for way in WAYS}
 
 
-def table(cores: int, idle: Found, busy: Found) -> str:
+def table(cases: dict[str, Found]) -> str:
     lines = ["| | p50 | mean | p99 |", "|---|---|---|---|"]
-    cases = ((idle, "one client, idle"), (busy, f"{BUSY} clients beside {cores} busy threads"))
-    for found, name in cases:
+    for name, found in cases.items():
         for way in WAYS:
             cuts = statistics.quantiles(found[way], n=100)
             mean = statistics.fmean(found[way])
@@ -209,8 +229,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the page there, too")
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    idle = case(IDLE, 0, arguments.rounds, arguments.count)
-    busy = case(BUSY, cores, arguments.rounds, arguments.count // BUSY)
+    first, *_, last = sorted(os.sched_getaffinity(0)) * 2
+    once = arguments.rounds, arguments.count
+    found = {
+        "one client, idle": case(IDLE, 0, *once),
+        "the same, both on one core": case(IDLE, 0, *once, (first, first)),
+        "the same, a core for each": case(IDLE, 0, *once, (first, last)),
+        f"{BUSY} clients beside {cores} busy threads": case(
+            BUSY, cores, arguments.rounds, arguments.count // BUSY
+        ),
+    }
     command = " ".join(["python benchmarks/requests.py", *sys.argv[1:]])
     where = f"{platform.platform()}, {cores} cores, torch {torch.__version__}"
     page = f"""# Round trips of requests
@@ -218,7 +246,7 @@ def main() -> None:
 `{command}`, {time.strftime("%Y-%m-%d")}, {where}. Microseconds, wall.
 What the cases and the ways are stands at the head of the program.
 
-{table(cores, idle, busy)}
+{table(found)}
 """
     print(page)
     if arguments.out:
