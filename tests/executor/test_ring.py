@@ -115,7 +115,10 @@ def test_an_empty_ring_begins_where_it_began() -> None:
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["make", "put", "drop", "use"]), st.integers(0, ROOM // 3)),
+        st.tuples(
+            st.sampled_from(["make", "put", "drop", "use"]),
+            st.one_of(st.integers(SHARED_LEAST, ROOM // 3), st.integers(0, SHARED_LEAST)),
+        ),
         max_size=60,
     )
 )
@@ -158,6 +161,18 @@ def test_what_is_made_is_seen_unchanged_and_kept_as_long_as_its_maker_uses_it(
         for place, content in there:
             assert reader.see(place, len(content)) == content
         assert all(array.tobytes() == content for array, content in kept)
+
+
+def test_what_the_server_has_done_with_is_left_alone_while_its_maker_uses_it() -> None:
+    writer, reader, _ = two_ends()
+    made = writer.make(SHARED_LEAST)
+    assert made is not None
+    made[:] = 1
+    reader.release(writer.put_made(memoryview(made)), SHARED_LEAST)
+    later = writer.make(SHARED_LEAST)
+    assert later is not None
+    later[:] = 2
+    assert set(made.tolist()) == {1}
 
 
 def test_two_that_are_in_use_by_turns_take_two_places() -> None:
