@@ -228,13 +228,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=4000, help="round trips of a way in a round")
     parser.add_argument("--out", type=Path, help="write the page there, too")
     arguments = parser.parse_args()
-    cores = len(os.sched_getaffinity(0))
-    first, *_, last = sorted(os.sched_getaffinity(0)) * 2
+    available = sorted(os.sched_getaffinity(0))
+    cores = len(available)
     once = arguments.rounds, arguments.count
     found = {
         "one client, idle": case(IDLE, 0, *once),
-        "the same, both on one core": case(IDLE, 0, *once, (first, first)),
-        "the same, a core for each": case(IDLE, 0, *once, (first, last)),
+        "the same, both on one core": case(IDLE, 0, *once, (available[0], available[0])),
+        "the same, a core for each": case(IDLE, 0, *once, (available[0], available[-1])),
         f"{BUSY} clients beside {cores} busy threads": case(
             BUSY, cores, arguments.rounds, arguments.count // BUSY
         ),

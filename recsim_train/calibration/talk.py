@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import fsum
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -208,7 +207,7 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     if gloo:
         price, messages = "gloo_message", asking.over_gloo
     shares = execution.shared_memory and not gloo
-    work = _bytes(*_sizes(run, asks), shares=shares) | {price: 2.0 * messages}
+    work = _bytes(_payloads(run, asks), shares=shares) | {price: 2.0 * messages}
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)
@@ -239,25 +238,32 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     return Observation(measured.READING, work, seconds, spec.model.name)
 
 
-def _sizes(run: Experiment, asks: Literal["dense", "embedding"]) -> tuple[list[int], list[int]]:
-    """Bytes of the payloads of one iteration's requests and answers: those that are copied where
-    memory is shared, and those that have been made in it."""
+class _Payload(NamedTuple):
+    size: int
+    copies: int = 1
+    """Where memory is shared."""
+
+
+def _payloads(run: Experiment, asks: Literal["dense", "embedding"]) -> list[_Payload]:
+    """Of one iteration's requests and answers."""
     ids = run.training.batch_size * len(run.model.tables)
     vectors = 4 * ids * run.model.embedding_dim
     if asks == "dense":
         dense = 4 * dense_parameters(run.model)
-        return [8 * ids, vectors, dense], [dense]
-    return [8 * ids, vectors, vectors], []
+        pushed = _Payload(dense, copies=0)  # from where the backward pass has left it
+        return [_Payload(8 * ids), _Payload(vectors), _Payload(dense), pushed]
+    return [_Payload(8 * ids), _Payload(vectors), _Payload(vectors)]
 
 
-def _bytes(copied: Sequence[int], made: Sequence[int], *, shares: bool) -> dict[str, float]:
+def _bytes(payloads: Sequence[_Payload], *, shares: bool) -> dict[str, float]:
     """Bytes on the wire, counted at both ends, and those that are copied to share them."""
-    shared = [shares and shareable(size) for size in (*copied, *made)]
-    wire = fsum(2.0 * s for s, near in zip((*copied, *made), shared, strict=True) if not near)
-    return {
-        "wire_byte": wire,
-        "shared_byte": fsum(s for s, near in zip(copied, shared, strict=False) if near),
-    }
+    work = {"wire_byte": 0.0, "shared_byte": 0.0}
+    for size, copies in payloads:
+        if shares and shareable(size):
+            work["shared_byte"] += copies * size
+        else:
+            work["wire_byte"] += 2 * size
+    return work
 
 
 def experiment(

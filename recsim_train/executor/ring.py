@@ -40,10 +40,10 @@ class Ring:
         """Where it put first after it had found the ring empty: nothing before is in use."""
         self._lent: deque[tuple[ref[NDArray[np.uint8]], int, int]] = deque()
         """What `lend` has lent: who uses it, its place and its size."""
-        self._made: deque[tuple[ref[NDArray[np.uint8]], int]] = deque()
-        """What is made here and was put, and where it begins, as long as somebody here uses it."""
+        self._made: deque[tuple[ref[NDArray[np.uint8]], int, int]] = deque()
+        """What is made here and was put: who uses it here, where it begins and its size."""
         self._making: tuple[ref[NDArray[np.uint8]], int, int] | None = None
-        """The same of what has not been put yet, and its size."""
+        """The same of what has not been put yet."""
 
     def put(self, parts: Sequence[Buffer]) -> int:
         """Copy the parts, one after the other; their place, or 0 where there is no room for them
@@ -75,12 +75,12 @@ class Ring:
         until it has been released."""
         if self._making is None:
             return 0
-        user, begin, size = self._making
+        _, begin, size = self._making
         here = np.frombuffer(part, np.uint8)
         at = _address(self._content) + begin % len(self._content)
         if (_address(here), here.size) != (at, size):
             return 0
-        self._made.append((user, begin))
+        self._made.append(self._making)
         self._making = None
         return self._put(begin, size)
 

@@ -203,13 +203,15 @@ class Role:
     ) -> LoopContext:
         pooling = self.plan.embedding.service.pooling if self.plan.embedding else "server"
         dense = self._dense_stub(number, replica.parameters)
-        room = dense.room if dense else lambda: None
+        worker = Worker(replica, pooling, self.plan.net, self._host(), self.cache)
+        if dense is not None:
+            worker.room = dense.room
         return LoopContext(
             instance=self.instance.name,
             label=label,
             definition=definition,
             topology=self.plan.topology,
-            worker=Worker(replica, pooling, self.plan.net, self._host(), self.cache, room),
+            worker=worker,
             feed=feed,
             embedding=self._embedding_stub(number),
             dense=dense,

@@ -88,15 +88,15 @@ class Worker:
         program: NetProgram | None = None,
         host: int = 0,
         rows: MixCache | None = None,
-        room: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
-        """``rows``: the trainer's cache of them, if the strategy asks for one. ``room``: memory for
-        the next gradient, where there is any from which it is sent without being copied."""
+        """``rows``: the trainer's cache of them, if the strategy asks for one."""
         self.replica = replica
         self.pooling = pooling
         self.program, self.host = program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
-        self.cache, self.room = rows, room
+        self.cache = rows
+        self.room: Callable[[], Tensor | None] = lambda: None
+        """Memory for the next gradient, where there is any from which it is sent uncopied."""
         self.accumulated: Tensor | None = None
         self.taken: Tensor | None = None
         """Of `Replica.pending`: what the present step carries to the group's other hosts."""

@@ -36,7 +36,8 @@ class DenseRuntime(Service[DenseShard]):
         if gradient.elements != self.elements:
             raise TypeError(f"Push needs {self.elements} values, not {gradient.elements}")
         size = self.world.value_bytes if add else self.world.number_bytes(loop)
-        made = gradient.maker == loop.name and self.world.number_bytes(loop) == size
+        whole = self.world.number_bytes(loop) == self.world.value_bytes
+        made = gradient.maker == loop.name and whole
         return None, (yield from self._talk(loop, "push", "dense_apply", up=size, made=made))
 
     def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
@@ -85,10 +86,9 @@ class DenseRuntime(Service[DenseShard]):
                 work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
             joined = several and not rounded[1]  # what is widened then is used where it lies
-            lies = made and not several and not rounded[0]
-            request = Request(payload, work, down * elements, made=lies, joined=joined)
-            request.rounded = rounded[0], rounded[1]
-            return request
+            lies, answer = made and not several, down * elements
+            narrow = rounded[0], rounded[1]
+            return Request(payload, work, answer, made=lies, joined=joined, rounded=narrow)
 
         sent, answers = yield from self.ask(loop, effect, shards, request)
         if answers != NOTHING:

@@ -53,21 +53,22 @@ def test_it_counts_what_both_worlds_do(
         real = execute(plan, staging=tmp_path)
         predicted = simulate(plan, load_cluster(PROFILE, None))
     asking = talk._ASKING[asks]
-    sizes = talk._sizes(run, asks)
+    sizes = [payload.size for payload in talk._payloads(run, asks)]
     # an update's and a push's bytes are all in one request
     for outcome in (real, predicted):
         effects, served, moved = of_one_iteration(outcome)
         assert effects == asking.effects
         assert served == sum(asking.requests.values())
-        assert sum(moved) == sum(map(sum, sizes))
+        assert sum(moved) == sum(sizes)
     assert "talk" not in strategies()
 
 
 def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
-    copied, made = [100, 1 << 20, 1 << 20], [3 << 20, 50]
-    apart = talk._bytes(copied, made, shares=False)
+    copied = map(talk._Payload, [100, 1 << 20, 1 << 20])
+    payloads = [*copied, *(talk._Payload(size, copies=0) for size in (3 << 20, 50))]
+    apart = talk._bytes(payloads, shares=False)
     assert apart == {"wire_byte": 2 * (150 + (5 << 20)), "shared_byte": 0}
-    shared = talk._bytes(copied, made, shares=True)
+    shared = talk._bytes(payloads, shares=True)
     assert shared == {"wire_byte": 2 * 150, "shared_byte": 2 << 20}
 
 
