@@ -58,6 +58,8 @@ class Setting:
 
 
 MEBI = 1 << 20
+MEETING_BYTES = 4 * MEBI
+"""What each of two members sends in the collectives that tell what waiting bytes take."""
 
 GRID: tuple[Setting, ...] = (
     Setting(8, 4, (32,), (16,), (32, 256, 2048), 6 * MEBI),

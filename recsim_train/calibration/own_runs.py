@@ -10,7 +10,7 @@ from statistics import fmean, median
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import Z975, throughput
+from recsim_train.results.statistics import standard_error, throughput
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Outcome
 
@@ -36,8 +36,7 @@ class OwnRun:
         eps = speed.examples_per_second
         assert eps is not None
         assert ledger is not None
-        low, high = speed.ci95 or (eps, eps)
-        return cls(plan, eps, ledger, (high - low) / (2.0 * Z975 * eps))
+        return cls(plan, eps, ledger, standard_error(speed))
 
     def times(self, factor: float) -> OwnRun:
         """The same in so many times the seconds, of which the ledger keeps its shares."""

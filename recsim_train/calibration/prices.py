@@ -10,6 +10,7 @@ from typing import Any
 
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
+from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import Cooling
 from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
@@ -282,7 +283,8 @@ class Wire:
     """Bytes per second of one connection."""
     nic: float
     """Bytes per second of one process over several connections."""
-    collective_step: Estimate
+    waits: dict[str, Estimate]
+    """Prices of collectives: seconds in which a member does not work."""
 
 
 _LARGE = 256 << 10
@@ -304,10 +306,22 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
     else:
         cap = max(ends[0]["streams"])
     streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
-    # two processes: 2 (n - 1) = 2 steps; what the two ends saw is one exchange, not a repeat of it
-    waits = [end["all_reduce"]["wall"] - end["all_reduce"]["cpu"] for end in ends]
-    step = mean(max(0.0, wait / 2 - latency) for wait in waits)
-    return Wire(latency, cap, max(cap, *streams), from_repeats([step]))
+    return Wire(latency, cap, max(cap, *streams), _waits(ends, latency))
+
+
+def _waits(ends: Sequence[Mapping[str, Any]], latency: float) -> dict[str, Estimate]:
+    """What members of collectives wait for each other's threads. What the two ends saw is one
+    exchange, no repeat of it."""
+    least, *large = (
+        [mean(both) for both in zip(*(end["meetings"][what] for end in ends), strict=True)]
+        for what in ("least", "reduce", "exchange")
+    )
+    # two members: 2 (n - 1) = 2 steps, in each of which a wait begins
+    waits = {"collective_step": from_repeats([max(0.0, wait / 2 - latency) for wait in least])}
+    for name, seen in zip(("reduced_wait", "exchanged_wait"), large, strict=True):
+        each = [max(0.0, wait - mean(least)) / MEETING_BYTES for wait in seen]
+        waits[name] = from_repeats(each)
+    return waits
 
 
 def contention(alone: Sequence[float], crowded: Sequence[float]) -> float:

@@ -180,7 +180,7 @@ def _wire_prices(
         f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
     )
     wire = wire_figures(ends, message)
-    prices.add({"collective_step": wire.collective_step})
+    prices.add(wire.waits)
     return wire
 
 

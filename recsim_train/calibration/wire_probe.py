@@ -13,12 +13,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
-from recsim_train.calibration.grid import MEBI, Setting, training
+from recsim_train.calibration.grid import MEBI, MEETING_BYTES, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
 from recsim_train.executor.answers import Answer
+from recsim_train.executor.collectives import Collective
 from recsim_train.executor.scheduling import batch_scheduling, ordinary_scheduling
 from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.transport import Channel, Pending, Port, Service
+from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import heads_of
@@ -86,11 +88,15 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
         ]
         streams = [_stream(ends[:pairs], share) for pairs in range(1, _PAIRS + 1)]
         gloo = _gloo_messages(collective, rank, int(1000 * share))
-        reduce = _all_reduce(collective, max(50, int(1000 * share)))
+        members = Collective(collective, 2, rank)
+        meetings = {
+            "least": _meetings(lambda: members.agree(yes=True), max(50, int(1000 * share))),
+            **{name: _meetings(meet, int(50 * share)) for name, meet in _large(members).items()},
+        }
         dist.barrier()
     finally:
         dist.destroy_process_group()
-    return {"talks": talks, "streams": streams, "gloo_messages": gloo, "all_reduce": reduce}
+    return {"talks": talks, "streams": streams, "gloo_messages": gloo, "meetings": meetings}
 
 
 def _repeats(size: int) -> int:
@@ -197,13 +203,21 @@ def _gloo_messages(group: dist.ProcessGroup, rank: int, count: int) -> list[floa
     return [cpu / 2 for cpu in _windows(work, count)[1]]
 
 
-def _all_reduce(group: dist.ProcessGroup, count: int) -> dict[str, float]:
-    """An all_reduce of 64 bytes."""
-    value = torch.zeros(16)
+def _large(members: Collective) -> dict[str, Callable[[], object]]:
+    """Collectives of two members in which each sends `MEETING_BYTES`."""
+    value = RealBlock(torch.zeros(MEETING_BYTES // 4))
+    parts = RealParts((value.tensor,) * members.members)
+    return {
+        "reduce": lambda: members.all_reduce(value, "sum"),
+        "exchange": lambda: members.all_to_all(parts),
+    }
+
+
+def _meetings(meet: Callable[[], object], count: int) -> list[float]:
+    """Seconds of one collective in which this member does not work, one value for each window."""
 
     def work(repeats: int) -> None:
         for _ in range(repeats):
-            dist.all_reduce(value, group=group)
+            meet()
 
-    wall, cpu = _timed(work, count)
-    return {"wall": wall, "cpu": cpu}
+    return [wall - cpu for wall, cpu in zip(*_windows(work, count), strict=True)]

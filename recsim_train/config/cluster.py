@@ -161,6 +161,12 @@ class Costs(Section):
     passes on every core, beside threads that wake often."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes and CPU time."""
+    reduced_wait: Price = magnitude(0.0)
+    """The same for each byte that a member sends in an all-reduce, on a machine that the members
+    share: its threads wait for one another and for the other members' to take what they send.
+    Measured with two members that do nothing else, like the next one."""
+    exchanged_wait: Price = magnitude(0.0)
+    """The same in an all-gather or all-to-all."""
 
 
 RETIRED = frozenset({"batched_matrix", "batched_flop"})

@@ -24,7 +24,7 @@ class Answer:
         self._shape, self._kind = shape, kind
         self.size = prod(shape) * kind.itemsize
         """In bytes."""
-        self._content: NDArray[np.uint8] | None = None
+        self._content: NDArray[np.uint8] | bytearray | None = None
 
     def part(self, begin: int, end: int) -> Answer:
         """What answers the numbers of a vector from ``begin`` to ``end``: in their place, unless
@@ -33,24 +33,25 @@ class Answer:
         if part.size == self.size:
             return self
         first = begin * self._kind.itemsize
-        part._content = self._memory()[first : first + part.size]
+        part._content = np.frombuffer(self._memory(), np.uint8)[first : first + part.size]
         return part
 
     def room(self) -> memoryview:
         """Memory for it."""
         return memoryview(self._memory())  # type: ignore[arg-type]
 
-    def _memory(self) -> NDArray[np.uint8]:
+    def _memory(self) -> NDArray[np.uint8] | bytearray:
         if self._content is None:
             self._content = np.empty(self.size, np.uint8)
         return self._content
 
-    def arrive(self, content: NDArray[np.uint8]) -> None:
+    def arrive(self, content: NDArray[np.uint8] | bytearray) -> None:
         """Here it is, uint8 [size]."""
         if self._content is None:
             self._content = content
         else:
-            np.copyto(self._content, content)
+            here = np.frombuffer(self._content, np.uint8)
+            np.copyto(here, np.frombuffer(content, np.uint8))
 
     @property
     def tensor(self) -> Tensor:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.executor.ring import Buffer, Shared, accept, offer
-from recsim_train.placement.transport import BUFFER_BYTES, shareable
+from recsim_train.placement.transport import BUFFER_BYTES, SHARED_LEAST, shareable
 
 if TYPE_CHECKING:
     from recsim_train.executor.answers import Answer
@@ -52,13 +52,17 @@ _NOBODY = -1, None
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """What remains of the parts after ``count`` bytes."""
-    if len(parts) == 1 and count == len(parts[0]):
-        return ()
     for number, part in enumerate(parts):
         if count < len(part):
             return [part[count:], *parts[number + 1 :]]
         count -= len(part)
     return ()
+
+
+def _is_small(answer: int) -> bool:
+    """Whether an answer of so many bytes is copied once more, to travel and arrive in one part with
+    its head: a message of two parts takes 2 us more at either end."""
+    return answer < SHARED_LEAST
 
 
 class _Socket:
@@ -87,13 +91,16 @@ class _Socket:
     def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
         if len(parts) == 1:
-            return _left(parts, self._sock.send(parts[0], flags))
+            count = self._sock.send(parts[0], flags)
+            return () if count == len(parts[0]) else _left(parts, count)
         return _left(parts, self._sock.sendmsg(parts, (), flags))
 
     def _receive(self, parts: Sequence[Buffer], flags: int) -> Sequence[Buffer]:
         """Receive, and return what remains to be filled."""
         if len(parts) == 1:
             count = self._sock.recv_into(parts[0], 0, flags)
+            if count == len(parts[0]):
+                return ()
         else:
             count = self._sock.recvmsg_into(parts, 0, flags)[0]
         if not count:
@@ -128,21 +135,25 @@ class Asker(_Socket):
         self, sock: socket.socket, timeout: float | None, shared: Shared | None = None
     ) -> None:
         super().__init__(sock, timeout, shared)
-        self._awaited: deque[tuple[bytearray, Answer]] = deque()
+        self._awaited: deque[Answer] = deque()
+        self._here = memoryview(bytearray(HEAD_BYTES + SHARED_LEAST))
+        """The head of the first answer that is awaited, and all of a small one."""
         self._missing: Sequence[Buffer] = ()
-        """Of the first answer that is awaited; where memory is shared, of its head first."""
+        """Of that answer; where memory is shared, of its head first."""
         self._follows = False
         """Whether it comes right after its head."""
         self._asked = self._answered = 0
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Answer | None = None) -> int:
         """Send a request, which is answered by ``answer``; returns its number for `wait`."""
-        if self._shared:
+        size = place = 0
+        if self._shared is not None:
             self._shared.answers.settle()
-        size = sum(map(len, payload))
-        place = self._shared.put(payload) if size and self._shared else 0
-        head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
-        left: Sequence[Buffer] = [head] if place else [head, *filter(len, payload)]
+        if payload and (size := sum(map(len, payload))) and self._shared is not None:
+            place = self._shared.put(payload)
+        left: Sequence[Buffer] = [memoryview(_SIZE.pack(size + place * LARGEST) + header)]
+        if size and not place:
+            left = [*left, *filter(len, payload)]
         while left and self._awaited:
             try:
                 left = self._send(left, socket.MSG_DONTWAIT)
@@ -150,7 +161,7 @@ class Asker(_Socket):
                 self._turn()
         self.send(*left)
         if answer is not None:
-            self._awaited.append((bytearray(_SIZE.size), answer))
+            self._awaited.append(answer)
             if len(self._awaited) == 1:
                 self._next()
             self._asked += 1
@@ -179,25 +190,32 @@ class Asker(_Socket):
             raise self._late() from None
 
     def _next(self) -> None:
-        head, answer = self._awaited[0]
+        answer = self._awaited[0]
         # with its head in one go, unless it may have been left in shared memory
-        self._follows = answer.size > 0 and (self._shared is None or not shareable(answer.size))
-        self._missing = [memoryview(head), answer.room()] if self._follows else [memoryview(head)]
+        self._follows = self._shared is None or not shareable(answer.size)
+        if _is_small(answer.size):
+            self._missing = [self._here[: HEAD_BYTES + answer.size]]
+        elif self._follows:
+            self._missing = [self._here[:HEAD_BYTES], answer.room()]
+        else:
+            self._missing = [self._here[:HEAD_BYTES]]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
         if self._missing:
             return
-        head, answer = self._awaited[0]
-        place, size = divmod(_SIZE.unpack(head)[0], LARGEST)
+        answer = self._awaited[0]
+        place, size = divmod(_SIZE.unpack_from(self._here)[0], LARGEST)
         if size != answer.size:
             raise ValueError(f"an answer of {size} bytes where {answer.size} are due")
-        if size and not self._follows:
+        if not self._follows:
             assert self._shared is not None
             if not place:
                 self._missing, self._follows = [answer.room()], True
                 return
             answer.arrive(self._shared.answers.lend(place, size))
+        elif _is_small(size):
+            answer.arrive(bytearray(self._here[HEAD_BYTES : HEAD_BYTES + size]))
         self._awaited.popleft()
         self._answered += 1
         if self._awaited:
@@ -237,8 +255,12 @@ class Answerer(_Socket):
         return content
 
     def answer(self, content: Buffer) -> None:
+        size = len(content)
+        if _is_small(size):
+            self.send(memoryview(_SIZE.pack(size) + content))
+            return
         place = 0 if self._shared is None else self._shared.answers.put([content])
-        head = memoryview(_SIZE.pack(len(content) + place * LARGEST))
+        head = memoryview(_SIZE.pack(size + place * LARGEST))
         self.send(*([head] if place else [head, content]))
 
 

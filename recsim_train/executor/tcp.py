@@ -30,12 +30,14 @@ from recsim_train.executor.connections import (
     connect,
 )
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
+from recsim_train.executor.wire import ACKNOWLEDGED
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 _SERVICES = tuple(Service)
 _NOTHING = torch.empty(0, dtype=torch.uint8)
+_ACKNOWLEDGED = memory_of(ACKNOWLEDGED)
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
 
@@ -123,8 +125,9 @@ class TcpChannel:
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
         """As `recsim_train.executor.transport.Channel.request`."""
-        content = [memory_of(part.contiguous()) for part in parts]
-        pending.bytes += sum(map(len, content))
+        content = [memory_of(part.contiguous()) for part in parts] if parts else ()
+        if content:
+            pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
         if answer is None or not answer.size:
             self.asker.ask(head, content)
@@ -160,6 +163,9 @@ class TcpPort:
     def answer(self, tensor: Tensor) -> None:
         """As `recsim_train.executor.transport.Port.answer`."""
         assert self._answerer is not None
-        if tensor.numel():
+        if tensor is ACKNOWLEDGED:
+            self.head_bytes += HEAD_BYTES
+            self._answerer.answer(_ACKNOWLEDGED)
+        elif tensor.numel():
             self.head_bytes += HEAD_BYTES
             self._answerer.answer(memory_of(tensor.contiguous()))

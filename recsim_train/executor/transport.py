@@ -28,6 +28,7 @@ class Service(IntEnum):
     DENSE = 1
 
 
+_BOOKED = booked(TRANSPORT)
 Key = tuple[Service, int]
 """A shard: its service and its index."""
 
@@ -39,6 +40,8 @@ def size_of(tensor: Tensor) -> int:
 
 class Pending:
     """Requests of one effect under way, with the tensors that must live until they are answered."""
+
+    __slots__ = ("_waits", "bytes")
 
     def __init__(self) -> None:
         self._waits: list[Callable[[], object]] = []
@@ -56,7 +59,7 @@ class Pending:
         """
         if not self._waits:
             return
-        with booked(TRANSPORT):
+        with _BOOKED:
             for wait in self._waits:
                 wait()
         self._waits.clear()

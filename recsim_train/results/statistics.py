@@ -71,6 +71,14 @@ def throughput(
     return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
 
 
+def standard_error(speed: Throughput) -> float:
+    """Relative standard error of its examples per second, by windows; 0 where they do not say."""
+    if speed.ci95 is None or not speed.examples_per_second:
+        return 0.0
+    low, high = speed.ci95
+    return (high - low) / (2.0 * Z975 * speed.examples_per_second)
+
+
 def throughput_within(
     iterations: Iterable[Iteration], start: float, end: float, *, steps: int, batch_size: int
 ) -> Throughput:

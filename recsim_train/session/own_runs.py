@@ -10,6 +10,7 @@ from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import standard_error
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
@@ -18,7 +19,7 @@ from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
-_STEPS, _WHAT_IF_STEPS = 100, 5
+_STEPS, _WHAT_IF_STEPS = 400, 5
 """Counted iterations of a prediction, at most, and of the short runs that tell how unsure it is."""
 _TURNS = 2
 """In which operations are brought to what they took: who shares the cores with whom changes it."""
@@ -49,7 +50,9 @@ def predicted(own: OwnRun, cluster: Cluster) -> tuple[float, float]:
     told = plain.model_copy(update={"operations": operations})
     outcome = simulate(replace(plan, experiment=spec), told)
     errors = outcome.facts.calibration_errors
-    return _rate(outcome), hypot(*(errors[cause] for cause in errors if cause != "speed"))
+    assert outcome.speed is not None
+    known = [errors[cause] for cause in errors if cause != "speed"]
+    return _rate(outcome), hypot(standard_error(outcome.speed), *known)
 
 
 def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:

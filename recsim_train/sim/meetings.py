@@ -30,6 +30,8 @@ class Meetings:
         costs = world.machines.cluster.costs
         self._reduced, self._exchanged = costs.reduced_byte.value, costs.exchanged_byte.value
         self._step = world.machines.latency + costs.collective_step.value
+        self._reduced_wait = costs.reduced_wait.value
+        self._exchanged_wait = costs.exchanged_wait.value
         whole = world.pricing.meeting(2 * (size - 1)) if size > 1 else NOTHING
         own = 1.0 / (1 + _works(2 * (size - 1))) if self._machines.one_by_one else 1.0
         self.own = part_of(whole, own)
@@ -46,7 +48,8 @@ class Meetings:
         each = steps / self._size * size
         if self._machines.one_by_one:
             seconds = [2 * self._reduced * each] * len(self._members)
-            return self._hops(steps, seconds, self._ring(each, 0.0))
+            waits = [self._reduced_wait * each] * len(self._members)
+            return self._hops(steps, seconds, waits, self._ring(each, 0.0))
         return self._at_once(steps, lambda: self._ring(each, self._reduced))
 
     def exchange(
@@ -59,35 +62,42 @@ class Meetings:
         """
         if self._machines.one_by_one:
             seconds = [self._exchanged * sum(pair) for pair in moved]
-            return self._hops(2, seconds, self._exchange(moved, sent, 0.0))
+            waits = [self._exchanged_wait * max(pair) for pair in moved]
+            return self._hops(2, seconds, waits, self._exchange(moved, sent, 0.0))
         return self._at_once(2, lambda: self._exchange(moved, sent, self._exchanged))
 
     # ------------------------------------------------------------------ on one host
 
-    def _hops(self, steps: int, seconds: list[float], moved: Event) -> list[Event]:
-        """``seconds``: for each member's bytes, in all steps; ``moved``: when the network has moved
-        them."""
+    def _hops(
+        self, steps: int, seconds: list[float], waits: list[float], moved: Event
+    ) -> list[Event]:
+        """``seconds``, ``waits``: for each member's bytes, in all steps, with and without its work;
+        ``moved``: when the network has moved them."""
         works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
         handling = max(work[0] for work in works) / self._members[0].cores.pace
-        self.alone = max(self._machines.alone, handling + steps * self._step)
+        waiting = steps * self._step + max(waits)
+        self.alone = max(self._machines.alone, handling + waiting)
         number, event = _works(steps), self._engine.event
         sent = [[event() for _ in range(number)] for _ in self._members]
         return [
-            self._engine.process(self._chain(place, part_of(work, 1.0 / number), sent, moved))
-            for place, work in enumerate(works)
+            self._engine.process(
+                self._chain(place, part_of(work, 1.0 / number), wait / steps, sent, moved)
+            )
+            for place, (work, wait) in enumerate(zip(works, waits, strict=True))
         ]
 
     def _chain(
-        self, place: int, part: Seconds, sent: Sequence[Sequence[Event]], moved: Event
+        self, place: int, part: Seconds, wait: float, sent: Sequence[Sequence[Event]], moved: Event
     ) -> Steps:
-        """One member's threads: who reads waits for what the member before it has sent. So a member
-        may be done while a thread of another one still waits for a core."""
+        """One member's threads: who reads waits for what the member before it has sent, and in each
+        step for ``wait`` seconds more. So a member may be done while a thread of another one still
+        waits for a core."""
         member, before = self._members[place], sent[place - 1]
         for turn, done in enumerate(sent[place]):
             reads = turn % 2 == 1
             if reads:
                 yield before[turn - 1]
-                yield self._engine.timeout(self._step)
+                yield self._engine.timeout(self._step + wait)
             thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
             yield self._machines.compute(member, part, thread, "wire", waits=True)
             done.succeed()

@@ -39,9 +39,11 @@ class Pricing:
         threads: int = 1,
         *,
         crowded: float = 1.0,
+        queued: bool = True,
     ) -> None:
         """``threads``: on which an operation of a foreground loop runs; ``crowded``: which share of
-        the other cores there are loops for."""
+        the other cores there are loops for; ``queued``: whether threads queue for an interpreter
+        lock, so that a call out of Python keeps it as `Costs.handover` says."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
@@ -49,6 +51,8 @@ class Pricing:
         self.prices: dict[str, float] = {
             name: getattr(cluster.costs, name).value for name in Costs.model_fields
         }
+        if not queued:
+            self.prices["handover"] = 0.0
         if (law := cluster.cooling) is not None:
             cold = moved_bytes(experiment.model, examples) / law.bytes
             for name in operations.COOLED:

@@ -82,6 +82,7 @@ class Runtime:
             plan.examples,
             plan.operation_threads,
             crowded=_crowded(plan, cluster),
+            queued=len(list(plan.loops(0))) > 1,
         )
         self.world = World(self.machines, self.pricing, self.ledger, counts)
         self.counts = counts

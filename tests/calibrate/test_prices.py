@@ -15,6 +15,7 @@ from recsim_train.calibration import grid, load_probe, reads
 from recsim_train.calibration import talk as runs_of_own
 from recsim_train.calibration.crowd import Crowd, best_rate
 from recsim_train.calibration.fit import Estimate, Observation
+from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
     CALLS,
@@ -90,7 +91,8 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 
 def test_every_counted_price_exists_and_is_measured() -> None:
-    direct = {"handover", "switch", *CALLS, "collective_step"}
+    waits = {"collective_step", "reduced_wait", "exchanged_wait"}
+    direct = {"handover", "switch", *CALLS, *waits}
     measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -110,6 +112,7 @@ def test_the_grid_is_not_the_quickstart() -> None:
     assert high >= 2048
 
 
+WAITS = 1.9e-10, 2e-10, 2.1e-10
 KNOWN = {"call": 1e-6, "interpreter": 3e-7, "effect": 5e-6, "parse_row": 1e-6}
 
 
@@ -309,7 +312,11 @@ def test_wire_prices_and_rates() -> None:
             "talks": talks,
             "streams": [1.8e9, 2.5e9],
             "gloo_messages": [50e-6, 52e-6, 51e-6],
-            "all_reduce": {"wall": 2 * (51e-6 + latency + 9e-6), "cpu": 2 * 51e-6},
+            "meetings": {
+                "least": [2 * (latency + step) for step in (8e-6, 9e-6, 10e-6)],
+                "reduce": [2 * (latency + 9e-6) + wait * MEETING_BYTES for wait in WAITS],
+                "exchange": [2 * (latency + 9e-6) + 3 * wait * MEETING_BYTES for wait in WAITS],
+            },
         }
 
     ends = [end(), end()]
@@ -324,22 +331,25 @@ def test_wire_prices_and_rates() -> None:
     assert wire.latency == pytest.approx(latency)
     assert wire.connection_cap == pytest.approx(rate, rel=0.01)
     assert wire.nic == pytest.approx(2.5e9)
-    assert wire.collective_step.value == pytest.approx(9e-6)
+    assert wire.waits["collective_step"].value == pytest.approx(9e-6)
+    assert wire.waits["reduced_wait"].value == pytest.approx(2e-10)
+    assert wire.waits["exchanged_wait"].value == pytest.approx(6e-10)
+    assert {wait.basis for wait in wire.waits.values()} == {"repeats"}
 
 
 def test_two_ends_of_one_exchange_are_no_repeat() -> None:
-    def end(all_reduce: float) -> dict[str, Any]:
+    def end(wait: float) -> dict[str, Any]:
         talks = [talk(2, 120, 1.1e-4, 4e-5), talk(3, 1 << 20, 1e-3, 1e-3)]
         gloo = [2e-5] * 3
         return {
             "talks": talks,
             "streams": [1e9, 1e9],
             "gloo_messages": gloo,
-            "all_reduce": {"wall": all_reduce, "cpu": 2 * 2e-5},
+            "meetings": {"least": [wait], "reduce": [1e-3], "exchange": [1e-3]},
         }
 
-    step = wire_figures([end(3.000e-4), end(3.001e-4)], message=2e-5).collective_step
-    assert step.value == pytest.approx(1.5e-4 - 2e-5 - 1.5e-5, rel=1e-3)
+    step = wire_figures([end(2.6e-4), end(2.8e-4)], message=2e-5).waits["collective_step"]
+    assert step.value == pytest.approx(1.35e-4 - 1.5e-5, rel=1e-3)
     assert step.uncertainty == 1.0
     assert step.basis == "once"
 
@@ -371,11 +381,11 @@ def test_latency_is_never_negative() -> None:
         "talks": [talk(2, 120, 1e-4, 1e-4), talk(3, 1 << 20, 1e-3, 1e-3)],
         "streams": [1e9, 1e9],
         "gloo_messages": [5e-5] * 3,
-        "all_reduce": {"wall": 1e-5, "cpu": 1.2e-5},
+        "meetings": {"least": [-2e-6], "reduce": [-3e-6], "exchange": [-3e-6]},
     }
     wire = wire_figures([end, end], message=5e-5)
     assert wire.latency == 0.0
-    assert wire.collective_step == Estimate(0.0, 1.0, "limit")
+    assert set(wire.waits.values()) == {Estimate(0.0, 1.0, "limit")}
 
 
 def test_contention_is_the_speed_of_a_crowded_core() -> None:
