@@ -10,7 +10,7 @@ from statistics import fmean, median
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.statistics import standard_error, throughput
+from recsim_train.results.statistics import throughput
 from recsim_train.trace.ledger import Ledger
 from recsim_train.trace.record import Outcome
 
@@ -22,8 +22,6 @@ class OwnRun:
     plan: Plan
     examples_per_second: float
     ledger: Ledger
-    error: float = 0.0
-    """Relative standard error of ``examples_per_second``, by windows of the run."""
 
     @classmethod
     def of(cls, plan: Plan, outcome: Outcome) -> OwnRun:
@@ -36,7 +34,7 @@ class OwnRun:
         eps = speed.examples_per_second
         assert eps is not None
         assert ledger is not None
-        return cls(plan, eps, ledger, standard_error(speed))
+        return cls(plan, eps, ledger)
 
     def times(self, factor: float) -> OwnRun:
         """The same in so many times the seconds, of which the ledger keeps its shares."""
@@ -77,18 +75,20 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     there are none. The runs are those that `OwnRun.times` has brought to the profile's speed.
 
     By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
-    known of prediction and measurement: DerSimonian and Laird's estimate of what is between studies
-    (Controlled Clinical Trials 7 (1986) 177). What is farther off than `_FAR` counts as if it were
-    no farther, so that one run that the machine disturbed does not decide.
+    known of the prediction: DerSimonian and Laird's estimate of what is between studies
+    (Controlled Clinical Trials 7 (1986) 177). How far a run is from another one of the same is
+    among it: an interval is there to hold a run against. What is farther off than `_FAR` counts as
+    if it were no farther, so that one run that the machine disturbed does not decide.
     """
     if not runs:
         return None
-    misses, weights = [], []
+    misses, known = [], []
     for own in runs:
         eps, error = predict(own, cluster)
         misses.append(log(eps / own.examples_per_second))
-        weights.append(1.0 / (NOISE * NOISE + error * error + own.error * own.error))
+        known.append(error * error)
     far = _FAR * median(map(abs, misses))
-    squares = [min(m * m, far * far) for m in misses]
-    excess = fsum(w * square for w, square in zip(weights, squares, strict=True)) - len(runs)
-    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess / fsum(weights)))))
+    weights = [1.0 / (NOISE * NOISE + square) for square in known]
+    beyond = [min(m * m, far * far) - square for m, square in zip(misses, known, strict=True)]
+    excess = fsum(w * square for w, square in zip(weights, beyond, strict=True)) / fsum(weights)
+    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess))))

@@ -29,7 +29,6 @@ _MOST = 2000
 """Samples; with more, every second one is dropped and the gap doubles."""
 _FIRST_LINE = 256
 """Bytes that hold it."""
-_own = threading.local()
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -89,6 +88,12 @@ class Book:
                 booked[key] = booked.get(key, 0.0) + spent
 
 
+class _Own(threading.local):
+    book: Book | None = None
+    """The calling thread's."""
+
+
+_own = _Own()
 _books: list[Book] = []
 """Of this process's threads in the present run."""
 
@@ -104,7 +109,7 @@ def book(thread: str, what: str, pool: Sequence[int] = ()) -> Iterator[None]:
         mine.turn("")
         mine.moves = _moves_of(mine.tid)
         mine.closed = True
-        del _own.book
+        _own.book = None
 
 
 class booked:  # noqa: N801  # reads as a verb, with or as a decorator
@@ -121,8 +126,7 @@ class booked:  # noqa: N801  # reads as a verb, with or as a decorator
 
         @wraps(do)
         def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-            mine: Book | None = getattr(_own, "book", None)
-            if mine is None:
+            if (mine := _own.book) is None:
                 return do(*args, **kwargs)
             before = mine.turn(what)
             try:
@@ -133,13 +137,11 @@ class booked:  # noqa: N801  # reads as a verb, with or as a decorator
         return inside
 
     def __enter__(self) -> None:
-        mine: Book | None = getattr(_own, "book", None)
-        if mine is not None:
+        if (mine := _own.book) is not None:
             mine.left.append(mine.turn(self._what))
 
     def __exit__(self, *_: object) -> None:
-        mine: Book | None = getattr(_own, "book", None)
-        if mine is not None:
+        if (mine := _own.book) is not None:
             mine.turn(mine.left.pop())
 
 

@@ -107,11 +107,10 @@ class _Socket:
             raise ConnectionError("connection closed by peer")
         return _left(parts, count)
 
-    def send(self, *parts: Buffer) -> None:
-        left: Sequence[Buffer] = parts
+    def send(self, parts: Sequence[Buffer]) -> None:
         try:
-            while left:
-                left = self._send(left)
+            while parts:
+                parts = self._send(parts)
         except BlockingIOError:
             raise self._late() from None
 
@@ -159,7 +158,7 @@ class Asker(_Socket):
                 left = self._send(left, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._turn()
-        self.send(*left)
+        self.send(left)
         if answer is not None:
             self._awaited.append(answer)
             if len(self._awaited) == 1:
@@ -257,11 +256,11 @@ class Answerer(_Socket):
     def answer(self, content: Buffer) -> None:
         size = len(content)
         if _is_small(size):
-            self.send(memoryview(_SIZE.pack(size) + content))
+            self.send([memoryview(_SIZE.pack(size) + content)])
             return
         place = 0 if self._shared is None else self._shared.answers.put([content])
         head = memoryview(_SIZE.pack(size + place * LARGEST))
-        self.send(*([head] if place else [head, content]))
+        self.send([head] if place else [head, content])
 
 
 def connect(

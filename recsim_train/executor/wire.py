@@ -22,13 +22,14 @@ from recsim_train.executor.routing import Routed
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.sparse import RealSparse, unpack_sparse, whole_places
 
-ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
+_ONE = (1,)
+ACKNOWLEDGED = torch.ones(_ONE, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
 
 
 def acknowledgement() -> Answer:
     """One under way."""
-    return Answer(ACKNOWLEDGED.shape, ACKNOWLEDGED.dtype)
+    return Answer(_ONE, torch.int64)
 
 
 KINDS: list[type[Request]] = []

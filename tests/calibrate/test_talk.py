@@ -143,17 +143,15 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     assert own_error([], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
     # all too fast alike: a bias is an error, too
     always = [own_run(0)] * 4
-    expected = math.sqrt(math.log(1.3) ** 2 - 0.02**2)
-    assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(expected)
+    assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))
 
 
-def test_a_run_that_was_disturbed_counts_little_and_is_told() -> None:
-    steady, stalled = own_run(0), replace(own_run(1), examples_per_second=100.0, error=0.7)
+def test_a_run_that_was_disturbed_is_told() -> None:
+    steady, stalled = own_run(0), replace(own_run(1), examples_per_second=100.0)
 
     def predict(own: OwnRun, _: object) -> tuple[float, float]:
         return 1000.0 * math.exp(0.1 if own is steady else 0.0), 0.03
 
     runs = [steady] * 11 + [stalled]
-    assert beyond(runs, predict) == pytest.approx(0.1, rel=0.15)
     told = own_error(runs, None, predict)  # type: ignore[arg-type]
     assert str(told) == "median error 11%, largest 900%, of 12 runs"

@@ -190,7 +190,7 @@ def test_an_answer_of_another_size_ends_the_run() -> None:
 
 def test_a_request_that_claims_absurd_sizes_is_refused() -> None:
     with pair() as (asker, answerer):
-        asker.send(memoryview((1 << 60).to_bytes(8, "little") + b"a" * HEAD))
+        asker.send([memoryview((1 << 60).to_bytes(8, "little") + b"a" * HEAD)])
         with pytest.raises(ValueError, match="claims"):
             answerer.next()
 
