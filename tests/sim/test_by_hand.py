@@ -338,3 +338,19 @@ def test_a_meeting_by_hand(plans: Plans, clusters: Clusters, shared: bool) -> No
     assert ledger is not None
     spent = ledger.spent(COLLECTIVES)
     assert spent == pytest.approx(2 * 2e-3 * plan.experiment.training.steps)
+
+
+def test_members_on_one_host_wait_for_what_they_exchange(plans: Plans, clusters: Clusters) -> None:
+    """Nothing has a price but a byte's wait: two members send different numbers of bytes, and both
+    wait for the larger one."""
+    costs = Costs(**{n: magnitude(1e-6 * (n == "exchanged_wait")) for n in Costs.model_fields})
+    cluster = clusters(colocate=True, cores=4, jitter=0.0).model_copy(update={"costs": costs})
+    network = cluster.network.model_copy(update={"latency": 0.0})
+    plan = plans("des", {"partition": "hash"}, roles={"trainers": 2}, data=FAST_DATA)
+    outcome = simulate(plan, cluster.model_copy(update={"network": network}))
+    spans = [s for s in outcome.spans if s.effect == "all_to_all" and s.iteration > 1]
+    assert spans
+    for span in spans:
+        others = [s for s in spans if (s.iteration, s.name) == (span.iteration, span.name)]
+        most = 1e-6 * max(s.bytes for s in others)
+        assert most * (1 - 1e-9) <= span.end - span.start <= 1.05 * most

@@ -10,6 +10,7 @@ from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import standard_error
 from recsim_train.session import own_runs
 from recsim_train.session.own_runs import predicted
 from recsim_train.sim.run import simulate
@@ -97,6 +98,9 @@ def test_the_machines_speed_makes_them_no_less_sure(
         known = Calibration(date="2026-11-24", machine="a machine", machine_speed=speeds)
         return predicted(own, cluster.model_copy(update={"calibration": known}))[1]
 
+    rate = simulate(own.plan, cluster).speed
+    assert rate is not None
+    assert error(None) >= standard_error(rate) > 0.0  # what it was simulated for is unsure, too
     assert moved.spread is not None
     assert moved.spread > 0.3
     assert error(moved) == pytest.approx(error(None))

@@ -272,6 +272,15 @@ def test_lock_step_waits_for_the_slowest(plans: Plans, clusters: Clusters, eps: 
     assert eps(calm, shaky) == eps(calm, steady)
 
 
+@pytest.mark.parametrize(("threads", "queue"), [(1, False), (2, True)])
+def test_calls_keep_the_lock_where_several_loops_of_a_process_want_it(
+    plans: Plans, clusters: Clusters, eps: Eps, threads: int, queue: bool
+) -> None:
+    plan = plans("flat_ps", roles=SERVERS, training={"threads": threads})
+    short, long = (eps(plan, clusters(prices={"handover": held})) for held in ("1 us", "1 ms"))
+    assert (long < 0.9 * short) if queue else long == short
+
+
 def test_work_per_iteration_stays_small(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
