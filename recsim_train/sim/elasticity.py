@@ -136,7 +136,8 @@ class _Asked(dict[str, float]):
     """Prices that are filled in when they are first asked for, so that it shows which are used."""
 
     def __init__(self, prices: Mapping[str, float]) -> None:
-        super().__init__(handover=prices["handover"])  # is asked for with `get`
+        kept = prices["handover"]  # is asked for with `get`, where threads queue for a lock
+        super().__init__({"handover": kept} if kept else {})
         self._prices = prices
 
     def __missing__(self, name: str) -> float:

@@ -27,11 +27,7 @@ class Meetings:
         """``members``: those that are simulated, of ``size``."""
         self._machines, self._engine = world.machines, world.engine
         self._name, self._members, self._size = name, members, size
-        costs = world.machines.cluster.costs
-        self._reduced, self._exchanged = costs.reduced_byte.value, costs.exchanged_byte.value
-        self._step = world.machines.latency + costs.collective_step.value
-        self._reduced_wait = costs.reduced_wait.value
-        self._exchanged_wait = costs.exchanged_wait.value
+        self._pricing = world.pricing
         whole = world.pricing.meeting(2 * (size - 1)) if size > 1 else NOTHING
         own = 1.0 / (1 + _works(2 * (size - 1))) if self._machines.one_by_one else 1.0
         self.own = part_of(whole, own)
@@ -47,10 +43,10 @@ class Meetings:
         steps = 2 * (self._size - 1)
         each = steps / self._size * size
         if self._machines.one_by_one:
-            seconds = [2 * self._reduced * each] * len(self._members)
-            waits = [self._reduced_wait * each] * len(self._members)
+            seconds = [2 * self._price("reduced_byte") * each] * len(self._members)
+            waits = [self._price("reduced_wait") * each] * len(self._members)
             return self._hops(steps, seconds, waits, self._ring(each, 0.0))
-        return self._at_once(steps, lambda: self._ring(each, self._reduced))
+        return self._at_once(steps, lambda: self._ring(each, self._price("reduced_byte")))
 
     def exchange(
         self, moved: Sequence[tuple[float, float]], sent: Mapping[int, Sequence[float]]
@@ -61,10 +57,19 @@ class Meetings:
         ``sent``: bytes from each member to each, which tells what crosses between racks.
         """
         if self._machines.one_by_one:
-            seconds = [self._exchanged * sum(pair) for pair in moved]
-            waits = [self._exchanged_wait * max(pair) for pair in moved]
+            seconds = [self._price("exchanged_byte") * sum(pair) for pair in moved]
+            waits = [self._price("exchanged_wait") * max(pair) for pair in moved]
             return self._hops(2, seconds, waits, self._exchange(moved, sent, 0.0))
-        return self._at_once(2, lambda: self._exchange(moved, sent, self._exchanged))
+        price = self._price("exchanged_byte")
+        return self._at_once(2, lambda: self._exchange(moved, sent, price))
+
+    def _price(self, name: str) -> float:
+        """Asked for when it is used: what a run uses is what may change it."""
+        return self._pricing.prices[name]
+
+    @property
+    def _step(self) -> float:
+        return self._machines.latency + self._price("collective_step")
 
     # ------------------------------------------------------------------ on one host
 

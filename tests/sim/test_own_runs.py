@@ -81,6 +81,22 @@ def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
     assert told == pytest.approx({key: 0.8 * seconds for key, seconds in whole.items()}, abs=1e-12)
 
 
+def test_how_long_they_were_simulated_makes_them_unsure(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[[Plan, Cluster], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, made = clusters(cores=2, colocate=True), []
+    own = done(plans, cluster, outcome_of)
+    monkeypatch.setattr(
+        own_runs, "simulate", lambda *asked: made.append(simulate(*asked)) or made[-1]
+    )
+    _, error = predicted(own, cluster)
+    assert made[-1].speed is not None
+    assert error >= standard_error(made[-1].speed) > 0.0
+
+
 def test_the_machines_speed_makes_them_no_less_sure(
     plans: Callable[..., Plan],
     clusters: Callable[..., Cluster],
@@ -98,9 +114,6 @@ def test_the_machines_speed_makes_them_no_less_sure(
         known = Calibration(date="2026-11-24", machine="a machine", machine_speed=speeds)
         return predicted(own, cluster.model_copy(update={"calibration": known}))[1]
 
-    rate = simulate(own.plan, cluster).speed
-    assert rate is not None
-    assert error(None) >= standard_error(rate) > 0.0  # what it was simulated for is unsure, too
     assert moved.spread is not None
     assert moved.spread > 0.3
     assert error(moved) == pytest.approx(error(None))
