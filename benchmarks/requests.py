@@ -7,8 +7,8 @@ the executor's channel and port, answered with an acknowledgement. `pull`: a tra
 for the parameters of a small dense shard, from its stub through the server thread and back. Idle:
 one client, nothing else runs; where the scheduler puts both ends, with both on one core, and with a
 core for each: on one core nobody is woken on another, which most of a bare round trip consists of.
-Rounds are long, because the scheduler moves nobody in the first ones: of 3,000 bare round trips
-(24 ms) most were on one core, of 40,000 few. Busy: four clients, each a process with a
+Rounds are long, because at first the scheduler leaves a pair on one core: of 3,000 bare round trips
+(24 ms) most were there, of 40,000 few. Busy: four clients, each a process with a
 connection and a server thread of its own in one server process, beside a thread on every core that
 multiplies matrices. The ways take turns within each round; wall time of single round trips,
 microseconds.
@@ -225,7 +225,12 @@ def table(cases: dict[str, Found]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=40000, help="round trips of a way in a round")
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=40000,
+        help="round trips of a way in a round; a tenth where cores are busy",
+    )
     parser.add_argument("--out", type=Path, help="write the page there, too")
     arguments = parser.parse_args()
     available = sorted(os.sched_getaffinity(0))

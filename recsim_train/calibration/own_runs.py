@@ -50,7 +50,8 @@ def wander(runs: Sequence[OwnRun]) -> float | None:
 
 Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
 """Examples per second of such a run's plan at the profile's speed, in which operations take what
-they took in the run, and the relative standard error of that as far as the profile knows it."""
+they took in the run, and the relative standard error of that as far as it is known: what the
+profile says of its errors, and for how long it was simulated."""
 
 
 _FAR = 2.0 * 1.4826
@@ -76,19 +77,20 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
 
     By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
     known of the prediction: DerSimonian and Laird's estimate of what is between studies
-    (Controlled Clinical Trials 7 (1986) 177). How far a run is from another one of the same is
-    among it: an interval is there to hold a run against. What is farther off than `_FAR` counts as
-    if it were no farther, so that one run that the machine disturbed does not decide.
+    (Controlled Clinical Trials 7 (1986) 177), with predictions for studies. How a run scatters
+    around its own mean is not taken off: intervals are there to hold runs against. What is farther
+    off than `_FAR` counts as if it were no farther, so that one run that the machine disturbed does
+    not decide.
     """
     if not runs:
         return None
-    misses, known = [], []
+    misses, errors = [], []
     for own in runs:
         eps, error = predict(own, cluster)
         misses.append(log(eps / own.examples_per_second))
-        known.append(error * error)
+        errors.append(error)
     far = _FAR * median(map(abs, misses))
-    weights = [1.0 / (NOISE * NOISE + square) for square in known]
-    beyond = [min(m * m, far * far) - square for m, square in zip(misses, known, strict=True)]
-    excess = fsum(w * square for w, square in zip(weights, beyond, strict=True)) / fsum(weights)
-    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, excess))))
+    weights = [1.0 / (NOISE * NOISE + e * e) for e in errors]
+    excess = [min(m * m, far * far) - e * e for m, e in zip(misses, errors, strict=True)]
+    whole = fsum(w * x for w, x in zip(weights, excess, strict=True)) / fsum(weights)
+    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, whole))))

@@ -311,17 +311,17 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
 
 def _waits(ends: Sequence[Mapping[str, Any]], latency: float) -> dict[str, Estimate]:
     """What members of collectives wait for each other's threads. What the two ends saw is one
-    exchange, no repeat of it."""
-    least, *large = (
-        [mean(both) for both in zip(*(end["meetings"][what] for end in ends), strict=True)]
+    exchange, no repeat of it, and the windows of one pair follow each other at once."""
+    least, reduce, exchange = (
+        mean(median(end["meetings"][what]) for end in ends)
         for what in ("least", "reduce", "exchange")
     )
-    # two members: 2 (n - 1) = 2 steps, in each of which a wait begins
-    waits = {"collective_step": from_repeats([max(0.0, wait / 2 - latency) for wait in least])}
-    for name, seen in zip(("reduced_wait", "exchanged_wait"), large, strict=True):
-        each = [max(0.0, wait - mean(least)) / MEETING_BYTES for wait in seen]
-        waits[name] = from_repeats(each)
-    return waits
+    step = max(0.0, least / 2 - latency)  # two members: 2 (n - 1) = 2 steps
+    bytes_alone = {"reduced_wait": reduce, "exchanged_wait": exchange}
+    return {"collective_step": from_repeats([step])} | {
+        name: from_repeats([max(0.0, wait - 2 * (latency + step)) / MEETING_BYTES])
+        for name, wait in bytes_alone.items()
+    }
 
 
 def contention(alone: Sequence[float], crowded: Sequence[float]) -> float:

@@ -83,7 +83,8 @@ class Costs(Section):
     handover: Price
     """For how long one call out of Python keeps other threads of its process from the interpreter
     lock. No work of its own: it limits what threads of one process do side by side. Calibration
-    takes it from short runs of flat_ps."""
+    takes it from short runs of flat_ps with two loops in one process, and it counts only in runs
+    whose trainers have several."""
     gemm_flop: Price
     """One floating-point operation of a matrix product; one multiplication and addition is two."""
     dot_product: Price = magnitude(3e-9)
@@ -162,11 +163,12 @@ class Costs(Section):
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes and CPU time."""
     reduced_wait: Price = magnitude(0.0)
-    """The same for each byte that a member sends in an all-reduce, on a machine that the members
-    share: its threads wait for one another and for the other members' to take what they send.
-    Measured with two members that do nothing else, like the next one."""
+    """Seconds for which a member waits, without using CPU, for each byte that it sends in an
+    all-reduce, on a machine that the members share: its threads wait for one another and for the
+    other members' to take what they send. Measured with two members that do nothing else, like the
+    next one."""
     exchanged_wait: Price = magnitude(0.0)
-    """The same in an all-gather or all-to-all."""
+    """The same in an all-gather or all-to-all, of what it sends or receives, whichever is more."""
 
 
 RETIRED = frozenset({"batched_matrix", "batched_flop"})
@@ -281,8 +283,9 @@ class Calibration(Section):
     """By the same group: root mean square error of fitted prices on settings kept out of the fit,
     of the logarithm of seconds. Empty: the profile is older."""
     own_error: Share | None = None
-    """By how much predictions of calibration's own runs miss their throughput beyond what all other
-    errors explain, root mean square of the logarithm. None: the profile is older."""
+    """By how much predictions of calibration's own runs miss their throughput beyond what is known
+    of the predictions' errors, root mean square of the logarithm: how far one run is from another
+    of the same is in it. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 

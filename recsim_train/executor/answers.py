@@ -46,7 +46,7 @@ class Answer:
         return self._content
 
     def arrive(self, content: NDArray[np.uint8] | bytearray) -> None:
-        """Here it is, uint8 [size]."""
+        """Here it is, bytes [size]; used where it lies unless there is room for it already."""
         if self._content is None:
             self._content = content
         else:

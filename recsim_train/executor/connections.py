@@ -293,7 +293,7 @@ class Listener:
     def __init__(self, host: str, token: bytes, clients: Iterable[int], header_bytes: int) -> None:
         self._token, self._header_bytes = token, header_bytes
         self._due = set(clients)
-        self._here: dict[int, tuple[socket.socket, Shared | None]] = {}
+        self._come: dict[int, tuple[socket.socket, Shared | None]] = {}
         self._change = threading.Condition()
         self._sock = _new()
         self._sock.bind((host, 0))
@@ -313,7 +313,7 @@ class Listener:
                 continue
             with self._change:
                 self._due.remove(client)
-                self._here[client] = sock, shared
+                self._come[client] = sock, shared
                 self._change.notify_all()
         self._sock.close()
 
@@ -341,8 +341,8 @@ class Listener:
     def client(self, number: int) -> Answerer:
         """The server's end of this client's connection, once it has come."""
         with self._change:
-            self._change.wait_for(lambda: number in self._here)
-            sock, shared = self._here.pop(number)
+            self._change.wait_for(lambda: number in self._come)
+            sock, shared = self._come.pop(number)
             return Answerer(sock, self._header_bytes, shared)
 
     def close(self) -> None:

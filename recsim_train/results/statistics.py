@@ -76,7 +76,7 @@ def standard_error(speed: Throughput) -> float:
     if speed.ci95 is None or not speed.examples_per_second:
         return 0.0
     low, high = speed.ci95
-    return (high - low) / (2.0 * Z975 * speed.examples_per_second)
+    return (high - low) / (2.0 * t_quantile(speed.windows - 1) * speed.examples_per_second)
 
 
 def throughput_within(

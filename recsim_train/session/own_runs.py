@@ -41,9 +41,9 @@ def predicted(own: OwnRun, cluster: Cluster) -> tuple[float, float]:
         assert outcome.facts.ledger is not None
         took = _per_example(outcome.facts.ledger, _rate(outcome))
         operations = tuple(
-            known.times(seen[known.operation] / took[known.operation])
-            for known in operations
-            if known.operation in seen and known.operation in took
+            one.times(seen[one.operation] / took[one.operation])
+            for one in operations
+            if one.operation in seen and one.operation in took
         )
     asked = plan.experiment.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS})
     spec = plan.experiment.model_copy(update={"simulation": asked})

@@ -2,8 +2,8 @@
 
 What gloo does on the wire, per member: an all-reduce is a ring of 2(n-1) steps with 2(n-1)/n of the
 vector; all-gather and all-to-all send each peer its part at once. Every step costs the network's
-latency and the profile's ``collective_step``; what gloo's threads do is in meetings.py. A group of
-one does nothing.
+latency and the profile's ``collective_step``; what gloo's threads do, and for which bytes they
+wait, is in meetings.py. A group of one does nothing.
 """
 
 from __future__ import annotations

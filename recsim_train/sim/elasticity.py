@@ -180,6 +180,8 @@ def elasticities(
     threads = plan.operation_threads
     if cluster.colocate:
         asked["shared_byte"] = cluster.costs.shared_byte.value
+    if plan.groups:
+        asked["collective_message"] = cluster.costs.collective_message.value
     names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])

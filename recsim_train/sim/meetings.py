@@ -3,8 +3,9 @@
 In each step of a collective a thread of gloo's reads what has come and wakes another one, which
 works on it and sends. On a host that the members share these threads want its cores one by one, as
 all others do; they run under SCHED_BATCH, so that one that is woken waits for whoever works. Bytes
-move meanwhile. On hosts of their own the loop handles a member's messages in one go before it is
-there, and bytes with what they take of the cores are one activity of all.
+move meanwhile; for those that a member sends its threads wait, too, without work. On hosts of their
+own the loop handles a member's messages in one go before it is there, and bytes with what they take
+of the cores are one activity of all.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class Pricing:
         queued: bool = True,
     ) -> None:
         """``threads``: on which an operation of a foreground loop runs; ``crowded``: which share of
-        the other cores there are loops for; ``queued``: whether threads queue for an interpreter
-        lock, so that a call out of Python keeps it as `Costs.handover` says."""
+        the other cores there are loops for; ``queued``: whether a process has several loops, so
+        that a call out of Python keeps its lock as `Costs.handover` says."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples

@@ -141,6 +141,12 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     assert missed(unknown) == pytest.approx(unknown, rel=0.1)
     assert missed(0.0) < 0.05
     assert own_error([], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
+    # those of which much is claimed weigh little
+    half = beyond(
+        [own_run(number) for number in range(400)],
+        lambda own, _: (1000.0 * math.exp(0.3 if own.plan % 2 else 0.1), 0.3 * (own.plan % 2)),  # type: ignore[operator]
+    )
+    assert half == pytest.approx(0.1, rel=0.02)
     # all too fast alike: a bias is an error, too
     always = [own_run(0)] * 4
     assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))

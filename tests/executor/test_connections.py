@@ -154,19 +154,21 @@ def test_an_answer_stays_what_it_is_while_somebody_uses_it_and_then_makes_room()
         assert tensor.numpy().tobytes()[::-1] == pattern(size, number)[:size]
 
 
-def test_parts_of_an_answer_come_to_their_places() -> None:
-    with pair(near=True) as (asker, answerer):
+@pytest.mark.parametrize("near", [True, False])
+@pytest.mark.parametrize("size", [40_000, 400, 4_000])  # the second part of the last is small
+def test_parts_of_an_answer_come_to_their_places(size: int, near: bool) -> None:
+    with pair(near=near) as (asker, answerer):
         thread = in_thread(lambda: echo(answerer, 2))
-        whole = Answer((40_000,), torch.float32)
-        values = torch.arange(40_000, dtype=torch.float32)
-        for begin, end in ((0, 30_000), (30_000, 40_000)):
+        whole = Answer((size,), torch.float32)
+        values = torch.arange(size, dtype=torch.float32)
+        for begin, end in ((0, size * 3 // 4), (size * 3 // 4, size)):
             content = values[begin:end].numpy().tobytes()[::-1]
             part = whole.part(begin, end)
             last = asker.ask(b"\0" * HEAD, [memoryview(content)], part)
         asker.wait(last)
         thread.join(20)
         assert torch.equal(whole.tensor, values)
-        assert whole.part(0, 40_000) is whole
+        assert whole.part(0, size) is whole
 
 
 def test_a_request_without_an_answer_is_not_waited_for() -> None:

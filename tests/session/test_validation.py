@@ -158,7 +158,7 @@ def test_the_result_says_what_its_intervals_are_made_of(machine: Machine) -> Non
         low, high = prediction["interval"]
         assert high / low > exp(2 * 1.645 * 0.24)
     said = (made.folder.path / "validation.md").read_text()
-    assert "predictions of calibration's own runs miss beyond these 25.0 %" in said
+    assert "predictions of calibration's own runs miss beyond what is known of them 25.0 %" in said
 
 
 def test_each_repeat_goes_through_all_in_its_own_settled_order(machine: Machine) -> None:

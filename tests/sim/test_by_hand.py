@@ -340,14 +340,33 @@ def test_a_meeting_by_hand(plans: Plans, clusters: Clusters, shared: bool) -> No
     assert spent == pytest.approx(2 * 2e-3 * plan.experiment.training.steps)
 
 
+def only(name: str, seconds: float, cluster: Cluster) -> Cluster:
+    """Nothing else has a price, messages arrive at once."""
+    costs = Costs(**{n: magnitude(seconds * (n == name)) for n in Costs.model_fields})
+    network = cluster.network.model_copy(update={"latency": 0.0})
+    return cluster.model_copy(update={"costs": costs, "network": network})
+
+
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_members_on_one_host_wait_for_what_they_reduce(
+    plans: Plans, clusters: Clusters, members: int
+) -> None:
+    """In each of 2 (n - 1) steps a member sends one of n parts of the vector."""
+    cluster = only("reduced_wait", 1e-7, clusters(colocate=True, cores=4, jitter=0.0))
+    plan = plans("allreduce", roles={"trainers": members}, data=FAST_DATA)
+    spans = [s for s in simulate(plan, cluster).spans if s.effect == "all_reduce"]
+    assert spans
+    sent = 2 * (members - 1) / members * 4 * shape.dense_parameters(plan.experiment.model)
+    for span in spans:
+        assert 1e-7 * sent * (1 - 1e-9) <= span.end - span.start <= 1.1e-7 * sent
+
+
 def test_members_on_one_host_wait_for_what_they_exchange(plans: Plans, clusters: Clusters) -> None:
     """Nothing has a price but a byte's wait: a member waits for what it sends or for what it
     receives, whichever is more."""
-    costs = Costs(**{n: magnitude(1e-6 * (n == "exchanged_wait")) for n in Costs.model_fields})
-    cluster = clusters(colocate=True, cores=4, jitter=0.0).model_copy(update={"costs": costs})
-    network = cluster.network.model_copy(update={"latency": 0.0})
+    cluster = only("exchanged_wait", 1e-6, clusters(colocate=True, cores=4, jitter=0.0))
     plan = plans("des", {"top": "split", "partition": "hash"}, roles={"trainers": 2})
-    outcome = simulate(plan, cluster.model_copy(update={"network": network}))
+    outcome = simulate(plan, cluster)
     spans = [s for s in outcome.spans if s.effect == "all_gather" and s.iteration > 1]
     assert spans
     for span in spans:

@@ -215,3 +215,15 @@ def test_a_server_that_would_hold_nothing_is_said(plans: Plans, clusters: Cluste
     found = answers(plans(roles=FILLS_IT, model=one_row), clusters())
     assert "would hold nothing" in found.skipped["embedding_servers"]
     assert "dense_servers" in found.changes
+
+
+def test_what_collectives_take_is_asked_where_there_are_any(
+    plans: Plans, clusters: Clusters
+) -> None:
+    prices = {"reduced_wait": "1 ns", "exchanged_wait": "1 ns"}
+    cluster = clusters(colocate=True, prices=prices)
+    used = {"collective_message", "collective_step", "reduced_byte", "reduced_wait"}
+    two = {"trainers": 2}
+    for kind, asked in (("allreduce", used), ("flat_ps", set())):
+        found = {n.removeprefix("costs.") for n in answers(plans(kind, roles=two), cluster).changes}
+        assert found & (used | {"exchanged_byte", "exchanged_wait"}) == asked
