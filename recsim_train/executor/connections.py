@@ -61,7 +61,8 @@ def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
 
 def _is_small(answer: int) -> bool:
     """Whether an answer of so many bytes is copied once more, to travel and arrive in one part with
-    its head: a message of two parts takes 2 us more at either end."""
+    its head: with two parts the CPU time of an empty request, both ends together, was 12.4 us
+    instead of 10.8 (medians of three processes of 6,000, in turn)."""
     return answer < SHARED_LEAST
 
 
@@ -145,14 +146,12 @@ class Asker(_Socket):
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Answer | None = None) -> int:
         """Send a request, which is answered by ``answer``; returns its number for `wait`."""
-        size = place = 0
+        size, place = sum(map(len, payload)), 0
         if self._shared is not None:
             self._shared.answers.settle()
-        if payload and (size := sum(map(len, payload))) and self._shared is not None:
-            place = self._shared.put(payload)
-        left: Sequence[Buffer] = [memoryview(_SIZE.pack(size + place * LARGEST) + header)]
-        if size and not place:
-            left = [*left, *filter(len, payload)]
+            place = self._shared.put(payload) if size else 0
+        head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
+        left: Sequence[Buffer] = [head] if place or not size else [head, *filter(len, payload)]
         while left and self._awaited:
             try:
                 left = self._send(left, socket.MSG_DONTWAIT)

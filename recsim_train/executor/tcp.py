@@ -29,6 +29,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
+from recsim_train.executor.ring import Buffer
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
 from recsim_train.executor.wire import ACKNOWLEDGED
 from recsim_train.placement.plan import Plan
@@ -125,8 +126,9 @@ class TcpChannel:
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
         """As `recsim_train.executor.transport.Channel.request`."""
-        content = [memory_of(part.contiguous()) for part in parts] if parts else ()
-        if content:
+        content: Sequence[Buffer] = ()
+        if parts:
+            content = [memory_of(part.contiguous()) for part in parts]
             pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
         if answer is None or not answer.size:
@@ -163,9 +165,7 @@ class TcpPort:
     def answer(self, tensor: Tensor) -> None:
         """As `recsim_train.executor.transport.Port.answer`."""
         assert self._answerer is not None
-        if tensor is ACKNOWLEDGED:
+        if tensor.numel():
             self.head_bytes += HEAD_BYTES
-            self._answerer.answer(_ACKNOWLEDGED)
-        elif tensor.numel():
-            self.head_bytes += HEAD_BYTES
-            self._answerer.answer(memory_of(tensor.contiguous()))
+            said = tensor is ACKNOWLEDGED
+            self._answerer.answer(_ACKNOWLEDGED if said else memory_of(tensor.contiguous()))

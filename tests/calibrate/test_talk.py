@@ -152,12 +152,14 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))
 
 
-def test_a_run_that_was_disturbed_is_told() -> None:
+def test_a_run_that_was_disturbed_counts_as_two_deviations_and_is_told() -> None:
     steady, stalled = own_run(0), replace(own_run(1), examples_per_second=100.0)
 
     def predict(own: OwnRun, _: object) -> tuple[float, float]:
         return 1000.0 * math.exp(0.1 if own is steady else 0.0), 0.03
 
     runs = [steady] * 11 + [stalled]
+    squares = 11 * 0.1**2 + (2 * 1.4826 * 0.1) ** 2
+    assert beyond(runs, predict) == pytest.approx(math.sqrt(squares / 12 - 0.03**2))
     told = own_error(runs, None, predict)  # type: ignore[arg-type]
     assert str(told) == "median error 11%, largest 900%, of 12 runs"

@@ -15,6 +15,7 @@ from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
+from tests.sim.priced import priced
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -319,10 +320,7 @@ def test_a_meeting_by_hand(plans: Plans, clusters: Clusters, shared: bool) -> No
     handle a message in turn with the loop, and wait for bytes; on hosts of their own the loop does,
     and bytes are the network's; nobody else wants the cores, so that it takes as long."""
     named = {"collective_message": 1e-3, "collective_step": 1e-4, "reduced_wait": 1e-7}
-    costs = Costs(**{n: magnitude(named.get(n, 0.0)) for n in Costs.model_fields})
-    cluster = clusters(colocate=shared, cores=4, jitter=0.0)
-    network = cluster.network.model_copy(update={"latency": 2e-5})
-    cluster = cluster.model_copy(update={"costs": costs, "network": network})
+    cluster = priced(clusters(colocate=shared, cores=4, jitter=0.0), latency=2e-5, **named)
     plan = plans("allreduce", roles={"trainers": 2}, data=FAST_DATA)
     outcome = simulate(plan, cluster)
     took = {s.end - s.start for s in outcome.spans if s.effect == "all_reduce" and s.iteration > 1}
@@ -340,19 +338,12 @@ def test_a_meeting_by_hand(plans: Plans, clusters: Clusters, shared: bool) -> No
     assert spent == pytest.approx(2 * 2e-3 * plan.experiment.training.steps)
 
 
-def only(name: str, seconds: float, cluster: Cluster) -> Cluster:
-    """Nothing else has a price, messages arrive at once."""
-    costs = Costs(**{n: magnitude(seconds * (n == name)) for n in Costs.model_fields})
-    network = cluster.network.model_copy(update={"latency": 0.0})
-    return cluster.model_copy(update={"costs": costs, "network": network})
-
-
 @pytest.mark.parametrize("members", [2, 3, 4])
 def test_members_on_one_host_wait_for_what_they_reduce(
     plans: Plans, clusters: Clusters, members: int
 ) -> None:
     """In each of 2 (n - 1) steps a member sends one of n parts of the vector."""
-    cluster = only("reduced_wait", 1e-7, clusters(colocate=True, cores=4, jitter=0.0))
+    cluster = priced(clusters(colocate=True, cores=4, jitter=0.0), reduced_wait=1e-7)
     plan = plans("allreduce", roles={"trainers": members}, data=FAST_DATA)
     spans = [s for s in simulate(plan, cluster).spans if s.effect == "all_reduce"]
     assert spans
@@ -364,7 +355,7 @@ def test_members_on_one_host_wait_for_what_they_reduce(
 def test_members_on_one_host_wait_for_what_they_exchange(plans: Plans, clusters: Clusters) -> None:
     """Nothing has a price but a byte's wait: a member waits for what it sends or for what it
     receives, whichever is more."""
-    cluster = only("exchanged_wait", 1e-6, clusters(colocate=True, cores=4, jitter=0.0))
+    cluster = priced(clusters(colocate=True, cores=4, jitter=0.0), exchanged_wait=1e-6)
     plan = plans("des", {"top": "split", "partition": "hash"}, roles={"trainers": 2})
     outcome = simulate(plan, cluster)
     spans = [s for s in outcome.spans if s.effect == "all_gather" and s.iteration > 1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recsim_train.config.cluster import Cluster, Costs, Price
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
@@ -17,6 +17,7 @@ from recsim_train.report.what_if import sentences
 from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
 from recsim_train.sim.run import simulate
 from recsim_train.sim.unsure import Spent, causes
+from tests.sim.priced import priced, priced_at
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -46,17 +47,6 @@ def test_scaling_changes_what_it_names_and_nothing_else(clusters: Clusters) -> N
 
 def answers(plan: Plan, cluster: Cluster) -> Elasticities:
     return elasticities(plan, cluster, counts_for(plan), 6)
-
-
-def priced_at(seconds: float, uncertainty: str = "0 %") -> Price:
-    return Price.model_validate({"value": f"{seconds!r} s", "uncertainty": uncertainty})
-
-
-def priced(cluster: Cluster, **values: float) -> Cluster:
-    """A cluster on which nothing costs anything but what is named."""
-    costs = Costs(**{n: priced_at(values.get(n, 0.0)) for n in Costs.model_fields})
-    network = cluster.network.model_copy(update={"latency": values.get("latency", 0.0)})
-    return cluster.model_copy(update={"costs": costs, "network": network})
 
 
 def test_one_price_decides_all(plans: Plans, clusters: Clusters) -> None:

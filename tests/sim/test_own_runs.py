@@ -18,11 +18,15 @@ from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import RUNTIME, Ledger
 from recsim_train.trace.record import Outcome
 
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+OutcomeOf = Callable[[Plan, Cluster], Outcome]
+
 
 def done(
-    plans: Callable[..., Plan],
+    plans: Plans,
     cluster: Cluster,
-    outcome_of: Callable[[Plan, Cluster], Outcome],
+    outcome_of: OutcomeOf,
 ) -> OwnRun:
     training = {"steps": 120, "warmup_steps": 10, "batch_size": 256}
     plan = plans("flat_ps", roles={"trainers": 2}, training=training)
@@ -40,20 +44,24 @@ def dearer(cluster: Cluster, factor: float) -> Cluster:
     return cluster.model_copy(update={"costs": cluster.costs.model_copy(update=more)})
 
 
-def test_operations_take_what_they_took_in_the_run(
-    plans: Callable[..., Plan],
-    clusters: Callable[..., Cluster],
-    outcome_of: Callable[[Plan, Cluster], Outcome],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Planted: the machine's matrix products take five times what the profile's prices say."""
-    cluster, made = clusters(cores=2, colocate=True), []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
+    """What `predicted` simulates, in turn."""
+    outcomes: list[Outcome] = []
 
     def simulated(plan: Plan, cluster: Cluster) -> Outcome:
-        made.append(simulate(plan, cluster))
-        return made[-1]
+        outcomes.append(simulate(plan, cluster))
+        return outcomes[-1]
 
     monkeypatch.setattr(own_runs, "simulate", simulated)
+    return outcomes
+
+
+def test_operations_take_what_they_took_in_the_run(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, made: list[Outcome]
+) -> None:
+    """Planted: the machine's matrix products take five times what the profile's prices say."""
+    cluster = clusters(cores=2, colocate=True)
     own = done(plans, dearer(cluster, 5.0), outcome_of)
     predicted(own, cluster)
 
@@ -67,9 +75,7 @@ def test_operations_take_what_they_took_in_the_run(
 
 
 def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
-    plans: Callable[..., Plan],
-    clusters: Callable[..., Cluster],
-    outcome_of: Callable[[Plan, Cluster], Outcome],
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     own = done(plans, clusters(cores=2, colocate=True), outcome_of)
     assert own.ledger is not None
@@ -82,25 +88,17 @@ def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
 
 
 def test_how_long_they_were_simulated_makes_them_unsure(
-    plans: Callable[..., Plan],
-    clusters: Callable[..., Cluster],
-    outcome_of: Callable[[Plan, Cluster], Outcome],
-    monkeypatch: pytest.MonkeyPatch,
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, made: list[Outcome]
 ) -> None:
-    cluster, made = clusters(cores=2, colocate=True), []
+    cluster = clusters(cores=2, colocate=True)
     own = done(plans, cluster, outcome_of)
-    monkeypatch.setattr(
-        own_runs, "simulate", lambda *asked: made.append(simulate(*asked)) or made[-1]
-    )
     _, error = predicted(own, cluster)
     assert made[-1].speed is not None
     assert error >= standard_error(made[-1].speed) > 0.0
 
 
 def test_the_machines_speed_makes_them_no_less_sure(
-    plans: Callable[..., Plan],
-    clusters: Callable[..., Cluster],
-    outcome_of: Callable[[Plan, Cluster], Outcome],
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     cluster = clusters(cores=2, colocate=True)
     own = done(plans, cluster, outcome_of)
