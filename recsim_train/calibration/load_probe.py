@@ -1,10 +1,12 @@
-"""The probes of busy cores: steps beside others, beside threads that wake often, and in turns."""
+"""The probes of busy cores: steps beside others, beside threads that wake often, in turns, and by
+threads of one process."""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -13,6 +15,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench
 from recsim_train.executor import kernels
@@ -29,6 +32,7 @@ _PAUSE, _TOUCHED, _PHASE = 1e-3, 512 << 10, 0.05
 with or without them."""
 _AWAY = 3e-4
 """Seconds between two looks at the clock after which another process had the core."""
+_LOCK_WINDOWS, _LOCK_SECONDS = 6, 0.25
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 
@@ -165,3 +169,44 @@ def take_turns(
             last = now
         tick()
     return kept
+
+
+def measure_lock(
+    settings: Sequence[tuple[Setting, int]], *, quick: bool, tick: Callable[[], None]
+) -> list[tuple[float, float]]:
+    """By setting, steps per second of one thread, and of `THREADS` threads of this process
+    together: means over windows that take turns."""
+    windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
+    found = []
+    for setting, size in settings:
+        benches = [Bench(setting) for _ in range(THREADS)]
+        steps = [_step(bench, bench.worker, size) for bench in benches]
+        for step in steps:
+            for _ in range(5):
+                step()
+        rates = [(_rate(steps[:1], seconds), _rate(steps, seconds)) for _ in range(windows)]
+        alone, together = (fmean(part) for part in zip(*rates, strict=True))
+        found.append((alone, together))
+        tick()
+    return found
+
+
+def _rate(steps: Sequence[Step], seconds: float) -> float:
+    """Steps per second of all together, a thread for each, for so many ``seconds``."""
+    rates: list[float] = []
+    start = threading.Barrier(len(steps))
+
+    def go_on(step: Step) -> None:
+        start.wait()
+        begin, done = time.perf_counter(), 0
+        while (passed := time.perf_counter() - begin) < seconds:
+            step()
+            done += 1
+        rates.append(done / passed)
+
+    threads = [threading.Thread(target=go_on, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return fsum(rates)

@@ -10,6 +10,7 @@ from typing import Any
 
 from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.crowd import Crowd
 from recsim_train.calibration.prices import Window, contention
 from recsim_train.calibration.speed import Watch, measure_speed
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -25,9 +26,9 @@ _SPEEDS = 2
 """How often the machine's speed is measured while nothing else runs."""
 _SWITCHES, _BUSY_TURNS = 12, 10
 """Windows of busy processes beside threads that wake; turns of one busy process and of all."""
-_THREADS, _WIRE, CROWD, RUN = 9, 8, 3, 4
-"""Units of progress (about a second each) of operations on several threads, of a wire, of a run of
-`crowd`, of one of `talk`, `reads` and `meet`."""
+_THREADS, _WIRE, _LOCK, RUN = 9, 8, 3, 4
+"""Units of progress (about a second each) of operations on several threads, of a wire, of a setting
+of `crowd`, of a run of `talk`, `reads` and `meet`."""
 
 
 class Watched:
@@ -61,7 +62,7 @@ class Measuring:
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
         self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
         self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
-        self._total += CROWD * crowd.runs_of(quick=quick)
+        self._total += _LOCK * len(crowd.settings(quick=quick))
         self._total += RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
         self._total += RUN * meet.runs_of(quick=quick)
         self._done = 0
@@ -106,6 +107,11 @@ class Measuring:
             return []
         found: list[dict[str, Any]] = self.part("threads", _THREADS, threads=self.cores)
         return found
+
+    def lock(self) -> list[Crowd]:
+        """Threads of one process, which share its interpreter lock."""
+        units = _LOCK * len(crowd.settings(quick=self.quick))
+        return crowd.crowds(self.part("lock", units))
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.

@@ -60,8 +60,9 @@ _WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
 
 _SERIAL = 0.95
 """Threads that reach less than this share of what free cores would give wait for the lock."""
-_LONGEST_HANDOVER = 5e-5
-"""Seconds: about what waking a thread takes; a longer call lets others in."""
+_LONGEST_HANDOVER = 5e-4
+"""Seconds: when a thread that waits asks for the lock (`sys.setswitchinterval`, as the executor
+sets it)."""
 _LEAST = 1e-9
 """Seconds that a call takes at least."""
 
@@ -148,39 +149,39 @@ def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]
 
 
 def handover(crowds: Sequence[Crowd], cores: int, contention: float, prices: Prices) -> Estimate:
-    """How long a call out of Python keeps the lock, from threads that queue for it.
+    """How long it takes until a thread that waits for the lock has woken, from threads that queue
+    for it.
 
-    With more threads than the lock lets run, one iteration ends every "lock-held seconds of an
-    iteration" (`recsim_train.workload.operations.seconds`, reader included). Settings whose
-    threads run as freely as the cores allow give no value. The least is a call's own work.
+    With more threads than the lock lets run, steps follow each other every "lock-held seconds of a
+    step" (`recsim_train.workload.operations.seconds`). What counts is their share of all seconds of
+    a step, so that errors of other prices cancel out. Settings whose threads work as freely as the
+    cores allow give no value, nor do those of which two threads do less than one: no waiting
+    explains that, but what they lose by switching.
     """
     per_unit = {name: estimate.value for name, estimate in prices.estimates.items()}
-    values = []
-    for seen in crowds:
-        busy = 1.0 / seen.alone + seconds(seen.reading, per_unit)[0]
-        free = contention * min(THREADS * seen.alone, cores / busy)
-        if cores > 1 and seen.together < _SERIAL * free:
-            values.append(_handover_of(seen, per_unit))
-    least = prices.value("interpreter")
-    found_price = from_repeats(values or [least])
-    # at a limit of the search: only "at most" or "at least so long" was measured
-    for limit in (least, _LONGEST_HANDOVER):
-        if abs(found_price.value / limit - 1.0) < 0.01:
-            return Estimate(limit, MOST_UNCERTAIN, "limit")
-    return found_price
+    queue = [
+        seen
+        for seen in crowds
+        if cores > 1 and seen.together < _SERIAL * contention * min(THREADS, cores) * seen.alone
+    ]
+    values = [_handover_of(seen, per_unit) for seen in queue if seen.together > seen.alone]
+    if queue and not values:
+        return Estimate(_LONGEST_HANDOVER, MOST_UNCERTAIN, "limit")
+    return from_repeats(values or [0.0])
 
 
 def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
-    """The value with which the lock is held for as long as one iteration took."""
+    """The value with which the lock is held for such a share of a step."""
 
     def held(value: float) -> float:
         prices = {**per_unit, "handover": value}
-        return sum(seconds(work, prices)[1] for work in (*seen.work, seen.reading))
+        total, held = map(sum, zip(*(seconds(work, prices) for work in seen.work), strict=True))
+        return held / total
 
-    low, high = per_unit["interpreter"], _LONGEST_HANDOVER
+    low, high = 0.0, _LONGEST_HANDOVER
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if held(middle) < 1.0 / seen.together else (low, middle)
+        low, high = (middle, high) if held(middle) < seen.alone / seen.together else (low, middle)
     return low
 
 

@@ -51,6 +51,10 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.take_turns(request["seconds"], sys.stdin.readline, _tick)
+    if part == "lock":
+        from recsim_train.calibration import crowd, load_probe
+
+        return load_probe.measure_lock(crowd.settings(quick=quick), quick=quick, tick=_tick)
     if part == "operations":
         from recsim_train.calibration.own import probe as own_probe
 

@@ -2,8 +2,7 @@
 
 Measuring processes run one part after the other; what they report becomes prices
 (`recsim_train.calibration.prices`). Nothing here is told of the experiments that the profile will
-predict, and nothing is tuned on them. But one price comes from short runs of a strategy: that of
-the interpreter lock (`recsim_train.calibration.crowd`).
+predict, and nothing is tuned on them.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import crowd, grid, meet, reads, talk
+from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
-from recsim_train.calibration.measuring import CROWD, MOST_BUSY, RUN, Measuring, Progress
+from recsim_train.calibration.measuring import MOST_BUSY, RUN, Measuring, Progress
 from recsim_train.calibration.own_runs import Predict, own_error, wander
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
@@ -81,14 +80,12 @@ def calibrate_machine(
         shared, jitter = measuring.busy()
         disturbed, turn = measuring.switches(), measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
-        threaded = measuring.threads()
+        threaded, crowded = measuring.threads(), measuring.lock()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
         with Watch() as watch:
-            reading, crowding = (measuring.watched(watch, units) for units in (RUN, CROWD))
-            talking, meeting = (measuring.watched(watch, RUN) for _ in range(2))
+            reading, talking, meeting = (measuring.watched(watch, RUN) for _ in range(3))
             rows = reads.measure(folder, measuring.cores, reading, quick=quick)
-            crowded = crowd.measure(folder, crowding, quick=quick)
             talked = talk.measure(folder, measuring.cores, talking, quick=quick)
             met = meet.measure(folder, measuring.cores, meeting, quick=quick)
             watched = watch.share
@@ -196,7 +193,7 @@ def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Pri
     prices.add({"handover": handover(crowded, cores, shared, prices)})
     gains = ", ".join(f"{seen.together / seen.alone:.2f}" for seen in crowded)
     prices.residuals["threads"] = (
-        f"{THREADS} threads of one process do {gains} times the small iterations of one"
+        f"{THREADS} threads of one process do {gains} times the steps of one"
     )
 
 

@@ -81,10 +81,10 @@ class Costs(Section):
     interpreter: Price
     """One call out of Python: the interpreter's own work."""
     handover: Price
-    """For how long one call out of Python keeps other threads of its process from the interpreter
-    lock. No work of its own: it limits what threads of one process do side by side. Calibration
-    takes it from short runs of flat_ps with two loops in one process, and it counts only in runs
-    whose trainers have several."""
+    """How long it takes until a thread that waits for its process's interpreter lock has woken. A
+    call out of Python that ends sooner keeps the lock. No work of its own: it limits what threads
+    of one process do side by side. Calibration takes it from steps of two threads of one process;
+    it counts only in runs whose trainers have several loops."""
     gemm_flop: Price
     """One floating-point operation of a matrix product; one multiplication and addition is two."""
     dot_product: Price = magnitude(3e-9)

@@ -39,8 +39,8 @@ class MeasuredOperation(Section):
     uncertainty: Share
     """Relative standard error of ``seconds``."""
     spread: Share | None = None
-    """How far, relative, a run that lasts as long as all its windows may lie from their mean: a
-    standard deviation, by how far apart the turns are in which they lay. None: there was one."""
+    """How far, relative, a run that lasts as long as a turn's windows may lie from the mean of all
+    turns: a standard deviation, by how far apart these are. None: there was one."""
     jitter: Share | None = None
     """Relative standard deviation of calls on busy cores, by how far two in a row are apart."""
     pooled: Pooled | None = None

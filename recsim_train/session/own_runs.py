@@ -19,7 +19,7 @@ from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
-_STEPS, _WHAT_IF_STEPS = 400, 5
+_STEPS, _WHAT_IF_STEPS = 400, 20
 """Counted iterations of a prediction, at most, and of the short runs that tell how unsure it is."""
 _TURNS = 2
 """In which operations are brought to what they took: who shares the cores with whom changes it."""

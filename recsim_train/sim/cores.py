@@ -7,8 +7,8 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 
 - whoever goes on at once stays where it is;
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
-  few enough of the cores were busy of late (`_nearly_full`), but that of whoever woke it by a
-  message, and sleeps now, always;
+  few enough of the cores were busy of late (`_nearly_full`); that of whoever woke it by a message
+  is not free, though that one sleeps at once;
 - now and then it goes to another core, whatever works there: the scheduler knows less than this
   module, and weighs more, such as who woke it. So many that with all other moves threads change
   their core as often as they do on the machine (`Cluster.wander`);
@@ -38,10 +38,11 @@ _HALF_LIFE = 32e-3
 _SLICE = 0.7e-3
 """Seconds that a thread may run before another one takes its core, on a machine of one core; of n
 up to 8 cores it is 1 + log2(n) times as long (Linux' base_slice)."""
-_TAKES = 0.5, 0.8
-"""With which chance a woken thread takes the core of one that has had less than a slice, and of one
-that has had it, by the kernel's records of two runs (docs/how-it-works.md): 40 and 57 %, 84 and
-73 %."""
+_SETTLED = 0.2e-3
+_TAKES = 0.56, 0.86
+"""With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
+seconds since it was woken, and of one that has run for longer: medians of thirteen runs, by the
+kernel's records (docs/how-it-works.md)."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -203,8 +204,8 @@ class Cores:
 
     def _takes(self, thread: str, since: float) -> bool:
         """Whether it takes the core of one that runs ``since`` then."""
-        over = self._engine.now - since >= self._slice
-        return self._draw(thread, "takes") < _TAKES[over]
+        settled = self._engine.now - since >= _SETTLED
+        return self._draw(thread, "takes") < _TAKES[settled]
 
     def _draw(self, thread: str, what: str) -> float:
         """The next of [0, 1) of those that decide this for the thread."""
@@ -213,13 +214,12 @@ class Cores:
         return next(self._draws[key])
 
     def _core_for(self, last: int, waker: int, *, searched: bool) -> int:
-        """Where a thread goes that ran on the core ``last`` and was woken from ``waker``; below 0:
-        nowhere yet, by nobody."""
-        if last >= 0 and waker >= 0 and self._cores[last].load and not self._cores[waker].load:
-            return waker
-        if last >= 0 and not (searched and self._cores[last].load):
+        """Where a thread goes that ran on the core ``last`` and was woken from ``waker``, which was
+        not free then; below 0: nowhere yet, by nobody."""
+        loads = [core.load + (number == waker) for number, core in enumerate(self._cores)]
+        if last >= 0 and not (searched and loads[last]):
             return last
-        least, number = min((core.load, number) for number, core in enumerate(self._cores))
+        least, number = min((load, number) for number, load in enumerate(loads))
         return number if least == 0 or last < 0 else last
 
     def _look(self) -> None:

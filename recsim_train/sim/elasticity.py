@@ -48,8 +48,6 @@ _SPARE = 3
 """Columns that no input uses, at least: from them the error is estimated."""
 _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
-_ALWAYS_USED = ("effect", "request", "message", "wire_byte")
-"""Prices that are taken before a run begins."""
 NO_HOST = "the cluster has no host left for it"
 
 
@@ -111,8 +109,12 @@ class _Short:
     runs: int = 0
     events: int = 0
 
-    def speed(self, cluster: Cluster, watch: Callable[[Runtime], None] | None = None) -> float:
+    def speed(self, cluster: Cluster) -> float:
         """log(examples per second), from the mean time of an iteration."""
+        return self.run(cluster)[0]
+
+    def run(self, cluster: Cluster) -> tuple[float, Runtime]:
+        """`speed`, and what has run."""
         warmup = min(_WARMUP, self.plan.experiment.training.warmup_steps)
         runtime = Runtime(
             self.plan,
@@ -122,27 +124,13 @@ class _Short:
             replay=self.replay,
             folding=self.folding,
         )
-        if watch is not None:
-            watch(runtime)
         runtime.run()
         chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
         seconds = sum(i.end - i.start for i in chosen) / len(chosen)
         self.runs += 1
         self.events += runtime.engine.events
-        return log(len(self.plan.training) * self.plan.experiment.training.batch_size / seconds)
-
-
-class _Asked(dict[str, float]):
-    """Prices that are filled in when they are first asked for, so that it shows which are used."""
-
-    def __init__(self, prices: Mapping[str, float]) -> None:
-        kept = prices["handover"]  # is asked for with `get`, where threads queue for a lock
-        super().__init__({"handover": kept} if kept else {})
-        self._prices = prices
-
-    def __missing__(self, name: str) -> float:
-        self[name] = self._prices[name]
-        return self[name]
+        examples = len(self.plan.training) * self.plan.experiment.training.batch_size
+        return log(examples / seconds), runtime
 
 
 @earlier_objects_skipped()
@@ -166,23 +154,10 @@ def elasticities(
     execution = spec.execution.model_copy(update={"max_spans": 0})
     quiet = replace(plan, experiment=spec.model_copy(update={"execution": execution}))
     short = _Short(quiet, counts, steps, replay, folding)
-    asked: dict[str, float] = {}
-    first: Runtime | None = None
-
-    def watch(runtime: Runtime) -> None:
-        nonlocal asked, first
-        first = runtime
-        asked = runtime.pricing.prices = _Asked(runtime.pricing.prices)
-
-    base = short.speed(cluster, watch)
-    assert first is not None
+    base, first = short.run(cluster)
     spent = Spent.of(first)
     threads = plan.operation_threads
-    if cluster.colocate:
-        asked["shared_byte"] = cluster.costs.shared_byte.value
-    if plan.groups:
-        asked["collective_message"] = cluster.costs.collective_message.value
-    names = list(_inputs(cluster, {*asked, *_ALWAYS_USED}, threads))
+    names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.prices}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
     effects = design.T @ answers / len(answers)

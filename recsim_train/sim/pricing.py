@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs
@@ -28,6 +28,18 @@ Seconds = tuple[float, float, tuple[Part, ...]]
 NOTHING: Seconds = (0.0, 0.0, ())
 
 
+class AskedPrices(dict[str, float]):
+    """Prices that are filled in when they are first asked for, so that it shows which are used."""
+
+    def __init__(self, prices: Mapping[str, float]) -> None:
+        super().__init__()
+        self._prices = prices
+
+    def __missing__(self, name: str) -> float:
+        self[name] = self._prices[name]
+        return self[name]
+
+
 class Pricing:
     """The profile's prices applied to the experiment's model."""
 
@@ -48,15 +60,14 @@ class Pricing:
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
         """Examples of one iteration of a loop."""
-        self.prices: dict[str, float] = {
-            name: getattr(cluster.costs, name).value for name in Costs.model_fields
-        }
-        if not queued:
-            self.prices["handover"] = 0.0
+        prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
         if (law := cluster.cooling) is not None:
             cold = moved_bytes(experiment.model, examples) / law.bytes
             for name in operations.COOLED:
-                self.prices[name] *= cold**law.exponent
+                prices[name] *= cold**law.exponent
+        self._queued = queued
+        self.prices: Mapping[str, float] = AskedPrices(prices)
+        """Those that have been asked for so far."""
         self.rests: dict[str, dict[Rest, float]] = {}
         """By operation that was asked for: seconds of its different shapes by what they rest on."""
         self._erring: dict[str, tuple[float, float]] = {}
@@ -70,7 +81,7 @@ class Pricing:
 
     def units(self, what: str, **work: float) -> Seconds:
         """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
-        total, held = operations.seconds(work, self.prices)
+        total, held = operations.seconds(work, self.prices, queued=self._queued)
         return total, held, ((what, total, *NONE),)
 
     def requests(self, payloads: Iterable[int]) -> Seconds:
@@ -153,7 +164,7 @@ class Pricing:
 
     def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
         work = operations.cost(name, scope)
-        total, held = operations.seconds(work, self.prices)
+        total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
             rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
             return rest, (total, held, ((name, total, *self._gains(name, scope)),))

@@ -263,18 +263,24 @@ def cost(name: str, scope: Scope) -> Work:
     return add(COSTS[name](scope), _ENTRY)
 
 
-def seconds(work: Work, prices: Mapping[str, float]) -> tuple[float, float]:
+def seconds(work: Work, prices: Mapping[str, float], *, queued: bool = True) -> tuple[float, float]:
     """(all seconds, those that hold the interpreter lock) of some work on one idle core.
 
-    ``prices``: seconds per unit, by cost name. Between two short calls another thread has no
-    chance to take the lock, so that a call out of Python keeps it for ``handover`` seconds,
-    however short its own work under the lock is.
+    ``prices``: seconds per unit, by cost name. ``queued``: whether threads queue for the lock. A
+    call out of Python gives it up, and has it back at once where it ends before a thread that waits
+    has woken, ``handover`` seconds later on the mean. Both times vary: exponentially distributed
+    ones of means c and h give the shorter of the two a mean of c h / (c + h), for which the lock is
+    as good as held.
     """
     total = sum(units * prices[name] for name, units in work.items())
     held = sum(work[name] * prices[name] for name in LOCK_HELD if name in work)
     calls = work.get("interpreter", 0.0)
     if calls:
-        held += calls * max(prices["interpreter"], prices.get("handover", 0.0))
+        held += calls * prices["interpreter"]
+        outside = max(0.0, total - held)
+        if queued and outside > 0.0:
+            waking = calls * prices["handover"]
+            held += outside * waking / (outside + waking)
     return total, min(total, held)
 
 

@@ -177,10 +177,10 @@ def test_resume_refuses_another_sweep(finished: Path, changes: list[str], said: 
 
 
 def long_sweep(
-    start: Any, folder: Path, finished: int
+    start: Any, folder: Path, finished: int, steps: int = 1500
 ) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A sweep of long points in two processes when so many are finished, and its processes."""
-    words = ["--set", "training.steps=1500", "--set", "simulation.precision=0 %", "--jobs", "2"]
+    words = ["--set", f"training.steps={steps}", "--set", "simulation.precision=0 %", "--jobs", "2"]
     process = start("simulate", "small.yaml", *words, cwd=folder)
     points = folder / "runs" / "small-sweep" / "points"
     end = time.monotonic() + 60
@@ -212,7 +212,8 @@ def test_an_interrupt_keeps_what_is_finished(
 
 @pytest.mark.slow
 def test_an_interrupt_before_the_first_point_leaves_nothing(start: Any, folder: Path) -> None:
-    process, _ = long_sweep(start, folder, finished=0)
+    # no point ends within a minute, however late the signal is
+    process, _ = long_sweep(start, folder, finished=0, steps=100_000)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors

@@ -183,11 +183,12 @@ def _entry(
 def _error(figures: Sequence[Mapping[str, Any]]) -> float:
     """Relative standard error of the mean over windows: theirs, and how far turns are apart."""
     within = sqrt(fmean(f["error"] ** 2 for f in figures) / len(figures))
-    return hypot(within, _spread(figures) or 0.0)
+    turns = len({f["turn"] for f in figures})
+    return hypot(within, (_spread(figures) or 0.0) / sqrt(turns))
 
 
 def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
-    """Relative standard deviation of a mean over so many turns, which a run that lasts as long is;
+    """Relative standard deviation of the mean of a turn, whose windows last about as long as a run;
     None where there is one turn. Processes of one turn saw the same spell of the machine."""
     turns = defaultdict(list)
     for f in figures:
@@ -195,7 +196,7 @@ def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
     means = [fmean(turn) for turn in turns.values()]
     if len(means) == 1:
         return None
-    return min(1.0, stdev(means) / fmean(means) / sqrt(len(means)))
+    return min(1.0, stdev(means) / fmean(means))
 
 
 def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:
