@@ -26,7 +26,7 @@ CROWDED: tuple[tuple[Setting, int], ...] = (
     (Setting(32, 8, (192, 64), (224, 96), (80,), 8 * MEBI), 80),
 )
 """(model, batch)."""
-_OPERATIONS = (
+OPERATIONS = (
     "route_ids", "lookup_pooled", "assemble_rows", "forward_backward", "route_gradient",
     "update_pooled", "apply",
 )  # fmt: skip
@@ -50,12 +50,17 @@ def settings(*, quick: bool) -> Sequence[tuple[Setting, int]]:
     return CROWDED[: 1 if quick else None]
 
 
-def crowds(rates: Sequence[tuple[float, float]]) -> list[Crowd]:
-    """Of steps per second (alone, together), by setting."""
-    return [Crowd(*pair, step_work(*of)) for pair, of in zip(rates, CROWDED, strict=False)]
+def crowds(
+    seen: Sequence[tuple[float, float, int]], of: Sequence[tuple[Setting, int]]
+) -> list[Crowd]:
+    """Of what `recsim_train.calibration.load_probe.measure_lock` has found for these settings."""
+    return [
+        Crowd(alone, together, step_work(setting, batch, distinct))
+        for (alone, together, distinct), (setting, batch) in zip(seen, of, strict=True)
+    ]
 
 
-def step_work(setting: Setting, batch: int) -> tuple[Work, ...]:
+def step_work(setting: Setting, batch: int, distinct: int) -> tuple[Work, ...]:
     """Counted work of one step against one shard in the own process, by operation."""
     ids, model = batch * setting.tables, setting.model()
     scope = Scope(
@@ -63,8 +68,8 @@ def step_work(setting: Setting, batch: int) -> tuple[Work, ...]:
         training=training("adagrad").model_copy(update={"dense_optimizer": "sgd"}),
         batch=batch,
         ids=ids,
-        unique=ids,
+        unique=distinct,
         tables=setting.tables,
         elements=dense_parameters(model),
     )
-    return tuple(cost(name, scope) for name in _OPERATIONS)
+    return tuple(cost(name, scope) for name in OPERATIONS)

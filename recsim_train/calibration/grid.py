@@ -116,11 +116,10 @@ def run(
     roles: Roles,
     strategy: StrategyChoice,
     *,
-    threads: int = 1,
     execution: Execution | None = None,
 ) -> Experiment:
     """A run of calibration's own, which reads the text at ``path``."""
-    rules = {"dense_optimizer": "sgd", "batch_size": batch, "threads": threads}
+    rules = {"dense_optimizer": "sgd", "batch_size": batch}
     return Experiment(
         name="calibration",
         model=setting.model(),

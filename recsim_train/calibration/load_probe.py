@@ -9,6 +9,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import fsum, pi, sqrt
 from statistics import fmean, median
@@ -17,7 +18,7 @@ import numpy as np
 
 from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import Bench
+from recsim_train.calibration.kernel_probe import Bench, random_ids
 from recsim_train.executor import kernels
 from recsim_train.executor.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
@@ -173,9 +174,9 @@ def take_turns(
 
 def measure_lock(
     settings: Sequence[tuple[Setting, int]], *, quick: bool, tick: Callable[[], None]
-) -> list[tuple[float, float]]:
+) -> list[tuple[float, float, int]]:
     """By setting, steps per second of one thread, and of `THREADS` threads of this process
-    together: means over windows that take turns."""
+    together: means over windows that take turns. And how many distinct ids a step has."""
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
     found = []
     for setting, size in settings:
@@ -186,27 +187,24 @@ def measure_lock(
                 step()
         rates = [(_rate(steps[:1], seconds), _rate(steps, seconds)) for _ in range(windows)]
         alone, together = (fmean(part) for part in zip(*rates, strict=True))
-        found.append((alone, together))
+        ids = random_ids(setting, size, benches[0].generator)
+        distinct = kernels.deduplicate(benches[0].worker, ids).values.numel()
+        found.append((alone, together, distinct))
         tick()
     return found
 
 
 def _rate(steps: Sequence[Step], seconds: float) -> float:
     """Steps per second of all together, a thread for each, for so many ``seconds``."""
-    rates: list[float] = []
     start = threading.Barrier(len(steps))
 
-    def go_on(step: Step) -> None:
+    def go_on(step: Step) -> float:
         start.wait()
         begin, done = time.perf_counter(), 0
         while (passed := time.perf_counter() - begin) < seconds:
             step()
             done += 1
-        rates.append(done / passed)
+        return done / passed
 
-    threads = [threading.Thread(target=go_on, args=(step,)) for step in steps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return fsum(rates)
+    with ThreadPoolExecutor(len(steps)) as pool:
+        return fsum(pool.map(go_on, steps))

@@ -61,8 +61,8 @@ class Measuring:
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
         self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
-        self._total += (_THREADS if self.cores > 1 else 0) + 2 * _WIRE
-        self._total += _LOCK * len(crowd.settings(quick=quick))
+        lock = _LOCK * len(crowd.settings(quick=quick))
+        self._total += (_THREADS + lock if self.cores > 1 else 0) + 2 * _WIRE
         self._total += RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
         self._total += RUN * meet.runs_of(quick=quick)
         self._done = 0
@@ -109,9 +109,11 @@ class Measuring:
         return found
 
     def lock(self) -> list[Crowd]:
-        """Threads of one process, which share its interpreter lock."""
-        units = _LOCK * len(crowd.settings(quick=self.quick))
-        return crowd.crowds(self.part("lock", units))
+        """Threads of one process, which share its lock; nothing where there is one core."""
+        if self.cores == 1:
+            return []
+        settings = crowd.settings(quick=self.quick)
+        return crowd.crowds(self.part("lock", _LOCK * len(settings)), settings)
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.

@@ -165,9 +165,10 @@ def handover(crowds: Sequence[Crowd], cores: int, contention: float, prices: Pri
         if cores > 1 and seen.together < _SERIAL * contention * min(THREADS, cores) * seen.alone
     ]
     values = [_handover_of(seen, per_unit) for seen in queue if seen.together > seen.alone]
-    if queue and not values:
+    found = from_repeats(values or [_LONGEST_HANDOVER if queue else 0.0])
+    if found.value > 0.99 * _LONGEST_HANDOVER:  # only "at least so long" was measured
         return Estimate(_LONGEST_HANDOVER, MOST_UNCERTAIN, "limit")
-    return from_repeats(values or [0.0])
+    return found
 
 
 def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
@@ -175,7 +176,8 @@ def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
 
     def held(value: float) -> float:
         prices = {**per_unit, "handover": value}
-        total, held = map(sum, zip(*(seconds(work, prices) for work in seen.work), strict=True))
+        parts = [seconds(work, prices, queued=True) for work in seen.work]
+        total, held = map(sum, zip(*parts, strict=True))
         return held / total
 
     low, high = 0.0, _LONGEST_HANDOVER

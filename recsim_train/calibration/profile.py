@@ -191,10 +191,11 @@ def _meeting_prices(met: Sequence[Observation], prices: Prices) -> None:
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:
     """Adds the price of handing the interpreter lock over."""
     prices.add({"handover": handover(crowded, cores, shared, prices)})
-    gains = ", ".join(f"{seen.together / seen.alone:.2f}" for seen in crowded)
-    prices.residuals["threads"] = (
-        f"{THREADS} threads of one process do {gains} times the steps of one"
-    )
+    if crowded:
+        gains = ", ".join(f"{seen.together / seen.alone:.2f}" for seen in crowded)
+        prices.residuals["threads"] = (
+            f"{THREADS} threads of one process do {gains} times the steps of one"
+        )
 
 
 def _cluster(

@@ -20,6 +20,7 @@ GAP = 0.3
 """Seconds that the process rests between two rounds beside a run; a round takes about 10 ms."""
 SHORT_GAP = 0.08
 """The same beside windows of a second, which are measured by CPU time."""
+_NEAR = 1.0
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
@@ -51,13 +52,17 @@ class Watch:
 
     def read(self, begin: float = 0.0, end: float = inf) -> MachineSpeed | None:
         """Of the rounds since it was last asked, those that ended between two times on the
-        monotonic clock; None: there was none. A process that has failed meanwhile does none."""
+        monotonic clock, or where there was none, the one that ended nearest, at most `_NEAR`
+        seconds before or after; None: there was none. A process that has failed meanwhile does
+        none."""
         assert self._child is not None
         rounds = [said for said in self._child.heard() if "speeds" in said]
         self._took += sum(each["took"] for each in rounds)
-        speeds = [each["speeds"] for each in rounds if begin <= each["at"] <= end]
-        if not speeds:
+        away = [max(begin - each["at"], each["at"] - end, 0.0) for each in rounds]
+        nearest = min(away, default=inf)
+        if nearest > _NEAR:
             return None
+        speeds = [r["speeds"] for r, far in zip(rounds, away, strict=True) if far == nearest]
         # of equal work: by their mean time
         means = {part: harmonic_mean(s[part] for s in speeds) for part in speeds[0]}
         return MachineSpeed(**{part: round(each, _DIGITS) for part, each in means.items()})

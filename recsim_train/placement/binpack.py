@@ -39,7 +39,7 @@ def table_seconds(experiment: Experiment, table: int) -> float:
     ids = b * shape.mean_ids(model, table)
     scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
     work = (cost("lookup_pooled", scope), cost("update_pooled", scope))
-    return sum(seconds(part, TYPICAL_PRICES, queued=False)[0] for part in work)
+    return sum(seconds(part, TYPICAL_PRICES)[0] for part in work)
 
 
 def table_weights(experiment: Experiment) -> list[float]:

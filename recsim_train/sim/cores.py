@@ -41,8 +41,8 @@ up to 8 cores it is 1 + log2(n) times as long (Linux' base_slice)."""
 _SETTLED = 0.2e-3
 _TAKES = 0.56, 0.86
 """With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
-seconds since it was woken, and of one that has run for longer: medians of thirteen runs, by the
-kernel's records (docs/how-it-works.md)."""
+seconds since it was woken or had its turn, and of one that has run for longer: medians of thirteen
+runs, by the kernel's records (docs/how-it-works.md)."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -216,9 +216,9 @@ class Cores:
     def _core_for(self, last: int, waker: int, *, searched: bool) -> int:
         """Where a thread goes that ran on the core ``last`` and was woken from ``waker``, which was
         not free then; below 0: nowhere yet, by nobody."""
-        loads = [core.load + (number == waker) for number, core in enumerate(self._cores)]
-        if last >= 0 and not (searched and loads[last]):
+        if last >= 0 and not (searched and (self._cores[last].load or last == waker)):
             return last
+        loads = [core.load + (number == waker) for number, core in enumerate(self._cores)]
         least, number = min((load, number) for number, load in enumerate(loads))
         return number if least == 0 or last < 0 else last
 

@@ -157,7 +157,7 @@ def elasticities(
     base, first = short.run(cluster)
     spent = Spent.of(first)
     threads = plan.operation_threads
-    names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.prices}, threads))
+    names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
     effects = design.T @ answers / len(answers)

@@ -97,7 +97,7 @@ class Machines:
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
         self._switch = cluster.costs.switch.value
-        self.prices = {"wire_byte", "switch", *(["shared_byte"] if self._shares else [])}
+        self.price_names = {"wire_byte", "switch", *(["shared_byte"] if self._shares else [])}
         """Those that messages and threads take."""
         self._spent: dict[tuple[Resource, str, str, str], float] = {}
         """Seconds so far, by cores, role, thread and the largest part of the work."""

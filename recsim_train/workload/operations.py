@@ -263,7 +263,9 @@ def cost(name: str, scope: Scope) -> Work:
     return add(COSTS[name](scope), _ENTRY)
 
 
-def seconds(work: Work, prices: Mapping[str, float], *, queued: bool = True) -> tuple[float, float]:
+def seconds(
+    work: Work, prices: Mapping[str, float], *, queued: bool = False
+) -> tuple[float, float]:
     """(all seconds, those that hold the interpreter lock) of some work on one idle core.
 
     ``prices``: seconds per unit, by cost name. ``queued``: whether threads queue for the lock. A

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.calibration import crowd, meet, reads, talk
+from recsim_train.calibration import meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
@@ -60,7 +60,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert speeds.before is not None
     assert speeds.after is not None
     assert speeds.before != speeds.after
-    runs = sum(part.runs_of(quick=True) for part in (reads, crowd, talk, meet))
+    runs = sum(part.runs_of(quick=True) for part in (reads, talk, meet))
     # one of each of them, unless it was done between two rounds of the reference work
     assert 0 < len(speeds.between) <= runs
     assert 0.0 < loaded.watched < 0.2

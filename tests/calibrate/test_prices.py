@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Mapping
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from recsim_train.calibration import grid, load_probe, reads
+from recsim_train.calibration import crowd, grid, load_probe, reads
 from recsim_train.calibration import talk as runs_of_own
-from recsim_train.calibration.crowd import Crowd, best_rate
+from recsim_train.calibration.crowd import Crowd
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.own_runs import OwnRun
@@ -46,7 +45,6 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.trace.ledger import Ledger
-from recsim_train.trace.record import Iteration
 from recsim_train.workload import operations, shape
 from recsim_train.workload.measured import IN_RUNS
 from recsim_train.workload.scope import Scope
@@ -123,38 +121,66 @@ def known() -> Prices:
 
 
 def crowd_of(value: float) -> Crowd:
-    """A crowd whose threads take turns with the lock, held ``value`` seconds by each call."""
-    work = (
-        {"call": 600.0, "interpreter": 40.0},
-        {"call": 90.0, "interpreter": 10.0},
-        {"effect": 7.0},
-    )
-    read = {"parse_row": 64.0, "call": 100.0, "interpreter": 100.0}
-    prices = {**KNOWN, "handover": value}
-    held = sum(operations.seconds(part, prices)[1] for part in (*work, read))
-    alone = sum(operations.seconds(part, prices)[0] for part in work)
-    return Crowd(1 / alone, 1 / held, work, read)
+    """A crowd whose threads take turns with the lock, which a waiter takes ``value`` seconds to
+    find free."""
+    held = alone = 0.0
+    for calls, leaving in ((600, 40), (90, 10)):
+        own, rest, wait = leaving * 3e-7, calls * 1e-6, leaving * value
+        held += own + 1 / (1 / rest + 1 / wait)
+        alone += own + rest
+    work = {"call": 600.0, "interpreter": 40.0}, {"call": 90.0, "interpreter": 10.0}
+    return Crowd(1 / alone, 1 / held, work)
 
 
-@pytest.mark.parametrize("value", [6e-6, 9e-6, 1.4e-5])
+@pytest.mark.parametrize("value", [2.5e-5, 6e-5, 2e-4])
 def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held(value: float) -> None:
     found = handover([crowd_of(value)], cores=8, contention=1.0, prices=known())
     assert found.value == pytest.approx(value, rel=0.01)
+    # whatever a call costs: what counts is the share of the lock
+    dearer = crowd_of(value)
+    dearer = Crowd(dearer.alone / 3, dearer.together / 3, dearer.work)
+    assert handover([dearer], cores=8, contention=1.0, prices=known()) == found
 
 
-def test_threads_that_run_freely_hold_the_lock_for_their_own_work_only() -> None:
-    crowd = crowd_of(1e-5)
-    free = Crowd(crowd.alone, 1.98 * crowd.alone, crowd.work, crowd.reading)
-    least = Estimate(KNOWN["interpreter"], 1.0, "limit")
-    assert handover([free], cores=8, contention=1.0, prices=known()) == least
-    assert handover([crowd], cores=1, contention=1.0, prices=known()) == least
+def test_a_step_of_the_lock_is_what_its_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, size = crowd.CROWDED[0]
+    bench, called = load_probe.Bench(setting), []
+
+    def spied(name: str, call: Any) -> Any:
+        def spy(*given: Any, **named: Any) -> Any:
+            called.append(name)
+            return call(*given, **named)
+
+        return spy
+
+    for module, names in (
+        (load_probe, ("route_ids", "assemble_rows", "route_gradient")),
+        (load_probe.kernels, ("lookup_pooled", "forward_backward", "update_pooled", "apply")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, spied(name, getattr(module, name)))
+    load_probe._step(bench, bench.worker, size)()
+    assert tuple(called) == crowd.OPERATIONS
+
+
+def test_threads_that_run_freely_do_not_wait_for_the_lock() -> None:
+    queue = crowd_of(5e-5)
+    free = Crowd(queue.alone, 1.98 * queue.alone, queue.work)
+    none = Estimate(0.0, 1.0, "limit")
+    assert handover([free], cores=8, contention=1.0, prices=known()) == none
+    assert handover([queue], cores=1, contention=1.0, prices=known()) == none
+    found = handover([free, queue, free], cores=8, contention=1.0, prices=known())
+    assert found.value == pytest.approx(5e-5, rel=0.01)
 
 
 def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
-    crowd = crowd_of(1e-5)
-    slow = Crowd(crowd.alone, 1.4 * crowd.alone, crowd.work, crowd.reading)
-    assert handover([slow], cores=8, contention=1.0, prices=known()).value > 2e-6
-    assert handover([slow], cores=8, contention=0.7, prices=known()).uncertainty == 1.0
+    work = {"call": 588.0, "interpreter": 40.0}  # 600 us, of which 12 are the interpreter's
+    slow = Crowd(1e3, 1.5e3, (work,))
+    held = 600e-6 / 1.5 - 12e-6
+    value = 1 / (1 / held - 1 / 588e-6) / 40
+    found = handover([slow], cores=8, contention=1.0, prices=known())
+    assert found.value == pytest.approx(value, rel=0.01)
+    assert handover([slow], cores=8, contention=0.75, prices=known()).value == 0.0
 
 
 def read_plans(tmp_path: Path) -> list[Plan]:
@@ -281,21 +307,6 @@ def test_what_does_not_grow_has_no_exponent() -> None:
     assert (law.exponent, prices["effect"].uncertainty) == (0.0, 1.0)
 
 
-def iterations(loop: str, times: list[float]) -> list[Iteration]:
-    return [Iteration(loop, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(times))]
-
-
-def test_the_best_rate_is_not_disturbed_by_a_slow_spell() -> None:
-    steady = [k * 0.01 for k in range(401)]
-    slow = [t if t < 1 else t + 2 * (min(t, 2.0) - 1) for t in steady]
-    expected = best_rate(iterations("a", steady), 8)
-    assert expected == pytest.approx(100, rel=0.05)
-    assert best_rate(iterations("a", slow), 8) == pytest.approx(expected, rel=0.05)
-    assert best_rate([*iterations("a", slow), *iterations("b", slow)], 8) == pytest.approx(
-        2 * expected, rel=0.05
-    )
-
-
 def talk(messages: int, size: int, wall: float, cpu: float) -> dict[str, float]:
     return {"messages": messages, "bytes": size, "wall": wall, "cpu": cpu}
 
@@ -355,19 +366,23 @@ def test_two_ends_of_one_exchange_are_no_repeat() -> None:
 
 
 @pytest.mark.parametrize("crowds", [1, 3])
-def test_a_lock_held_as_long_as_is_searched_for_is_a_limit(crowds: int) -> None:
-    crowd = crowd_of(1e-5)
-    slow = Crowd(crowd.alone, 0.01 * crowd.together, crowd.work, crowd.reading)
+def test_two_threads_that_do_less_than_one_say_that_it_is_held_for_long(crowds: int) -> None:
+    queue = crowd_of(5e-5)
+    slow = Crowd(queue.alone, 0.9 * queue.alone, queue.work)
     found = handover([slow] * crowds, cores=8, contention=1.0, prices=known())
-    assert found == Estimate(5e-5, 1.0, "limit")
+    assert found == Estimate(5e-4, 1.0, "limit")
+    hardly = Crowd(queue.alone, 1.005 * queue.alone, queue.work)
+    assert handover([hardly] * 2, cores=8, contention=1.0, prices=known()) == found
+    # but where others do more, these tell
+    found = handover([slow, queue, slow], cores=8, contention=1.0, prices=known())
+    assert found.value == pytest.approx(5e-5, rel=0.01)
 
 
-def test_a_lock_held_for_the_calls_own_work_only_is_a_limit() -> None:
-    """Two threads that do better than their own work under the lock would let them."""
-    work = {"call": 600.0, "interpreter": 40.0}
-    crowds = [Crowd(1e3, rate, (work,), {"effect": 400.0}) for rate in (1500.0, 1510.0)]
+def test_threads_that_do_better_than_their_own_work_would_let_them_do_not_wait() -> None:
+    work = {"call": 600.0, "interpreter": 4000.0}  # two thirds of it are the interpreter's
+    crowds = [Crowd(1e3, rate, (work,)) for rate in (1600.0, 1610.0)]
     found = handover(crowds, cores=8, contention=1.0, prices=known())
-    assert found == Estimate(KNOWN["interpreter"], 1.0, "limit")
+    assert found == Estimate(0.0, 1.0, "limit")
 
 
 def test_repeats_say_that_they_are_repeats() -> None:

@@ -131,6 +131,13 @@ def test_a_watch_tells_of_the_rounds_since_it_was_asked(monkeypatch: pytest.Monk
         assert watch.read() is None
         rounds.done.append((5.0, 2.0))
         assert (watch.read() or found).overall == pytest.approx(2.0)
+        # a run of which progress told little: the nearest round, if it is not far
+        rounds.done += [(11.0, 9.0), (12.4, 0.5), (14.0, 9.0)]
+        assert (watch.read(12.6, 12.9) or found).overall == pytest.approx(0.5)
+        rounds.done += [(11.0, 9.0), (14.0, 9.0)]
+        assert watch.read(12.1, 12.9) is None
+        rounds.done += [(11.0, 9.0)]
+        assert watch.read(float("inf"), 12.0) is None
 
 
 def test_a_machine_twice_as_fast_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:

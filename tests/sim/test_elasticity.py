@@ -217,3 +217,18 @@ def test_what_collectives_take_is_asked_where_there_are_any(
     for kind, asked in (("allreduce", used), ("flat_ps", set())):
         found = {n.removeprefix("costs.") for n in answers(plans(kind, roles=two), cluster).changes}
         assert found & (used | {"exchanged_byte", "exchanged_wait"}) == asked
+
+
+@pytest.mark.parametrize("colocate", [True, False])
+def test_every_price_that_a_run_takes_is_asked(
+    plans: Plans, clusters: Clusters, colocate: bool
+) -> None:
+    prices = dict.fromkeys(("asking", "row_request", "feed_batch", "switch"), "1 us")
+    cluster = clusters(colocate=colocate, prices={**prices, "shared_byte": "1 ns"})
+    found = answers(plans(roles={"trainers": 2, "embedding_servers": 1}), cluster).changes
+    assert {f"costs.{name}" for name in (*prices, "effect", "message", "wire_byte")} <= set(found)
+    assert ("costs.shared_byte" in found) == colocate
+    assert "costs.unique_id" not in found  # nothing is deduplicated where shards pool
+    assert "costs.handover" not in found  # one loop in each process queues for no lock
+    several = answers(plans(training={"threads": 2}), clusters(prices={"handover": "9 us"})).changes
+    assert "costs.handover" in several

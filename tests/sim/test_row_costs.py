@@ -126,11 +126,18 @@ def test_forward_and_backward_make_the_whole(kind: str) -> None:
             assert sum(part[price] for part in phases) == pytest.approx(units), (name, price)
 
 
-def test_a_short_call_keeps_the_lock_until_it_can_be_handed_over() -> None:
+def test_a_call_keeps_the_lock_for_the_shorter_of_its_own_time_and_a_waiters_waking() -> None:
+    """Both vary: of exponentially distributed times of means c and h the shorter one has the mean
+    1 / (1/c + 1/h)."""
     prices = {"call": 1e-6, "interpreter": 2e-6, "handover": 5e-6, "effect": 7e-6}
     todo = {"call": 10.0, "interpreter": 4.0, "effect": 1.0}
-    total = 10 * 1e-6 + 4 * 2e-6 + 7e-6
-    assert seconds(todo, prices) == pytest.approx((total, total))  # 27 us, more than there are
-    roomy = {**todo, "call": 100.0}
-    assert seconds(roomy, prices)[1] == pytest.approx(4 * 5e-6 + 7e-6)
-    assert seconds(roomy, {**prices, "handover": 1e-6})[1] == pytest.approx(4 * 2e-6 + 7e-6)
+    own = 4 * 2e-6 + 7e-6
+    total, held = seconds(todo, prices, queued=True)
+    assert total == pytest.approx(own + 10e-6)
+    assert held == pytest.approx(own + 4 / (1 / 2.5e-6 + 1 / 5e-6))
+    longer = {**todo, "call": 100.0}
+    held = seconds(longer, prices, queued=True)[1]
+    assert held == pytest.approx(own + 4 / (1 / 25e-6 + 1 / 5e-6))
+    at_once = {**prices, "handover": 0.0}
+    assert seconds(longer, at_once, queued=True)[1] == pytest.approx(own)
+    assert seconds(longer, prices) == pytest.approx((own + 100e-6, own))
