@@ -7,7 +7,8 @@ for some seconds of it, and prints a line of a table: of threads that a message 
 woke while their last core had another thread of the job, and whoever sent it was on another core,
 how many stayed and how many went to the sender's core; and of threads that were woken onto a core
 where another thread of the job ran, which share had it within 60 us, by how long that one had run
-since it was woken itself (those that slept within 60 us by themselves are left out).
+since it was woken itself (left out: those that slept within 60 us by themselves, and what the
+records leave open).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from pathlib import Path
 TRACING = Path("/sys/kernel/tracing")
 EVENTS = ("sched_switch", "sched_waking", "sched_wakeup", "sched_stat_runtime")
 LINE = re.compile(r"^\s*(.+)-(\d+)\s+\(\s*([\d-]+)\)\s+\[(\d+)\]\s+\S+\s+([\d.]+): (\w+): (.*)$")
-AT_ONCE, SETTLED = 60.0, 200.0
-"""Microseconds."""
+AT_ONCE, SETTLED, NEXT = 60.0, 200.0, 15.0
+"""Microseconds; the last is between two threads that follow each other on a core."""
 
 Run = tuple[float, float, int]
 """(start, end, thread) on a core, microseconds."""
@@ -85,7 +86,7 @@ def read(text: str) -> Trace:
                 current[core] = when, after
         elif event == "sched_waking":
             waking[int(said["pid"])] = when, who, core
-        elif (woken := int(said["pid"])) in waking:
+        elif event == "sched_wakeup" and (woken := int(said["pid"])) in waking:
             began, waker, there = waking.pop(woken)
             trace.wakes.append((began, woken, int(said["target_cpu"]), waker, there))
     for runs in trace.runs.values():
@@ -123,7 +124,11 @@ def line(label: str, trace: Trace) -> str:
         if at == 0 or (at < len(slept) and slept[at] - when < AT_ONCE):
             continue
         ran = sum(min(b, when) - a for a, b, _ in of[has[2]] if slept[at - 1] - 1 <= a < when)
-        taken[ran >= SETTLED].append(on == target and start - when < AT_ONCE)
+        left = at < len(slept) and abs(slept[at] - has[1]) < 1.0
+        if on != target or left:  # it went elsewhere, or waited for the other to sleep
+            taken[ran >= SETTLED].append(False)
+        elif abs(start - has[1]) < NEXT:  # it had the core from the other
+            taken[ran >= SETTLED].append(start - when < AT_ONCE)
     busy = {core: sum(b - a for a, b, _ in runs) for core, runs in trace.runs.items()}
     ends = [end for runs in trace.runs.values() for a, b, _ in runs for end in (a, b)]
     share = sum(busy.values()) / len(busy) / (max(ends) - min(ends))

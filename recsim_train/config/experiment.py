@@ -170,7 +170,7 @@ class Simulation(Section):
     are more than 16: that is exact. Where hosts differ, are in racks, fail or share their network
     with others, each trainer is simulated."""
     what_if_steps: Count | None = None
-    """Counted iterations per worker thread of each of 25 to 35 short runs, which tell what 10 %
+    """Counted iterations per worker thread of each of 30 to 50 short runs, which tell what 10 %
     more of every resource and price would change, and how far calibration's own errors carry; 0:
     none. Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
 

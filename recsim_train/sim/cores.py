@@ -41,8 +41,8 @@ up to 8 cores it is 1 + log2(n) times as long (Linux' base_slice)."""
 _SETTLED = 0.2e-3
 _TAKES = 0.56, 0.86
 """With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
-seconds since it was woken or had its turn, and of one that has run for longer: medians of thirteen
-runs, by the kernel's records (docs/how-it-works.md)."""
+seconds since it was woken or had its turn, and of one that has run for longer: about the medians of
+thirteen runs, by the kernel's records (docs/how-it-works.md)."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
