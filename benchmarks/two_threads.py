@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from recsim_train.calibration.load_probe import rate
 from recsim_train.calibration.own.bench import Bench
 from recsim_train.calibration.own.steps import Steps
 from recsim_train.config.cluster import Cluster, Costs
@@ -45,26 +45,11 @@ def passes(plan: Plan, cluster: Cluster) -> Callable[[], Any]:
     return found[0]
 
 
-def rate(calls: list[Callable[[], Any]]) -> tuple[float, float]:
+def timed_rate(calls: list[Callable[[], Any]]) -> tuple[float, float]:
     """(calls per second of a thread for each, CPU seconds of one)."""
-    done, stop = [0] * len(calls), threading.Event()
-
-    def go_on(number: int) -> None:
-        torch.set_num_threads(1)
-        while not stop.is_set():
-            calls[number]()
-            done[number] += 1
-
-    threads = [threading.Thread(target=go_on, args=(n,)) for n in range(len(calls))]
-    begin, busy = time.perf_counter(), time.process_time()
-    for thread in threads:
-        thread.start()
-    time.sleep(SECONDS)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    passed, spent = time.perf_counter() - begin, time.process_time() - busy
-    return sum(done) / passed, spent / sum(done)
+    busy = time.process_time()
+    found = rate(calls, SECONDS)
+    return found, (time.process_time() - busy) / (found * SECONDS)
 
 
 def predicted(plan: Plan, cluster: Cluster) -> float:
@@ -94,7 +79,7 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|")
     for plan in (plans[number] for number in chosen):
         calls = [passes(plan, cluster) for _ in range(2)]
-        pairs = [(rate(calls[:1]), rate(calls)) for _ in range(asked.rounds)]
+        pairs = [(timed_rate(calls[:1]), timed_rate(calls)) for _ in range(asked.rounds)]
         gains = sorted(two[0] / one[0] for one, two in pairs)
         cpu = statistics.median(two[1] / one[1] for one, two in pairs)
         label = f"{plan.experiment.model.name}, batch {plan.experiment.training.batch_size}"

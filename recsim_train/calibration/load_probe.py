@@ -185,7 +185,7 @@ def measure_lock(
         for step in steps:
             for _ in range(5):
                 step()
-        rates = [(_rate(steps[:1], seconds), _rate(steps, seconds)) for _ in range(windows)]
+        rates = [(rate(steps[:1], seconds), rate(steps, seconds)) for _ in range(windows)]
         alone, together = (fmean(part) for part in zip(*rates, strict=True))
         ids = random_ids(setting, size, benches[0].generator)
         distinct = kernels.deduplicate(benches[0].worker, ids).values.numel()
@@ -194,7 +194,7 @@ def measure_lock(
     return found
 
 
-def _rate(steps: Sequence[Step], seconds: float) -> float:
+def rate(steps: Sequence[Step], seconds: float) -> float:
     """Steps per second of all together, a thread for each, for so many ``seconds``."""
     start = threading.Barrier(len(steps))
 

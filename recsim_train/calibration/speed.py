@@ -21,6 +21,7 @@ GAP = 0.3
 SHORT_GAP = 0.08
 """The same beside windows of a second, which are measured by CPU time."""
 _NEAR = 1.0
+"""Seconds by which a round may miss the window that it is read for, where none hits it."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
