@@ -15,6 +15,8 @@ members of a group, who wait for the slowest, end later than with equal shares. 
 - a core works for one thread at a time. One that is woken takes it from another with a chance that
   was measured (`_TAKES`), unless it runs under SCHED_BATCH; else it waits until that one sleeps, or
   until the scheduler looks;
+- a core that becomes free may take a thread that waits for another core, with a chance that was
+  measured (`_PULLS`): seldom one that has just run, whose data are in that core's caches;
 - it looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a thread that has had its
   slice lets the next one go on, and a core that has two threads more than another gives it one. For
   so long a core may be idle while on another one two threads work.
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import floor, log2, sqrt
+from math import floor, inf, log2, sqrt
 
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
@@ -32,7 +34,7 @@ from recsim_train.sim.jitter import stream, uniforms
 
 KindOn = Callable[[Resource], Kind]
 """The kind of some work on this core."""
-_NEVER = -1, -1.0
+_NEVER = -1, -inf
 _HALF_LIFE = 32e-3
 """After how many seconds it counts half that a core was busy (per-entity load tracking)."""
 _SLICE = 0.7e-3
@@ -43,6 +45,11 @@ _TAKES = 0.56, 0.86
 """With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
 seconds since it was woken or had its turn, and of one that has run for longer: about the medians of
 thirteen runs, by the kernel's records (docs/how-it-works.md)."""
+_WARM = 0.5e-3
+_PULLS = 0.05, 0.33
+"""With which chance a core that becomes free takes a thread that waits for another one: one that
+has run within `_WARM` seconds (Linux' sched_migration_cost), and one that has not; medians of nine
+runs, as `_TAKES`."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -61,6 +68,8 @@ class _Working:
     """Whoever woke it by a message, as in `Cores.run`."""
     ran: float = 0.0
     """Seconds since it was woken or had its last turn."""
+    left: float = -inf
+    """When it, or what its thread did before, last left a core."""
     core: int = -1
     worth: float = 1.0
     """Seconds of its work in a second."""
@@ -124,6 +133,8 @@ class Cores:
         self._wakes = self._moves = 0
         """Of threads that have run before; changes of the core, as the kernel counts both."""
         self._coming: list[_Working] = []
+        self._freed: list[int] = []
+        """Cores whose threads have ended their work at this instant."""
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
@@ -141,6 +152,7 @@ class Cores:
 
     def _end(self, working: _Working) -> None:
         self._cores[working.core].running = None
+        self._freed.append(working.core)
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
         self._unsettle()
@@ -158,6 +170,7 @@ class Cores:
         woken = []
         for working in coming:
             number, until = self._last.get(working.thread, _NEVER)
+            working.left = until
             if until == now and self._cores[number].running is None:  # it has not left it
                 working.ran = now - self._cores[number].since
                 self._start(working, number)
@@ -178,6 +191,9 @@ class Cores:
                 core.waiting.append(working)
         for number in range(len(self._cores)):
             self._next(number)
+        freed, self._freed = self._freed, []
+        for number in freed:
+            self._pull(number)
         self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
         if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True
@@ -233,7 +249,10 @@ class Cores:
         loads = [core.load for core in self._cores]
         while max(loads) >= min(loads) + 2:
             fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
-            moving = self._cores[fullest].waiting.pop()
+            moving = next(filter(self._cold, reversed(self._cores[fullest].waiting)), None)
+            if moving is None:
+                break
+            self._cores[fullest].waiting.remove(moving)
             self._cores[emptiest].waiting.append(moving)
             self._moves += 1
             loads[fullest] -= 1
@@ -247,6 +266,22 @@ class Cores:
         core = self._cores[number]
         if core.running is None and core.waiting:
             self._start(core.waiting.pop(0), number)
+
+    def _pull(self, number: int) -> None:
+        """A core that has become free may take one thread that waits for another core."""
+        if self._cores[number].load:
+            return
+        for core in self._cores:
+            for working in core.waiting:
+                if self._draw(working.thread, "pulls") < _PULLS[self._cold(working)]:
+                    core.waiting.remove(working)
+                    self._moves += 1
+                    self._start(working, number)
+                    return
+
+    def _cold(self, working: _Working) -> bool:
+        """Whether the caches of the core where it ran hold little of its data."""
+        return self._engine.now - working.left >= _WARM
 
     def _start(self, working: _Working, number: int) -> None:
         core = self._cores[number]
@@ -264,5 +299,6 @@ class Cores:
         assert working is not None
         assert working.activity is not None
         working.work = working.worth * self._engine.fluid.remove(working.activity)
-        working.ran = self._engine.now - core.since
+        working.left = self._engine.now
+        working.ran = working.left - core.since
         core.waiting.insert(place, working)

@@ -152,8 +152,10 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         unique = round(sum(u for _, u in brought) * stand_for * self._joint_share(shard, clients))
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
-        purpose = f"{self.name}[{shard.index}].update"
-        yield self.world.machines.compute(host, work, purpose, "server", client=client)
+        name = f"{self.name}[{shard.index}]"
+        yield self.world.machines.compute(
+            host, work, f"{name}.update", "server", name=name, client=client
+        )
 
     def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
         """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.

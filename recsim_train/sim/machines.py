@@ -231,6 +231,7 @@ class Machines:
         purpose: str,
         thread: str = "loop",
         *,
+        name: str = "",
         alone: bool = False,
         client: Process | None = None,
         lateness: Lateness | None = None,
@@ -239,7 +240,8 @@ class Machines:
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
-        ``thread``: which kind of thread, for the books; ``alone``: it is the one that the process
+        ``purpose``: whose chance it is; ``thread``: which kind of thread, for the books; ``name``:
+        which one of these, by which it keeps its core; ``alone``: it is the one that the process
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
         ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
@@ -268,7 +270,7 @@ class Machines:
             self.alone = max(self.alone, taken * cores / process.cores.capacity)
         kind_on = partial(self._kind, process, share, copies, alone, cores)
         if self._each is not None and cores == copies == 1.0:
-            own = f"{process.name}/{thread}/{purpose.rpartition('.')[0]}"
+            own = f"{process.name}/{thread}/{name}"
             waker = f"{client.name}/loop" if client is not None else ""
             return self._each.run(own, kind_on, taken, waits=waits, waker=waker)
         return self.engine.activity(kind_on(None), taken)

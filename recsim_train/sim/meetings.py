@@ -104,8 +104,10 @@ class Meetings:
             if reads:
                 yield before[turn - 1]
                 yield self._engine.timeout(self._step + wait)
-            thread = f"{self._name}.{'reader' if reads else 'runner'}.step"
-            yield self._machines.compute(member, part, thread, "wire", waits=True)
+            thread = f"{self._name}.{'reader' if reads else 'runner'}"
+            yield self._machines.compute(
+                member, part, f"{thread}.step", "wire", name=thread, waits=True
+            )
             done.succeed()
         yield moved
 

@@ -58,7 +58,9 @@ class Readers:
             many, make = self._made(None, done)
             work = plus(make, part_of(self._handing, many))
             yield queue.reserve(many)
-            yield self._world.machines.compute(loop.process, work, f"{loop.label}.read", "reader")
+            yield self._world.machines.compute(
+                loop.process, work, f"{loop.label}.read", "reader", name=loop.label
+            )
             for iteration in range(done, done + many):
                 queue.put(iteration)
             done += many
@@ -100,8 +102,9 @@ class Readers:
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.pricing.gloo_messages(_MESSAGES)
             yield world.machines.compute(
-                process, messages, f"{loop.name}.send", "sender", client=loop.process
-            )
+                process, messages, f"{loop.name}.send", "sender", name=loop.name,
+                client=loop.process,
+            )  # fmt: skip
             yield engine.timeout(world.machines.latency)
             delivered = engine.event()
             inbox.put((payload, delivered))
@@ -119,7 +122,7 @@ class Readers:
             delivered.succeed()
             messages = world.pricing.gloo_messages(_MESSAGES)
             yield world.machines.compute(
-                loop.process, messages, f"{loop.label}.receive_batch", "receiver"
+                loop.process, messages, f"{loop.label}.receive_batch", "receiver", name=loop.label
             )
             yield queue.reserve()
             queue.put(None)

@@ -176,7 +176,8 @@ class Runtime:
                 if key not in made:
                     start = Connection if over_tcp else Rendezvous
                     heads = heads_of(self.plan)
-                    made[key] = start(self.machines, self.pricing, heads, loop.process, host)
+                    name = loop.name if over_tcp else f"{loop.name}.{service.name}[{shard.index}]"
+                    made[key] = start(self.machines, self.pricing, heads, loop.process, host, name)
                 loop.serving[service.name, shard.index] = made[key]
 
     # ------------------------------------------------------------------ running

@@ -65,11 +65,19 @@ class ServingThread:
     """A thread at the shard's process that serves one client loop, strictly in order."""
 
     def __init__(
-        self, machines: Machines, pricing: Pricing, heads: Heads, client: Process, host: Process
+        self,
+        machines: Machines,
+        pricing: Pricing,
+        heads: Heads,
+        client: Process,
+        host: Process,
+        name: str,
     ) -> None:
+        """``name``: by which it keeps its core."""
         self._machines, self._pricing, self._heads = machines, pricing, heads
         self._client = client
         self._host = host
+        self._name = name
         self._inbox = Mailbox(machines.engine)
         machines.engine.process(self._serve())
 
@@ -89,6 +97,7 @@ class ServingThread:
         machines, pricing, client, host = self._machines, self._pricing, self._client, self._host
         engine = machines.engine
         sending = pricing.answers(1)
+        compute = partial(machines.compute, thread="server", name=self._name, client=client)
         while True:
             request: Request = yield self._inbox.get()
             start, moving = yield from self._receive(request)
@@ -97,7 +106,7 @@ class ServingThread:
             send = sending if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
-            served = machines.compute(host, work, request.purpose, "server", client=client)
+            served = compute(host, work, request.purpose)
             working = machines.alone
             yield served
             if request.barrier is not None:
@@ -106,7 +115,7 @@ class ServingThread:
                 waited = engine.now - met
                 if waited > 0.0:  # woken a second time
                     send = plus(request.overhead, send)
-                served = machines.compute(host, send, request.purpose, "server", client=client)
+                served = compute(host, send, request.purpose)
                 working += machines.alone
                 yield served
             if answers:

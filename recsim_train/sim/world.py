@@ -63,7 +63,12 @@ class World:
 
     def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
         done = self.machines.compute(
-            loop.process, seconds, purpose, lateness=loop.lateness, threaded=loop.threaded
+            loop.process,
+            seconds,
+            purpose,
+            name=loop.label,
+            lateness=loop.lateness,
+            threaded=loop.threaded,
         )
         loop.account.take(COMPUTE, self.machines.alone)
         return done
