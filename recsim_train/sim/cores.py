@@ -239,13 +239,9 @@ class Cores:
         return number if least == 0 or last < 0 else last
 
     def _look(self) -> None:
-        """At a turn of the scheduler: whoever has had its slice lets the next one go on; a core
-        that has two threads more than another gives it one, the one that came last."""
+        """At a turn of the scheduler: a core that has two threads more than another gives it one
+        that is cold, the one that came last; whoever has had its slice lets the next one go on."""
         self._looking = False
-        for number, core in enumerate(self._cores):
-            if core.waiting and core.running and self._engine.now - core.since >= self._slice:
-                self._stop(number, len(core.waiting))
-                core.waiting[-1].ran = 0.0
         loads = [core.load for core in self._cores]
         while max(loads) >= min(loads) + 2:
             fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
@@ -257,6 +253,10 @@ class Cores:
             self._moves += 1
             loads[fullest] -= 1
             loads[emptiest] += 1
+        for number, core in enumerate(self._cores):
+            if core.waiting and core.running and self._engine.now - core.since >= self._slice:
+                self._stop(number, len(core.waiting))
+                core.waiting[-1].ran = 0.0
         for number in range(len(self._cores)):
             self._next(number)
         self._unsettle()
