@@ -50,6 +50,9 @@ _PULLS = 0.05, 0.33
 """With which chance a core that becomes free takes a thread that waits for another one: one that
 has run within `_WARM` seconds (Linux' sched_migration_cost), and one that has not; medians of nine
 runs, as `_TAKES`."""
+_LEAVING = 5e-6
+"""Seconds for which a thread that sends its last message is still at its core, which becomes free
+after whoever gets the message has been woken."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -133,8 +136,8 @@ class Cores:
         self._wakes = self._moves = 0
         """Of threads that have run before; changes of the core, as the kernel counts both."""
         self._coming: list[_Working] = []
-        self._freed: list[int] = []
-        """Cores whose threads have ended their work at this instant."""
+        self._freed: dict[int, float] = {}
+        """By core: when a thread last ended its work there."""
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
@@ -152,7 +155,7 @@ class Cores:
 
     def _end(self, working: _Working) -> None:
         self._cores[working.core].running = None
-        self._freed.append(working.core)
+        self._freed[working.core] = self._engine.now
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
         self._unsettle()
@@ -191,9 +194,11 @@ class Cores:
                 core.waiting.append(working)
         for number in range(len(self._cores)):
             self._next(number)
-        freed, self._freed = self._freed, []
-        for number in freed:
-            self._pull(number)
+        for number, when in self._freed.items():
+            if when == now:
+                self._pull(number, [w for core in self._cores for w in core.waiting])
+            elif now - when <= _LEAVING:
+                self._pull(number, [w for w in coming if w.core < 0])
         self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
         if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True
@@ -267,17 +272,16 @@ class Cores:
         if core.running is None and core.waiting:
             self._start(core.waiting.pop(0), number)
 
-    def _pull(self, number: int) -> None:
-        """A core that has become free may take one thread that waits for another core."""
+    def _pull(self, number: int, waiting: list[_Working]) -> None:
+        """A core that has become free may take one of these threads, which wait for another."""
         if self._cores[number].load:
             return
-        for core in self._cores:
-            for working in core.waiting:
-                if self._draw(working.thread, "pulls") < _PULLS[self._cold(working)]:
-                    core.waiting.remove(working)
-                    self._moves += 1
-                    self._start(working, number)
-                    return
+        for working in waiting:
+            if self._draw(working.thread, "pulls") < _PULLS[self._cold(working)]:
+                next(c for c in self._cores if working in c.waiting).waiting.remove(working)
+                self._moves += 1
+                self._start(working, number)
+                return
 
     def _cold(self, working: _Working) -> bool:
         """Whether the caches of the core where it ran hold little of its data."""
