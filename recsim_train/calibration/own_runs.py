@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import expm1, fsum, log, sqrt
+from math import expm1, log, sqrt
 from statistics import fmean, median
+from typing import NamedTuple
 
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster
@@ -48,12 +49,21 @@ def wander(runs: Sequence[OwnRun]) -> float | None:
     return fmean(found) if found else None
 
 
-Predict = Callable[[OwnRun, Cluster], tuple[float, float]]
-"""Examples per second of such a run's plan at the profile's speed, in which operations take what
-they took in the run, and the relative standard error of that as far as it is known: what the
-profile says of its errors, and for how long it was simulated."""
+class Said(NamedTuple):
+    """A prediction of such a run at the profile's speed, with operations as they were in it."""
+
+    examples_per_second: float
+    error: float
+    """Relative standard error, as far as it is known: what the profile says of its errors, and for
+    how long it was simulated."""
+    beside: float
+    """Share of all CPU seconds that is not of operations."""
 
 
+Predict = Callable[[OwnRun, Cluster], Said]
+
+
+_LEAST_SHARE = 0.01
 _FAR = 2.0 * 1.4826
 """Median absolute errors: two standard deviations, were they normal."""
 
@@ -75,22 +85,26 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     """What predictions of these runs miss, and what of it their known errors do not explain; None:
     there are none. The runs are those that `OwnRun.times` has brought to the profile's speed.
 
-    By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what is
-    known of the prediction: DerSimonian and Laird's estimate of what is between studies
+    Operations are as they were, so that all that is missed is of the rest, and grows with its
+    share. By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what
+    is known of the prediction: DerSimonian and Laird's estimate of what is between studies
     (Controlled Clinical Trials 7 (1986) 177), with predictions for studies. How a run scatters
     around its own mean is not taken off: intervals are there to hold runs against. What is farther
-    off than `_FAR` counts as if it were no farther, so that one run that the machine disturbed does
-    not decide.
+    off for its share than `_FAR` counts as if it were no farther, so that one run that the machine
+    disturbed does not decide.
     """
     if not runs:
         return None
-    misses, errors = [], []
-    for own in runs:
-        eps, error = predict(own, cluster)
-        misses.append(log(eps / own.examples_per_second))
-        errors.append(error)
-    far = _FAR * median(map(abs, misses))
-    weights = [1.0 / (NOISE * NOISE + e * e) for e in errors]
-    excess = [min(m * m, far * far) - e * e for m, e in zip(misses, errors, strict=True)]
-    whole = fsum(w * x for w, x in zip(weights, excess, strict=True)) / fsum(weights)
-    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, whole))))
+    said = [predict(own, cluster) for own in runs]
+    misses = [
+        log(one.examples_per_second / own.examples_per_second)
+        for one, own in zip(said, runs, strict=True)
+    ]
+    shares = [max(_LEAST_SHARE, one.beside) for one in said]
+    far = _FAR * median(abs(miss) / share for miss, share in zip(misses, shares, strict=True))
+    above = below = 0.0
+    for one, miss, share in zip(said, misses, shares, strict=True):
+        weight = 1.0 / (NOISE * NOISE + one.error * one.error)
+        above += weight * (min(miss * miss, (far * share) ** 2) - one.error * one.error)
+        below += weight * share * share
+    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, above / below))))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from math import hypot
+from math import fsum, hypot
 
-from recsim_train.calibration.own_runs import OwnRun
+from recsim_train.calibration.own_runs import OwnRun, Said
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
@@ -25,7 +25,7 @@ _TURNS = 2
 """In which operations are brought to what they took: who shares the cores with whom changes it."""
 
 
-def predicted(own: OwnRun, cluster: Cluster) -> tuple[float, float]:
+def predicted(own: OwnRun, cluster: Cluster) -> Said:
     """`recsim_train.calibration.own_runs.Predict`, by the simulator.
 
     With operations as they were in the run, what is off is the model of everything else. The run is
@@ -49,10 +49,14 @@ def predicted(own: OwnRun, cluster: Cluster) -> tuple[float, float]:
     spec = plan.experiment.model_copy(update={"simulation": asked})
     told = plain.model_copy(update={"operations": operations})
     outcome = simulate(replace(plan, experiment=spec), told)
-    errors = outcome.facts.calibration_errors
+    errors, ledger = outcome.facts.calibration_errors, outcome.facts.ledger
     assert outcome.speed is not None
+    assert ledger is not None
     known = [errors[cause] for cause in errors if cause != "speed"]
-    return _rate(outcome), hypot(standard_error(outcome.speed), *known)
+    named = {one.operation for one in operations}
+    spent = fsum(line.seconds for line in ledger.lines)
+    beside = fsum(line.seconds for line in ledger.lines if line.what not in named) / spent
+    return Said(_rate(outcome), hypot(standard_error(outcome.speed), *known), beside)
 
 
 def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:

@@ -285,7 +285,7 @@ class Cores:
 
     def _cold(self, working: _Working) -> bool:
         """Whether the caches of the core where it ran hold little of its data."""
-        return self._engine.now - working.left >= _WARM
+        return bool(self._engine.now - working.left >= _WARM)
 
     def _start(self, working: _Working, number: int) -> None:
         core = self._cores[number]

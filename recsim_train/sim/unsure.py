@@ -37,6 +37,14 @@ class Spent:
     by the same prices. "": of operations that no fit has ever seen."""
     erring: float
     """By how many seconds ``by_operations`` err, all together."""
+    beside: float = 0.0
+    """Of ``by_prices``, those beside operations: calls, requests, messages, bytes, collectives."""
+
+    @property
+    def share_beside(self) -> float:
+        """Of all, those beside operations."""
+        whole = self.by_prices + self.by_operations
+        return self.beside / whole if whole else 0.0
 
     @classmethod
     def of(cls, runtime: Runtime) -> Spent:
@@ -44,19 +52,20 @@ class Spent:
         pricing = runtime.pricing
         sums = {"unit": 0.0, "guessed": 0.0, "measured": 0.0, "scaled": 0.0}
         fitted: dict[str, tuple[float, float]] = {}
-        erring = 0.0
+        erring = beside = 0.0
         for what, rest, seconds in rested(runtime.machines.books.seconds, pricing.rests):
             sums[rest] += seconds
             if rest in ("measured", "scaled"):
                 erring += seconds * pricing.error_of(what)
+            if what not in pricing.rests:
+                beside += seconds
             group = _group(what, rest, known=what in pricing.rests)
             if group is not None:
                 unit, scaled = fitted.get(group, (0.0, 0.0))
                 more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
                 fitted[group] = unit + more[0], scaled + more[1]
-        return cls(
-            sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"], fitted, erring
-        )
+        unit, measured = sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"]
+        return cls(unit, measured, fitted, erring, beside)
 
 
 def _group(what: str, rest: str, *, known: bool) -> str | None:
@@ -111,7 +120,7 @@ def causes(
     if cores:
         found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:
-        found["model"] = known.own_error
+        found["model"] = known.own_error * spent.share_beside
     return found
 
 
