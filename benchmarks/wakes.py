@@ -8,7 +8,9 @@ woke while their last core had another thread of the job, and whoever sent it wa
 how many stayed and how many went to the sender's core; and of threads that were woken onto a core
 where another thread of the job ran, which share had it within 60 us, by how long that one had run
 since it was woken itself (left out: those that slept within 60 us by themselves, and what the
-records leave open).
+records leave open). And of the times that a core of two became free while a thread of the job
+waited for the other one, after how many one of these ran there within 40 us, by whether one of them
+had not run for 0.5 ms.
 """
 
 from __future__ import annotations
@@ -22,15 +24,34 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 TRACING = Path("/sys/kernel/tracing")
 EVENTS = ("sched_switch", "sched_waking", "sched_wakeup", "sched_stat_runtime")
 LINE = re.compile(r"^\s*(.+)-(\d+)\s+\(\s*([\d-]+)\)\s+\[(\d+)\]\s+\S+\s+([\d.]+): (\w+): (.*)$")
-AT_ONCE, SETTLED, NEXT = 60.0, 200.0, 15.0
-"""Microseconds; the last is between two threads that follow each other on a core."""
+AT_ONCE, SETTLED, NEXT, WARM, PULLED = 60.0, 200.0, 15.0, 500.0, 40.0
+"""Microseconds; the third is between two threads that follow each other on a core."""
+
+AMONG = 200
+"""Waits that began last, among which are all that have not ended: no thread waits for longer."""
 
 Run = tuple[float, float, int]
 """(start, end, thread) on a core, microseconds."""
+Spells = dict[int, list[tuple[float, float, int]]]
+"""By thread: (start, end, core)."""
+
+
+class Wait(NamedTuple):
+    """A thread that wanted a core, and had one later."""
+
+    since: float
+    until: float
+    core: int
+    """For which it waited."""
+    thread: int
+    went_to: int
+    ran: float
+    """When it had run last."""
 
 
 @dataclass
@@ -94,14 +115,52 @@ def read(text: str) -> Trace:
     return trace
 
 
-def line(label: str, trace: Trace) -> str:
-    """A row of the table."""
-    of: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+def spells_of(trace: Trace) -> Spells:
+    """Where each thread ran."""
+    of: Spells = defaultdict(list)
     for core, runs in trace.runs.items():
         for start, end, thread in runs:
             of[thread].append((start, end, core))
     for spells in of.values():
         spells.sort()
+    return of
+
+
+def waits_of(trace: Trace, of: Spells) -> list[Wait]:
+    """Of the job's threads, in order."""
+    found = []
+    for thread, spells in of.items():
+        woken = sorted((wake[0], wake[2]) for wake in trace.wakes if wake[1] == thread)
+        for (_, ran, last), (start, _, on) in zip(spells, spells[1:], strict=False):
+            at = bisect.bisect_right(woken, (start + 1.0, 0)) - 1
+            since, core = ran, last  # another one has taken its core
+            if at >= 0 and woken[at][0] >= ran - 1.0:
+                since, core = woken[at]
+            if trace.of_job(thread) and start - since > 2.0:
+                found.append(Wait(since, start, core, thread, on, ran))
+    return sorted(found)
+
+
+def freed(trace: Trace, of: Spells) -> dict[bool, list[bool]]:
+    """Whether a core that became free took a thread that waited for the other one, by whether one
+    of these had not run of late."""
+    waits, taken = waits_of(trace, of), {False: [], True: []}
+    for core, runs in trace.runs.items():
+        for (_, end, _), (start, _, following) in zip(runs, runs[1:], strict=False):
+            at = bisect.bisect_right(waits, (end - 1.0,))
+            there = [w for w in waits[max(0, at - AMONG) : at] if w.until > end - 1.0]
+            others = [w for w in there if w.core != core]
+            goes_on = start - end < NEXT and following not in {w.thread for w in others}
+            if others and len(others) == len(there) and not goes_on:
+                cold = max(end - w.ran for w in others) >= WARM
+                pulled = any(w.went_to == core and w.until < end + PULLED for w in others)
+                taken[cold].append(pulled)
+    return taken
+
+
+def line(label: str, trace: Trace) -> str:
+    """A row of the table."""
+    of = spells_of(trace)
     placed: Counter[str] = Counter()
     taken: dict[bool, list[bool]] = {False: [], True: []}
     for when, thread, target, waker, there in trace.wakes:
@@ -132,7 +191,10 @@ def line(label: str, trace: Trace) -> str:
     busy = {core: sum(b - a for a, b, _ in runs) for core, runs in trace.runs.items()}
     ends = [end for runs in trace.runs.values() for a, b, _ in runs for end in (a, b)]
     share = sum(busy.values()) / len(busy) / (max(ends) - min(ends))
-    shares = [f"{sum(t) / len(t):.0%} of {len(t)}" if t else "-" for t in taken.values()]
+    shares = [
+        f"{sum(t) / len(t):.0%} of {len(t)}" if t else "-"
+        for t in (*taken.values(), *freed(trace, of).values())
+    ]
     cells = [label, f"{share:.0%}", f"{placed['stays']}, {placed['goes']}", *shares]
     return f"| {' | '.join(cells)} |"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import expm1, log, sqrt
+from math import expm1, inf, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -56,16 +56,15 @@ class Said(NamedTuple):
     error: float
     """Relative standard error, as far as it is known: what the profile says of its errors, and for
     how long it was simulated."""
-    beside: float
-    """Share of all CPU seconds that is not of operations."""
+    share_around: float
+    """Of all CPU seconds, what is around operations (`recsim_train.trace.ledger.share_around`)."""
 
 
 Predict = Callable[[OwnRun, Cluster], Said]
 
 
-_LEAST_SHARE = 0.01
-_FAR = 2.0 * 1.4826
-"""Median absolute errors: two standard deviations, were they normal."""
+_FAR, _ROUNDS = 2.0, 40
+"""Standard deviations; how often these are estimated, each time with those of before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +84,14 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     """What predictions of these runs miss, and what of it their known errors do not explain; None:
     there are none. The runs are those that `OwnRun.times` has brought to the profile's speed.
 
-    Operations are as they were, so that all that is missed is of the rest, and grows with its
-    share. By the moments of (log error)^2 about 0, because a bias misses, too, weighted with what
-    is known of the prediction: DerSimonian and Laird's estimate of what is between studies
-    (Controlled Clinical Trials 7 (1986) 177), with predictions for studies. How a run scatters
-    around its own mean is not taken off: intervals are there to hold runs against. What is farther
-    off for its share than `_FAR` counts as if it were no farther, so that one run that the machine
-    disturbed does not decide.
+    Operations are as they were, so that all that is missed is of what is around them, and is taken
+    to grow with its share of the CPU seconds, waiting included. By the moments of (log error)^2
+    about 0, because a bias misses, too, weighted with what is known of the prediction: DerSimonian
+    and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177), with
+    predictions for studies. How a run scatters around its own mean is not taken off: intervals are
+    there to hold runs against. What is farther
+    off than `_FAR` standard deviations, as the result has them, counts as if it were no farther,
+    so that one run that the machine disturbed does not decide. At most 1.
     """
     if not runs:
         return None
@@ -100,11 +100,14 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
         log(one.examples_per_second / own.examples_per_second)
         for one, own in zip(said, runs, strict=True)
     ]
-    shares = [max(_LEAST_SHARE, one.beside) for one in said]
-    far = _FAR * median(abs(miss) / share for miss, share in zip(misses, shares, strict=True))
-    above = below = 0.0
-    for one, miss, share in zip(said, misses, shares, strict=True):
-        weight = 1.0 / (NOISE * NOISE + one.error * one.error)
-        above += weight * (min(miss * miss, (far * share) ** 2) - one.error * one.error)
-        below += weight * share * share
-    return Missed(tuple(misses), min(1.0, sqrt(max(0.0, above / below))))
+    found = inf
+    for _ in range(_ROUNDS):
+        above = below = 0.0
+        for one, miss in zip(said, misses, strict=True):
+            claimed, share = one.error * one.error, one.share_around * one.share_around
+            far = _FAR * _FAR * (claimed + found * share) if share else inf
+            weight = 1.0 / (NOISE * NOISE + claimed)
+            above += weight * (min(miss * miss, far) - claimed)
+            below += weight * share
+        found = max(0.0, above / below) if below else 0.0
+    return Missed(tuple(misses), min(1.0, sqrt(found)))

@@ -284,9 +284,9 @@ class Calibration(Section):
     of the logarithm of seconds. Empty: the profile is older."""
     own_error: Share | None = None
     """By how much predictions of calibration's own runs miss their throughput beyond what is known
-    of the predictions' errors, root mean square of the logarithm, for each share of all CPU seconds
-    that is not of operations: of a run with 0.2 of them a fifth of it. How far one run is from
-    another of the same is in it. None: the profile is older."""
+    of the predictions' errors, root mean square of the logarithm, where no CPU second is of an
+    operation; where a fifth is around operations (calls, requests, messages, collectives) a fifth
+    of it. How far one run is from another of the same is in it. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 

@@ -53,7 +53,8 @@ CAUSES = {
     "fits": "residuals of the fitted prices",
     "speed": "the machine's speed, which moves all prices together",
     "cores": "cores, of which more are busy than were ever measured",
-    "model": "what predictions of calibration's own runs miss beyond what is known of them",
+    "model": "what predictions of calibration's own runs miss beyond what is known of them, "
+    "by the share of the CPU time that is around operations",
 }
 """What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from math import fsum, hypot
+from math import hypot
 
 from recsim_train.calibration.own_runs import OwnRun, Said
 from recsim_train.config.cluster import Cluster
@@ -14,7 +14,7 @@ from recsim_train.results.statistics import standard_error
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
-from recsim_train.trace.ledger import Ledger
+from recsim_train.trace.ledger import Ledger, share_around
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
@@ -53,10 +53,8 @@ def predicted(own: OwnRun, cluster: Cluster) -> Said:
     assert outcome.speed is not None
     assert ledger is not None
     known = [errors[cause] for cause in errors if cause != "speed"]
-    named = {one.operation for one in operations}
-    spent = fsum(line.seconds for line in ledger.lines)
-    beside = fsum(line.seconds for line in ledger.lines if line.what not in named) / spent
-    return Said(_rate(outcome), hypot(standard_error(outcome.speed), *known), beside)
+    share = share_around((line.what, line.seconds) for line in ledger.lines)
+    return Said(_rate(outcome), hypot(standard_error(outcome.speed), *known), share)
 
 
 def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:

@@ -16,10 +16,10 @@ members of a group, who wait for the slowest, end later than with equal shares. 
   was measured (`_TAKES`), unless it runs under SCHED_BATCH; else it waits until that one sleeps, or
   until the scheduler looks;
 - a core that becomes free may take a thread that waits for another core, with a chance that was
-  measured (`_PULLS`): seldom one that has just run, whose data are in that core's caches;
+  measured (`_PULLS`): seldom where all of these have just run, because of their data in caches;
 - it looks at each turn (`recsim_train.config.cluster.Cluster.turn`): a thread that has had its
-  slice lets the next one go on, and a core that has two threads more than another gives it one. For
-  so long a core may be idle while on another one two threads work.
+  slice lets the next one go on, and a core that has two threads more than another gives it one that
+  has not just run. For so long a core may be idle while on another one two threads work.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ seconds since it was woken or had its turn, and of one that has run for longer: 
 thirteen runs, by the kernel's records (docs/how-it-works.md)."""
 _WARM = 0.5e-3
 _PULLS = 0.05, 0.33
-"""With which chance a core that becomes free takes a thread that waits for another one: one that
-has run within `_WARM` seconds (Linux' sched_migration_cost), and one that has not; medians of nine
-runs, as `_TAKES`."""
+"""With which chance a core that becomes free takes a thread that waits for another one: where all
+of these have run within `_WARM` seconds (Linux' sched_migration_cost), and where one has not; about
+the medians of nine recordings, as `_TAKES`."""
 _LEAVING = 5e-6
-"""Seconds for which a thread that sends its last message is still at its core, which becomes free
-after whoever gets the message has been woken."""
+"""Seconds for which a thread that has sent its last message is still at its core: whoever is woken
+by it waits before that one becomes free, so that it may take it. Here a message comes a network's
+latency after the sender's work, which on one machine is less than this."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -87,11 +88,17 @@ class _Core:
     since: float = 0.0
     """When the thread that runs would have got it, had its turn had no breaks."""
     waiting: list[_Working] = field(default_factory=list)
+    freed: float = -inf
+    """When a thread last ended its work there."""
 
     @property
     def load(self) -> int:
         """Threads that run or wait."""
         return len(self.waiting) + (self.running is not None)
+
+
+def _load(core: _Core) -> int:
+    return core.load
 
 
 def _nearly_full(cores: int) -> float:
@@ -119,7 +126,7 @@ class Cores:
         self._engine, self._turn = engine, turn
         self._wander, self._seed = wander, seed
         self._draws: dict[tuple[str, str], Iterator[float]] = {}
-        """By thread and what they decide: one for each time that it is woken."""
+        """By thread, or core, and what they decide: one for each time that this is asked."""
         numbers = range(max(1, round(count)))
         self._worth = max(1.0, count / len(numbers))  # of fewer than whole ones `together` says
         own = together.pace * self._worth, together.pace
@@ -136,8 +143,6 @@ class Cores:
         self._wakes = self._moves = 0
         """Of threads that have run before; changes of the core, as the kernel counts both."""
         self._coming: list[_Working] = []
-        self._freed: dict[int, float] = {}
-        """By core: when a thread last ended its work there."""
         self._unsettled = self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
@@ -155,7 +160,7 @@ class Cores:
 
     def _end(self, working: _Working) -> None:
         self._cores[working.core].running = None
-        self._freed[working.core] = self._engine.now
+        self._cores[working.core].freed = self._engine.now
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
         self._unsettle()
@@ -194,11 +199,12 @@ class Cores:
                 core.waiting.append(working)
         for number in range(len(self._cores)):
             self._next(number)
-        for number, when in self._freed.items():
-            if when == now:
-                self._pull(number, [w for core in self._cores for w in core.waiting])
-            elif now - when <= _LEAVING:
-                self._pull(number, [w for w in coming if w.core < 0])
+        came = set(coming)
+        for number, core in enumerate(self._cores):
+            if core.load == 0 and now - core.freed <= _LEAVING:
+                waiting = [w for other in self._cores for w in other.waiting]
+                left_now = core.freed == now  # else it has been free for those who waited before
+                self._pull(number, [w for w in waiting if left_now or w in came])
         self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
         if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True
@@ -247,17 +253,20 @@ class Cores:
         """At a turn of the scheduler: a core that has two threads more than another gives it one
         that is cold, the one that came last; whoever has had its slice lets the next one go on."""
         self._looking = False
-        loads = [core.load for core in self._cores]
-        while max(loads) >= min(loads) + 2:
-            fullest, emptiest = loads.index(max(loads)), loads.index(min(loads))
-            moving = next(filter(self._cold, reversed(self._cores[fullest].waiting)), None)
-            if moving is None:
+        while True:
+            emptiest = min(self._cores, key=_load)
+            full = [
+                core
+                for core in self._cores
+                if core.load >= emptiest.load + 2 and any(map(self._cold, core.waiting))
+            ]
+            if not full:
                 break
-            self._cores[fullest].waiting.remove(moving)
-            self._cores[emptiest].waiting.append(moving)
+            fullest = max(full, key=_load)
+            moving = next(filter(self._cold, reversed(fullest.waiting)))
+            fullest.waiting.remove(moving)
+            emptiest.waiting.append(moving)
             self._moves += 1
-            loads[fullest] -= 1
-            loads[emptiest] += 1
         for number, core in enumerate(self._cores):
             if core.waiting and core.running and self._engine.now - core.since >= self._slice:
                 self._stop(number, len(core.waiting))
@@ -273,15 +282,14 @@ class Cores:
             self._start(core.waiting.pop(0), number)
 
     def _pull(self, number: int, waiting: list[_Working]) -> None:
-        """A core that has become free may take one of these threads, which wait for another."""
-        if self._cores[number].load:
+        """A core that has become free may take one of these threads, which wait for other ones."""
+        if not waiting:
             return
-        for working in waiting:
-            if self._draw(working.thread, "pulls") < _PULLS[self._cold(working)]:
-                next(c for c in self._cores if working in c.waiting).waiting.remove(working)
-                self._moves += 1
-                self._start(working, number)
-                return
+        working = next(filter(self._cold, waiting), waiting[0])
+        if self._draw(f"core {number}", "pulls") < _PULLS[self._cold(working)]:
+            next(core for core in self._cores if working in core.waiting).waiting.remove(working)
+            self._moves += 1
+            self._start(working, number)
 
     def _cold(self, working: _Working) -> bool:
         """Whether the caches of the core where it ran hold little of its data."""

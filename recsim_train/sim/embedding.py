@@ -14,7 +14,7 @@ from recsim_train.sim.ghosts import GhostIds, GhostRows
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Process
 from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
-from recsim_train.sim.queues import Barrier
+from recsim_train.sim.queues import Barrier, ThreadName
 from recsim_train.sim.services import Service
 from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
@@ -141,8 +141,10 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         clients: int,
         client: Process | None,
         brought: list[tuple[int, int]],
+        thread: ThreadName,
     ) -> Steps:
-        """One update with the ids of all ``clients``, of which some are the same.
+        """One update with the ids of all ``clients``, of which some are the same, by the thread of
+        whoever came last.
 
         ``clients``: loops, those that others stand for included. ``client``: one of them, where
         there are groups beside theirs.
@@ -152,10 +154,8 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         unique = round(sum(u for _, u in brought) * stand_for * self._joint_share(shard, clients))
         host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
-        name = f"{self.name}[{shard.index}]"
-        yield self.world.machines.compute(
-            host, work, f"{name}.update", "server", name=name, client=client
-        )
+        purpose, (kind, name) = f"{self.name}[{shard.index}].update", thread
+        yield self.world.machines.compute(host, work, purpose, kind, name=name, client=client)
 
     def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
         """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.

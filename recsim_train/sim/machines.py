@@ -231,7 +231,7 @@ class Machines:
         purpose: str,
         thread: str = "loop",
         *,
-        name: str = "",
+        name: str,
         alone: bool = False,
         client: Process | None = None,
         lateness: Lateness | None = None,

@@ -104,9 +104,9 @@ class Meetings:
             if reads:
                 yield before[turn - 1]
                 yield self._engine.timeout(self._step + wait)
-            thread = f"{self._name}.{'reader' if reads else 'runner'}"
+            name = f"{self._name}.{'reader' if reads else 'runner'}"
             yield self._machines.compute(
-                member, part, f"{thread}.step", "wire", name=thread, waits=True
+                member, part, f"{name}.step", "wire", name=name, waits=True
             )
             done.succeed()
         yield moved

@@ -197,29 +197,37 @@ class Countdown:
             self.done.succeed()
 
 
+ThreadName = tuple[str, str]
+"""(kind, name) of a thread of the process, as `recsim_train.sim.machines.Machines.compute` has
+them."""
+
+
 class Barrier:
     """Holds ``size`` parties until all have come, then runs ``work`` once and lets them go.
 
-    ``work`` receives what the parties brought, in order of arrival, and is a process.
+    ``work`` receives what the parties brought, in order of arrival, and the thread that came last,
+    which does it; it is a process.
     """
 
-    def __init__(self, engine: Engine, size: int, work: Callable[[list[Any]], Steps]) -> None:
+    def __init__(
+        self, engine: Engine, size: int, work: Callable[[list[Any], ThreadName], Steps]
+    ) -> None:
         self._engine = engine
         self._work = work
         self.size = size
         self._brought: list[Any] = []
         self._gate = engine.event()
 
-    def arrive(self, item: Any) -> Event:
+    def arrive(self, item: Any, thread: ThreadName) -> Event:
         """Fires when all have come and the work is done."""
         gate = self._gate
         self._brought.append(item)
         if len(self._brought) == self.size:
             brought, self._brought = self._brought, []
             self._gate = self._engine.event()
-            self._engine.process(self._pass(brought, gate))
+            self._engine.process(self._pass(brought, thread, gate))
         return gate
 
-    def _pass(self, brought: list[Any], gate: Event) -> Steps:
-        yield from self._work(brought)
+    def _pass(self, brought: list[Any], thread: ThreadName, gate: Event) -> Steps:
+        yield from self._work(brought, thread)
         gate.succeed()

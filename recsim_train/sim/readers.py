@@ -84,7 +84,7 @@ class Readers:
                 if loop.position != place:
                     place = loop.position
                     yield self._world.machines.compute(
-                        process, work, f"{loop.name}.read", "reader", alone=True,
+                        process, work, f"{loop.name}.read", "reader", name="", alone=True,
                         client=loop.process,
                     )  # fmt: skip
                 yield queue.reserve()

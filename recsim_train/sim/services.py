@@ -104,7 +104,9 @@ class Service(Generic[Shard]):
                 yield world.serve(loop, mine.work, effect)
             if mine.barrier is not None:
                 loop.waiting = f"{whose} {effect.capitalize()} at {self.name}[{shard.index}]"
-                yield from world.wait_for_others(loop, mine.barrier.arrive(mine.contribution))
+                yield from world.wait_for_others(
+                    loop, mine.barrier.arrive(mine.contribution, ("loop", loop.label))
+                )
         answers = sum(request.answers for _, request in remote)
         what = whose or ("answers to" if answers else "delivery of")
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"

@@ -111,7 +111,7 @@ class ServingThread:
             yield served
             if request.barrier is not None:
                 met = engine.now
-                yield request.barrier.arrive(request.contribution)
+                yield request.barrier.arrive(request.contribution, ("server", self._name))
                 waited = engine.now - met
                 if waited > 0.0:  # woken a second time
                     send = plus(request.overhead, send)

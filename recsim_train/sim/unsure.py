@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.sim.resting import rested
-from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, share_around
 from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
 
 if TYPE_CHECKING:
@@ -37,14 +37,8 @@ class Spent:
     by the same prices. "": of operations that no fit has ever seen."""
     erring: float
     """By how many seconds ``by_operations`` err, all together."""
-    beside: float = 0.0
-    """Of ``by_prices``, those beside operations: calls, requests, messages, bytes, collectives."""
-
-    @property
-    def share_beside(self) -> float:
-        """Of all, those beside operations."""
-        whole = self.by_prices + self.by_operations
-        return self.beside / whole if whole else 0.0
+    share_around: float
+    """Of all, what is around operations (`recsim_train.trace.ledger.share_around`)."""
 
     @classmethod
     def of(cls, runtime: Runtime) -> Spent:
@@ -52,20 +46,20 @@ class Spent:
         pricing = runtime.pricing
         sums = {"unit": 0.0, "guessed": 0.0, "measured": 0.0, "scaled": 0.0}
         fitted: dict[str, tuple[float, float]] = {}
-        erring = beside = 0.0
+        erring = 0.0
         for what, rest, seconds in rested(runtime.machines.books.seconds, pricing.rests):
             sums[rest] += seconds
             if rest in ("measured", "scaled"):
                 erring += seconds * pricing.error_of(what)
-            if what not in pricing.rests:
-                beside += seconds
             group = _group(what, rest, known=what in pricing.rests)
             if group is not None:
                 unit, scaled = fitted.get(group, (0.0, 0.0))
                 more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
                 fitted[group] = unit + more[0], scaled + more[1]
         unit, measured = sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"]
-        return cls(unit, measured, fitted, erring, beside)
+        booked = runtime.machines.books.seconds
+        around = share_around((what, seconds) for (_, what, _), seconds in booked.items())
+        return cls(unit, measured, fitted, erring, around)
 
 
 def _group(what: str, rest: str, *, known: bool) -> str | None:
@@ -120,7 +114,7 @@ def causes(
     if cores:
         found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:
-        found["model"] = known.own_error * spent.share_beside
+        found["model"] = known.own_error * spent.share_around
     return found
 
 

@@ -15,7 +15,7 @@ independently of each other: what is left is the remainder.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import NamedTuple
@@ -28,12 +28,22 @@ NOT_BOOKED = "not booked"
 AROUND = frozenset({RUNTIME, ASKING, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
 """What is neither an operation nor the making of batches."""
 
+
 Key = tuple[str, str, str]
 """(role, what, thread): "loop", "pool" (the further threads on which a loop's operations run),
 "server", "reader", "sender", "receiver", "main", "gloo"; of a prediction
 "wire", which is the transport's threads and the kernel's work on bytes."""
 Booked = dict[Key, float]
 """CPU seconds."""
+
+
+def share_around(spent: Iterable[tuple[str, float]]) -> float:
+    """What is `AROUND`, as a share of all CPU seconds; ``spent``: what for, and how many."""
+    around = whole = 0.0
+    for what, seconds in spent:
+        whole += seconds
+        around += seconds if what in AROUND else 0.0
+    return around / whole if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)

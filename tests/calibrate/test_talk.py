@@ -13,7 +13,7 @@ import pytest
 from recsim_train.calibration import talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.measuring import Watched
-from recsim_train.calibration.own_runs import OwnRun, Predict, own_error, wander
+from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error, wander
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -119,7 +119,7 @@ def test_one_run_that_was_disturbed_does_not_decide() -> None:
     misses = [0.05, -0.05] * 5 + [0.05, math.log(1.8)]
     found = beyond(
         [own_run(number) for number in range(12)],
-        lambda own, cluster: (1000.0 * math.exp(misses[own.plan]), 0.0),  # type: ignore[index]
+        lambda own, cluster: Said(1000.0 * math.exp(misses[own.plan]), 0.0, 1.0),  # type: ignore[index]
     )
     assert 0.04 < found < 0.08
 
@@ -132,34 +132,70 @@ def test_what_own_runs_miss_beyond_what_is_claimed() -> None:
     def missed(more: float) -> float:
         return beyond(
             [own_run(number) for number in range(400)],
-            lambda own, cluster: (
+            lambda own, cluster: Said(
                 1000.0 * math.exp(draw.gauss(0.0, claimed) + draw.gauss(0.0, more)),
                 claimed,
+                1.0,
             ),
         )
 
     assert missed(unknown) == pytest.approx(unknown, rel=0.1)
     assert missed(0.0) < 0.05
-    assert own_error([], None, lambda *_: (1.0, 0.0)) is None  # type: ignore[arg-type]
+    assert own_error([], None, lambda *_: Said(1.0, 0.0, 1.0)) is None  # type: ignore[arg-type]
     # those of which much is claimed weigh little
     half = beyond(
         [own_run(number) for number in range(400)],
-        lambda own, _: (1000.0 * math.exp(0.3 if own.plan % 2 else 0.1), 0.3 * (own.plan % 2)),  # type: ignore[operator]
+        lambda own, _: Said(
+            1000.0 * math.exp(0.3 if own.plan % 2 else 0.1),  # type: ignore[operator]
+            0.3 * (own.plan % 2),  # type: ignore[operator]
+            1.0,
+        ),
     )
     assert half == pytest.approx(0.1, rel=0.02)
     # all too fast alike: a bias is an error, too
     always = [own_run(0)] * 4
-    assert beyond(always, lambda *_: (1300.0, 0.0)) == pytest.approx(math.log(1.3))
+    assert beyond(always, lambda *_: Said(1300.0, 0.0, 1.0)) == pytest.approx(math.log(1.3))
+
+
+def test_what_is_missed_grows_with_the_share_of_what_is_no_operation() -> None:
+    """Planted: calls cost 30 % more or less than prices say, in runs that spend 3 to 60 % on them;
+    each claims errors of 2 %."""
+    draw = random.Random(4)
+
+    def predict(own: OwnRun, _: object) -> Said:
+        share = (0.03, 0.1, 0.3, 0.6)[own.plan % 4]  # type: ignore[operator]
+        missed = draw.gauss(0.0, 0.3) * share + draw.gauss(0.0, 0.02)
+        return Said(1000.0 * math.exp(missed), 0.02, share)
+
+    assert beyond([own_run(number) for number in range(400)], predict) == pytest.approx(
+        0.3, rel=0.1
+    )
+
+
+@pytest.mark.parametrize("true", [0.0, 0.1])
+def test_runs_that_hardly_call_anything_hide_nothing(true: float) -> None:
+    """Planted: errors of 2 % that are claimed in all, which are large beside what 10 % more for
+    calls make of runs that spend 3 % on them; a tenth of the others was disturbed by 30 %."""
+    draw = random.Random(6)
+
+    def predict(own: OwnRun, _: object) -> Said:
+        share = (0.03, 0.03, 0.5, 0.5)[own.plan % 4]  # type: ignore[operator]
+        missed = draw.gauss(0.0, true) * share + draw.gauss(0.0, 0.02)
+        missed += 0.3 * (own.plan % 20 == 2)  # type: ignore[operator]
+        return Said(1000.0 * math.exp(missed), 0.02, share)
+
+    found = beyond([own_run(number) for number in range(800)], predict)
+    assert found == pytest.approx(true, abs=0.04)
 
 
 def test_a_run_that_was_disturbed_counts_as_two_deviations_and_is_told() -> None:
     steady, stalled = own_run(0), replace(own_run(1), examples_per_second=100.0)
 
-    def predict(own: OwnRun, _: object) -> tuple[float, float]:
-        return 1000.0 * math.exp(0.1 if own is steady else 0.0), 0.03
+    def predict(own: OwnRun, _: object) -> Said:
+        return Said(1000.0 * math.exp(0.1 if own is steady else 0.0), 0.03, 0.5)
 
     runs = [steady] * 11 + [stalled]
-    squares = 11 * 0.1**2 + (2 * 1.4826 * 0.1) ** 2
-    assert beyond(runs, predict) == pytest.approx(math.sqrt(squares / 12 - 0.03**2))
+    # v = (11 x 0.1^2 + 4 v) / 12 is all variance, of which 0.03^2 are claimed
+    assert beyond(runs, predict) == pytest.approx(math.sqrt(0.11 / 8 - 0.03**2) / 0.5)
     told = own_error(runs, None, predict)  # type: ignore[arg-type]
     assert str(told) == "median error 11%, largest 900%, of 12 runs"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
+from recsim_train.sim import cores as cores_module
 from recsim_train.sim.cores import Cores
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Kind, Resource
@@ -124,6 +125,7 @@ def test_one_thread_goes_at_its_own_pace(pieces: Pieces, count: int) -> None:
         (16.0, [33.0, 21.0]),
     ],
 )
+@pytest.mark.usefixtures("unpulled")
 def test_a_third_thread_slows_one_of_two(beside: float, through: list[float]) -> None:
     threads: list[Pieces] = [[(0.0, 21e-3)], [(0.0, 21e-3)]]
     if beside:
@@ -274,10 +276,11 @@ def test_who_wakes_takes_the_core_by_a_chance(after: float, waits: bool, share: 
 @pytest.mark.parametrize(
     ("waker", "end"), [("a/loop", 12.5e-3), ("", 11.5e-3), ("b/loop", 11.5e-3)]
 )
+@pytest.mark.usefixtures("unpulled")
 def test_the_core_of_whoever_sent_a_message_is_not_free(waker: str, end: float) -> None:
     """The server's last core has the second loop on it. The first one asks and leaves its own,
-    which the second one gets at the scheduler's next turn, at 12 ms, so that the server can begin;
-    had somebody else woken it, it would have gone there at once."""
+    which the server gets at the scheduler's next turn, at 12 ms; had somebody else woken it, it
+    would have gone there at once."""
     machine, found = Machine(2), []
 
     def first() -> Iterator[Event]:
@@ -296,11 +299,7 @@ def test_the_core_of_whoever_sent_a_message_is_not_free(waker: str, end: float) 
     machine.start(second())
     machine.engine.run()
     assert found == [pytest.approx(end)]
-    stays = waker == "a/loop"
-    assert machine.starts[-1] == (("s/server/a", "machine.cores[1]") if stays else MOVED)
-
-
-MOVED = "s/server/a", "machine.cores[0]"
+    assert machine.starts[-1] == ("s/server/a", "machine.cores[0]")
 
 
 def test_who_is_woken_from_its_own_core_goes_to_a_free_one() -> None:
@@ -318,6 +317,89 @@ def test_who_is_woken_from_its_own_core_goes_to_a_free_one() -> None:
     machine.engine.run()
     first, second = "machine.cores[0]", "machine.cores[1]"
     assert [core for _, core in machine.starts] == [first, first, first, second]
+
+
+@pytest.fixture
+def unpulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that becomes free takes nobody."""
+    monkeypatch.setattr(cores_module, "_PULLS", (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("slept", "sent", "share"),
+    [(0.2e-3, False, 0.05), (1.5e-3, False, 0.33), (0.2e-3, True, 0.05), (1.5e-3, True, 0.33)],
+)
+def test_a_core_that_becomes_free_takes_who_waits_by_a_chance(
+    slept: float, sent: bool, share: float
+) -> None:
+    """In each of 400 cycles of three turns the first leaves its core for a moment, in which a new
+    thread works there; that one is woken again behind it, and 0.2 ms later (``sent``: a microsecond
+    earlier, as by the last message of whoever leaves) the second leaves the other core."""
+    machine, cycle, cycles = Machine(2), 3 * TURN, 400
+    leaves = 0.65e-3 + slept - 1e-6 if sent else 0.85e-3 + slept
+
+    def until(when: float) -> Event:
+        return machine.engine.timeout(when - machine.engine.now)
+
+    def first() -> Iterator[Event]:
+        for k in range(cycles):
+            yield machine.work("a/loop/x", k * cycle + 0.3e-3 - machine.engine.now)
+            yield until(k * cycle + 0.7e-3)
+
+    def second() -> Iterator[Event]:
+        yield machine.engine.timeout(1e-6)
+        for k in range(cycles):
+            yield machine.work("b/loop/y", k * cycle + leaves - machine.engine.now)
+            yield until(k * cycle + leaves + 0.3e-3)
+
+    def third() -> Iterator[Event]:
+        for k in range(cycles):
+            yield until(k * cycle + 0.55e-3)
+            yield machine.work(f"c/loop/{k}", 0.1e-3)
+            yield machine.engine.timeout(slept)
+            yield machine.work(f"c/loop/{k}", 0.1e-3, waits=True)
+
+    for steps in (first(), second(), third()):
+        machine.start(steps)
+    machine.engine.run()
+    places: dict[str, list[str]] = {}
+    for thread, core in machine.starts:
+        if thread.startswith("c/"):
+            places.setdefault(thread, []).append(core)
+    assert len(places) == cycles
+    assert {seen[0] for seen in places.values()} == {"machine.cores[0]"}
+    pulled = sum(seen[1] == "machine.cores[1]" for seen in places.values())
+    assert pulled / cycles == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.usefixtures("unpulled")
+@pytest.mark.parametrize(("slept", "end"), [(0.2e-3, 9e-3), (1.2e-3, 5e-3)])
+def test_a_turn_moves_nobody_whose_data_are_in_the_caches(slept: float, end: float) -> None:
+    """At 3.75 ms the second is woken again, behind the first, and at 3.8 ms the other core becomes
+    free. At the turn at 4 ms it goes there if it has slept for long, else at the next one."""
+    machine, found = Machine(2), []
+    before = 3.7e-3 - slept
+
+    def first() -> Iterator[Event]:
+        yield machine.work("a/loop/x", before - 0.1e-3)
+        yield machine.engine.timeout(0.2e-3)
+        yield machine.work("a/loop/x", 20e-3)
+
+    def second() -> Iterator[Event]:
+        yield machine.engine.timeout(before)
+        yield machine.work("c/loop/z", 0.05e-3)
+        yield machine.engine.timeout(slept)
+        yield machine.work("c/loop/z", 1e-3, waits=True)
+        found.append(machine.engine.now)
+
+    def other() -> Iterator[Event]:
+        yield machine.engine.timeout(1e-6)
+        yield machine.work("b/loop/y", 3.8e-3)
+
+    for steps in (first(), other(), second()):
+        machine.start(steps)
+    machine.engine.run()
+    assert found == [pytest.approx(end)]
 
 
 def test_whoever_waits_has_its_turn() -> None:
@@ -338,7 +420,7 @@ def test_members_who_meet_wait_for_the_one_whose_core_is_shared(
     assert here.facts.ledger.cores_busy < 1.9
     own = outcome_of(plan, clusters(cores=3, colocate=True))
     assert own.facts.ledger is not None
-    assert own.facts.ledger.cores_busy > 2.5
+    assert own.facts.ledger.cores_busy > max(2.1, 1.3 * here.facts.ledger.cores_busy)
 
 
 def test_members_leave_a_meeting_when_their_own_threads_are_done(

@@ -130,7 +130,7 @@ def test_what_is_resolved_is_not_drowned_by_what_is_not(clusters: Clusters) -> N
     error = 0.01
 
     def of(slopes: dict[str, float]) -> float:
-        return causes(cluster, slopes, error, Spent(1.0, 0.0, {}, 0.0), threads=1)["prices"]
+        return causes(cluster, slopes, error, Spent(1.0, 0.0, {}, 0.0, 0.0), threads=1)["prices"]
 
     found = of(slopes)
     assert found == of(alone)

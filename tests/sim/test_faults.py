@@ -197,7 +197,9 @@ def test_standstills_and_losses_add_up(
     end: list[float] = []
 
     def train() -> Steps:
-        yield machines.compute(machines.processes[plan.instances[0]], (work, 0.0, ()), "work")
+        yield machines.compute(
+            machines.processes[plan.instances[0]], (work, 0.0, ()), "work", name="a"
+        )
         end.append(engine.now)
 
     engine.process(train())
@@ -276,8 +278,8 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
 
     size = 2 * 10e9 / 8
     for name, event in {
-        "its work": machines.compute(zero, (2.0, 0.0, ()), "a"),
-        "other work": machines.compute(one, (2.0, 0.0, ()), "a"),
+        "its work": machines.compute(zero, (2.0, 0.0, ()), "a", name="a"),
+        "other work": machines.compute(one, (2.0, 0.0, ()), "a", name="a"),
         "from it": machines.transfer(zero, one, size),
         "beside it": machines.transfer(two, one, size),
     }.items():

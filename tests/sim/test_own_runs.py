@@ -15,7 +15,7 @@ from recsim_train.session import own_runs
 from recsim_train.session.own_runs import predicted
 from recsim_train.sim.run import simulate
 from recsim_train.strategy.operations import FORWARD_BACKWARD
-from recsim_train.trace.ledger import RUNTIME, Ledger
+from recsim_train.trace.ledger import ASKING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -92,9 +92,34 @@ def test_how_long_they_were_simulated_makes_them_unsure(
 ) -> None:
     cluster = clusters(cores=2, colocate=True)
     own = done(plans, cluster, outcome_of)
-    _, error = predicted(own, cluster)
+    said = predicted(own, cluster)
     assert made[-1].speed is not None
-    assert error >= standard_error(made[-1].speed) > 0.0
+    assert said.error >= standard_error(made[-1].speed) > 0.0
+
+
+@pytest.mark.parametrize("dearer_calls", [1.0, 4.0])
+def test_what_is_around_operations_is_the_rest_of_the_ledger(
+    dearer_calls: float,
+    plans: Plans,
+    clusters: Clusters,
+    outcome_of: OutcomeOf,
+    made: list[Outcome],
+) -> None:
+    cluster = clusters(cores=2, colocate=True)
+    price = cluster.costs.effect
+    more = {"effect": price.model_copy(update={"value": dearer_calls * price.value})}
+    cluster = cluster.model_copy(update={"costs": cluster.costs.model_copy(update=more)})
+    said = predicted(done(plans, cluster, outcome_of), cluster)
+    ledger = made[-1].facts.ledger
+    assert ledger is not None
+    rest = [
+        ledger.spent(what)
+        for what in (RUNTIME, ASKING, REQUESTS, TRANSPORT)  # all that flat_ps has besides
+    ]
+    assert said.share_around == pytest.approx(
+        sum(rest) / sum(line.seconds for line in ledger.lines)
+    )
+    assert 0.01 < said.share_around < 0.9
 
 
 def test_the_machines_speed_makes_them_no_less_sure(
@@ -110,7 +135,7 @@ def test_the_machines_speed_makes_them_no_less_sure(
 
     def error(speeds: MachineSpeeds | None) -> float:
         known = Calibration(date="2026-11-24", machine="a machine", machine_speed=speeds)
-        return predicted(own, cluster.model_copy(update={"calibration": known}))[1]
+        return predicted(own, cluster.model_copy(update={"calibration": known})).error
 
     assert moved.spread is not None
     assert moved.spread > 0.3

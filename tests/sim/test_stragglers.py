@@ -199,7 +199,7 @@ def worked(plan: Plan, cluster: Cluster, seconds: float, lock: float = 0.0) -> t
     kernel_ends: list[float] = []
 
     def work() -> Steps:
-        yield machines.compute(process, (seconds, lock, ()), "work")
+        yield machines.compute(process, (seconds, lock, ()), "work", name="a")
         kernel_ends.append(engine.now)
 
     engine.process(work())

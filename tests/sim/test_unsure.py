@@ -204,9 +204,11 @@ def test_nine_in_ten_runs_lie_within_what_windows_show(plan: Plan, base: Cluster
 
 
 def test_each_cause_by_hand(clusters: Clusters) -> None:
-    """Three fifths of the time are work by unit prices, the rest measured operations, a quarter of
-    it scaled."""
-    spent = Spent(0.6, 0.4, {"lookup": (0.3, 0.0), "update": (0.0, 0.1), "": (0.06, 0.0)}, 0.02)
+    """Three fifths of the time are work by unit prices, two of them beside operations, the rest
+    measured operations, a quarter of it scaled."""
+    spent = Spent(
+        0.6, 0.4, {"lookup": (0.3, 0.0), "update": (0.0, 0.1), "": (0.06, 0.0)}, 0.02, 0.4
+    )
     slopes = {"cores": 1.0, "costs.call": -0.6, "operations": -0.4}
     plain = clusters()
     speed = speeds(random.Random(3))
@@ -226,7 +228,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "operations": 0.02,
             "fits": hypot(0.3 * 0.2, 0.1 * 0.5, 0.06 * 0.5),
             "speed": speed.spread * sqrt(1.0 + 1.0 / 6),
-            "model": 0.11,
+            "model": 0.4 * 0.11,
         }
     )
     assert found.keys() == CAUSES.keys() - {"cores"}
@@ -234,7 +236,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
     assert "the machine's speed, which moves all prices together" in said
     # an error of the slopes themselves is no answer to anything
     assert causes(cluster, slopes, 1.0, spent, threads=1) == pytest.approx(
-        dict.fromkeys(found, 0.0) | {"model": 0.11}
+        dict.fromkeys(found, 0.0) | {"model": 0.4 * 0.11}
     )
     assert causes(plain, slopes, 0.0, replace(spent, by_operations=0.0), threads=1) == {}
     assert made_of({}) == []
@@ -245,7 +247,7 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     told = Calibration(date="", machine="", machine_speed=speeds(random.Random(3)))
     cluster = clusters(calibration=told)
     names = list(Costs.model_fields)[:20]
-    spent = Spent(1.0, 0.0, {}, 0.0)
+    spent = Spent(1.0, 0.0, {}, 0.0, 0.0)
     many = causes(cluster, {f"costs.{n}": -0.05 for n in names}, 0.0, spent, threads=1)
     one = causes(cluster, {"costs.call": -1.0}, 0.0, spent, threads=1)
     assert many["speed"] == pytest.approx(one["speed"])
