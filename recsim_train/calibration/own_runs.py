@@ -89,9 +89,9 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     about 0, because a bias misses, too, weighted with what is known of the prediction: DerSimonian
     and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177), with
     predictions for studies. How a run scatters around its own mean is not taken off: intervals are
-    there to hold runs against. What is farther
-    off than `_FAR` standard deviations, as the result has them, counts as if it were no farther,
-    so that one run that the machine disturbed does not decide. At most 1.
+    there to hold runs against. What is farther off than `_FAR` standard deviations, as the result
+    has them, counts as if it were no farther, so that one run that the machine disturbed does not
+    decide. At most 1.
     """
     if not runs:
         return None

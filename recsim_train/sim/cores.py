@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import floor, inf, log2, sqrt
+from operator import attrgetter
 
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Activity, Kind, Resource
@@ -95,10 +96,6 @@ class _Core:
     def load(self) -> int:
         """Threads that run or wait."""
         return len(self.waiting) + (self.running is not None)
-
-
-def _load(core: _Core) -> int:
-    return core.load
 
 
 def _nearly_full(cores: int) -> float:
@@ -254,7 +251,7 @@ class Cores:
         that is cold, the one that came last; whoever has had its slice lets the next one go on."""
         self._looking = False
         while True:
-            emptiest = min(self._cores, key=_load)
+            emptiest = min(self._cores, key=attrgetter("load"))
             full = [
                 core
                 for core in self._cores
@@ -262,7 +259,7 @@ class Cores:
             ]
             if not full:
                 break
-            fullest = max(full, key=_load)
+            fullest = max(full, key=attrgetter("load"))
             moving = next(filter(self._cold, reversed(fullest.waiting)))
             fullest.waiting.remove(moving)
             emptiest.waiting.append(moving)

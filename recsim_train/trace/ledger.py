@@ -28,7 +28,6 @@ NOT_BOOKED = "not booked"
 AROUND = frozenset({RUNTIME, ASKING, REQUESTS, TRANSPORT, COLLECTIVES, SUPERVISION})
 """What is neither an operation nor the making of batches."""
 
-
 Key = tuple[str, str, str]
 """(role, what, thread): "loop", "pool" (the further threads on which a loop's operations run),
 "server", "reader", "sender", "receiver", "main", "gloo"; of a prediction
