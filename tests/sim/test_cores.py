@@ -370,6 +370,7 @@ def test_a_core_that_becomes_free_takes_who_waits_by_a_chance(
     assert {seen[0] for seen in places.values()} == {"machine.cores[0]"}
     pulled = sum(seen[1] == "machine.cores[1]" for seen in places.values())
     assert pulled / cycles == pytest.approx(share, abs=0.05)
+    assert machine.cores._moves == pulled  # among which those that go astray have to be
 
 
 @pytest.mark.usefixtures("unpulled")
@@ -400,6 +401,38 @@ def test_a_turn_moves_nobody_whose_data_are_in_the_caches(slept: float, end: flo
         machine.start(steps)
     machine.engine.run()
     assert found == [pytest.approx(end)]
+    assert machine.cores._moves == 1
+
+
+@pytest.mark.usefixtures("unpulled")
+def test_a_turn_moves_the_one_whose_data_are_not_in_the_caches() -> None:
+    """Two wait behind the first at 4 ms, when the other core is free: one that has slept since 0.05
+    ms, and one since 3.6 ms, which came last. That one goes at the next turn."""
+    machine, found = Machine(2), {}
+
+    def first() -> Iterator[Event]:
+        yield machine.engine.timeout(0.06e-3)
+        yield machine.work("a/loop/x", 3.44e-3)
+        yield machine.engine.timeout(0.18e-3)
+        yield machine.work("a/loop/x", 20e-3)
+
+    def other() -> Iterator[Event]:
+        yield machine.engine.timeout(1e-6)
+        yield machine.work("b/loop/y", 3.8e-3)
+
+    def waiter(name: str, begins: float, wakes: float, seconds: float) -> Iterator[Event]:
+        yield machine.engine.timeout(begins)
+        yield machine.work(name, 0.05e-3)
+        yield machine.engine.timeout(wakes - machine.engine.now)
+        yield machine.work(name, seconds, waits=True)
+        found[name] = machine.engine.now
+
+    cold = waiter("c/loop/cold", 0.0, 3.7e-3, 1e-3)
+    warm = waiter("c/loop/warm", 3.55e-3, 3.72e-3, 0.2e-3)
+    for steps in (cold, first(), other(), warm):
+        machine.start(steps)
+    machine.engine.run()
+    assert found == pytest.approx({"c/loop/cold": 5e-3, "c/loop/warm": 8.2e-3})
 
 
 def test_whoever_waits_has_its_turn() -> None:
