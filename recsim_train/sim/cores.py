@@ -156,8 +156,8 @@ class Cores:
         return working.done
 
     def _end(self, working: _Working) -> None:
-        self._cores[working.core].running = None
-        self._cores[working.core].freed = self._engine.now
+        core = self._cores[working.core]
+        core.running, core.freed = None, self._engine.now
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
         self._unsettle()
@@ -196,12 +196,12 @@ class Cores:
                 core.waiting.append(working)
         for number in range(len(self._cores)):
             self._next(number)
-        came = set(coming)
         for number, core in enumerate(self._cores):
             if core.load == 0 and now - core.freed <= _LEAVING:
                 waiting = [w for other in self._cores for w in other.waiting]
-                left_now = core.freed == now  # else it has been free for those who waited before
-                self._pull(number, [w for w in waiting if left_now or w in came])
+                if core.freed < now:  # those who waited before had their chance when it was
+                    waiting = [w for w in waiting if w in coming]
+                self._pull(number, waiting)
         self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
         if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True
@@ -252,14 +252,10 @@ class Cores:
         self._looking = False
         while True:
             emptiest = min(self._cores, key=attrgetter("load"))
-            full = [
-                core
-                for core in self._cores
-                if core.load >= emptiest.load + 2 and any(map(self._cold, core.waiting))
-            ]
-            if not full:
+            movable = (core for core in self._cores if any(map(self._cold, core.waiting)))
+            fullest = max(movable, key=attrgetter("load"), default=emptiest)
+            if fullest.load < emptiest.load + 2:
                 break
-            fullest = max(full, key=attrgetter("load"))
             moving = next(filter(self._cold, reversed(fullest.waiting)))
             fullest.waiting.remove(moving)
             emptiest.waiting.append(moving)
