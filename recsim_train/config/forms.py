@@ -54,7 +54,7 @@ def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
             return None
         fields = PRESETS[preset].model(preset) | own
         dim = own.get("embedding_dim")
-        if _is_integer(dim) and "bottom_mlp" not in own:
+        if _is_integer(dim) and "bottom_mlp" not in own and fields["bottom_mlp"]:
             # The interaction needs both widths equal: one override is meant for both.
             fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
     if "tables" in own:

@@ -62,6 +62,7 @@ def test_cap(tmp_path: Path) -> None:
 
 def test_last_width_follows_the_dimension(tmp_path: Path) -> None:
     assert read(tmp_path, "{preset: tiny, embedding_dim: 4}").bottom_mlp == (16, 4)
+    assert read(tmp_path, "{preset: deepfm, embedding_dim: 4}").bottom_mlp == ()
     both = read(tmp_path, "{preset: tiny, embedding_dim: 4, bottom_mlp: [7, 4]}")
     assert both.bottom_mlp == (7, 4)
 

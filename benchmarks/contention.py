@@ -1,0 +1,141 @@
+"""What a net's passes take beside another net on the other core, measured and predicted.
+
+    python benchmarks/contention.py EXPERIMENT PROFILE [--points 1,20,24] [--rounds 20]
+
+Of each point of a sweep whose net is not cut, a process does its passes on one real batch after the
+other, alone and beside a second such process on another core, in turn; CPU seconds of a pass in the
+first process. Predicted: by the profile's prices, as a prediction uses them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from paired import median_of
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.load import load_cluster
+from recsim_train.placement.plan import Plan
+from recsim_train.session import load
+from recsim_train.sim.asked import operations_of
+from recsim_train.sim.pricing import Pricing
+
+PASSES = "forward_backward"
+SECONDS = 0.8
+LIMIT = 120.0
+BATCHES = 8
+
+
+def work(experiment: str, point: int, orders: Connection) -> None:
+    """A process: passes for so many seconds, again and again; answers CPU seconds of one."""
+    import torch
+
+    torch.set_num_threads(1)
+    from recsim_train.calibration.own.bench import Bench
+    from recsim_train.calibration.own.steps import Steps
+
+    plan = load(experiment).plans[point]
+    bench = Bench(plan, [])
+    steps, calls = Steps(bench), []
+
+    def kept(operation: str, call: Callable[[], Any], **_: Any) -> Any:
+        if operation == PASSES:
+            calls.append(call)
+        return call()
+
+    for _ in range(min(BATCHES, len(bench.batches))):
+        steps.round(bench.next(), kept)
+    orders.send("ready")
+    while (seconds := orders.recv()) is not None:
+        count, begin, busy = 0, time.perf_counter(), time.thread_time()
+        while time.perf_counter() - begin < seconds:
+            calls[count % len(calls)]()
+            count += 1
+        orders.send((time.thread_time() - busy) / count)
+
+
+def heard(process: Connection) -> Any:
+    """Its next answer."""
+    if not process.poll(LIMIT):
+        raise SystemExit(f"a process did not answer within {LIMIT:.0f} s")
+    return process.recv()
+
+
+def measured(experiment: str, point: int, rounds: int) -> list[tuple[float, float]]:
+    """(CPU seconds of a pass alone, beside another) by round."""
+    spawn = multiprocessing.get_context("spawn")
+    ends, processes = [], []
+    for _ in range(2):
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=work, args=(experiment, point, there), daemon=True)
+        process.start()
+        ends.append(here)
+        processes.append(process)
+    for end in ends:
+        heard(end)
+
+    def window(some: list[Connection]) -> float:
+        for end in some:
+            end.send(SECONDS)
+        first, *_ = [heard(end) for end in some]
+        return float(first)
+
+    found = []
+    window(ends)  # caches and clock rates settle
+    for number in range(rounds):
+        if number % 2:
+            beside, alone = window(ends), window(ends[:1])
+        else:
+            alone, beside = window(ends[:1]), window(ends)
+        found.append((alone, beside))
+    for end, process in zip(ends, processes, strict=True):
+        end.send(None)
+        process.join(LIMIT)
+    return found
+
+
+def predicted(plan: Plan, cluster: Cluster) -> float:
+    """How many times as long a pass takes on cores that are all busy as on one beside idle ones."""
+    scope = next(scope for name, scope in operations_of(plan, cluster) if name == PASSES)
+
+    def seconds(crowded: float) -> float:
+        pricing = Pricing(plan.experiment, cluster, plan.examples, crowded=crowded)
+        return pricing.shaped(PASSES, scope)[0]
+
+    return seconds(1.0) / cluster.contention / seconds(0.0)
+
+
+def main() -> None:
+    """Measure and say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("experiment")
+    parser.add_argument("profile")
+    parser.add_argument("--points", default="1,20,24", help="which of a sweep, from 0 on")
+    parser.add_argument("--rounds", type=int, default=20)
+    asked = parser.parse_args()
+    cluster = load_cluster(asked.profile)
+    plans = load(asked.experiment).plans
+    print("| passes of | ms alone | slower beside another, median (95 % interval) | predicted | off |")
+    print("|---|---:|---:|---:|---:|")
+    for point in map(int, asked.points.split(",")):
+        plan = plans[point]
+        pairs = measured(asked.experiment, point, asked.rounds)
+        slower = median_of([beside / alone - 1.0 for alone, beside in pairs])
+        assert slower is not None
+        model = predicted(plan, cluster) - 1.0
+        label = f"{plan.experiment.model.name}, batch {plan.experiment.training.batch_size}"
+        took = 1e3 * statistics.median(alone for alone, _ in pairs)
+        print(
+            f"| {label} | {took:.2f} | {slower.value:+.1%} ({slower.low:+.1%} .. {slower.high:+.1%}) "
+            f"| {model:+.1%} | {100 * (model - slower.value):+.1f} points |"
+        )
+
+
+if __name__ == "__main__":
+    main()
