@@ -87,5 +87,5 @@ def drift_of(simulated: RunRecord, real: RunRecord) -> Drift:
     beside = real.facts.machine_speed or MachineSpeeds()
     if (told := calibration.get("machine_speed")) and (not named or same_machine(there, here)):
         speeds = MachineSpeeds.model_validate(told)
-        return Drift(speeds.beside, beside.beside_as(speeds), beside.change, named)
-    return Drift(None, beside.beside, beside.change, named)
+        return Drift(speeds.idle, beside.idle, beside.change, named)
+    return Drift(None, beside.idle, beside.change, named)

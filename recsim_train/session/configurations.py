@@ -8,10 +8,8 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.identity import comparison_key
-from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report.winner import apart
 from recsim_train.results.configurations import Predicted
-from recsim_train.results.drift import calibration_of
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import Z975
@@ -29,17 +27,13 @@ def speed_at_calibration(cluster: Cluster) -> float | None:
     if calibration is None or calibration.machine_speed is None:
         return None
     here = same_machine(calibration.machine, machine())
-    return calibration.machine_speed.beside if here else None
+    return calibration.machine_speed.idle if here else None
 
 
 def speed_beside(record: RunRecord) -> float | None:
-    """Of the reference work beside a run, read as at the calibration of its profile; None: not
-    known."""
+    """Of the reference work before and after a run; None: not known."""
     speeds = record.facts.machine_speed
-    if speeds is None:
-        return None
-    told = calibration_of(record).get("machine_speed")
-    return speeds.beside_as(MachineSpeeds.model_validate(told) if told else speeds)
+    return None if speeds is None else speeds.idle
 
 
 def roofline(job: Job) -> float:
