@@ -69,11 +69,6 @@ class MeasuringProcess:
             raise RunFailed(f"calibration: measuring {self.part} failed: {message['error']}")
         return message
 
-    def heard(self) -> list[dict[str, Any]]:
-        """What it has said until now. Waits for nothing, raises nothing."""
-        lines = [self._lines.get_nowait() for _ in range(self._lines.qsize())]
-        return [json.loads(line) for line in lines if line is not None]
-
     def result(self, tick: Callable[[], None] | None = None) -> dict[str, Any]:
         """Messages until the result; ``tick`` is called for each sign of progress."""
         while True:

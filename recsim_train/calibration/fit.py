@@ -21,7 +21,7 @@ not move every price.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,6 @@ class Observation:
     """Median of repeats, > 0."""
     label: str = ""
     """Its settings, for messages."""
-
-    def times(self, factor: float) -> Observation:
-        """The same work in so many times the seconds."""
-        return replace(self, seconds=factor * self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import Crowd
 from recsim_train.calibration.prices import Window, contention
-from recsim_train.calibration.speed import Watch, measure_speed
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.calibration.speed import measure_speed
+from recsim_train.config.speed import MachineSpeed
 from recsim_train.results import environment
 
 Progress = Callable[[int, int], None]
@@ -26,29 +26,9 @@ _SPEEDS = 2
 """How often the machine's speed is measured while nothing else runs."""
 _SWITCHES, _BUSY_TURNS = 12, 10
 """Windows of busy processes beside threads that wake; turns of one busy process and of all."""
-_THREADS, _WIRE, _LOCK, RUN = 9, 8, 3, 4
+_THREADS, _WIRE, _LOCK, _RUN = 9, 8, 3, 4
 """Units of progress (about a second each) of operations on several threads, of a wire, of a setting
 of `crowd`, of a run of `talk`, `reads` and `meet`."""
-
-
-class Watched:
-    """Called after each run of a part, it takes down how fast the machine was meanwhile."""
-
-    def __init__(self, watch: Watch, tick: Callable[[], None]) -> None:
-        self._watch, self._tick = watch, tick
-        self.speeds: list[MachineSpeed | None] = []
-        """One for each run; None: not known."""
-
-    def __call__(self) -> None:
-        self.speeds.append(self._watch.read())
-        self._tick()
-
-    def times(self, speeds: MachineSpeeds) -> list[float]:
-        """By run: times as long as what was seen takes at the profile's speed, which is the mean of
-        all runs' (``speeds``)."""
-        level = speeds.beside
-        assert level is not None
-        return [1.0 if speed is None else speed.overall / level for speed in self.speeds]
 
 
 class Measuring:
@@ -56,15 +36,14 @@ class Measuring:
 
     def __init__(self, quick: bool, progress: Progress | None) -> None:
         self.quick = quick
-        self._watched: list[Watched] = []
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
         self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
         lock = _LOCK * len(crowd.settings(quick=quick))
         self._total += (_THREADS + lock if self.cores > 1 else 0) + 2 * _WIRE
-        self._total += RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
-        self._total += RUN * meet.runs_of(quick=quick)
+        self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
+        self._total += _RUN * meet.runs_of(quick=quick)
         self._done = 0
         self._progress = progress
 
@@ -91,15 +70,9 @@ class Measuring:
         self.tick()
         return found
 
-    def watched(self, watch: Watch, units: int) -> Watched:
-        """What to call after each run of a part; takes down how fast the machine was meanwhile."""
-        self._watched.append(Watched(watch, lambda: self.tick(units)))
-        return self._watched[-1]
-
-    def speeds(self, before: MachineSpeed) -> MachineSpeeds:
-        """All of them, the last one measured now."""
-        between = (speed for part in self._watched for speed in part.speeds if speed is not None)
-        return MachineSpeeds(before=before, after=self.speed(), between=tuple(between))
+    def run_done(self) -> None:
+        """Tell the caller that one more run of `talk`, `reads` or `meet` is done."""
+        self.tick(_RUN)
 
     def threads(self) -> list[dict[str, Any]]:
         """Operations on one thread and on one for each core; nothing where there is one core."""

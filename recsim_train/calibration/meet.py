@@ -95,10 +95,6 @@ class Met(NamedTuple):
     own: OwnRun
     """To hold a prediction against."""
 
-    def times(self, factor: float) -> Met:
-        """The same in so many times the seconds."""
-        return self._replace(seen=self.seen.times(factor), own=self.own.times(factor))
-
 
 def runs_of(*, quick: bool) -> int:
     """How many runs `measure` makes."""

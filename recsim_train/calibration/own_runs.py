@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import expm1, inf, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
@@ -37,10 +37,6 @@ class OwnRun:
         assert ledger is not None
         return cls(plan, eps, ledger)
 
-    def times(self, factor: float) -> OwnRun:
-        """The same in so many times the seconds, of which the ledger keeps its shares."""
-        return replace(self, examples_per_second=self.examples_per_second / factor)
-
 
 def wander(runs: Sequence[OwnRun]) -> float | None:
     """As `recsim_train.config.cluster.Cluster.wander`, the mean; None: the system does not say."""
@@ -50,7 +46,7 @@ def wander(runs: Sequence[OwnRun]) -> float | None:
 
 
 class Said(NamedTuple):
-    """A prediction of such a run at the profile's speed, with operations as they were in it."""
+    """A prediction of such a run, with operations as they were in it."""
 
     examples_per_second: float
     error: float
@@ -82,16 +78,16 @@ class Missed:
 
 def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Missed | None:
     """What predictions of these runs miss, and what of it their known errors do not explain; None:
-    there are none. The runs are those that `OwnRun.times` has brought to the profile's speed.
+    there are none.
 
     Operations are as they were, so that all that is missed is of what is around them, and is taken
     to grow with its share of the CPU seconds, waiting included. By the moments of (log error)^2
     about 0, because a bias misses, too, weighted with what is known of the prediction: DerSimonian
     and Laird's estimate of what is between studies (Controlled Clinical Trials 7 (1986) 177), with
-    predictions for studies. How a run scatters around its own mean is not taken off: intervals are
-    there to hold runs against. What is farther off than `_FAR` standard deviations, as the result
-    has them, counts as if it were no farther, so that one run that the machine disturbed does not
-    decide. At most 1.
+    predictions for studies. How a run scatters around its own mean is not taken off, nor how fast
+    the machine was just then: intervals are there to hold runs against. What is farther off than
+    `_FAR` standard deviations, as the result has them, counts as if it were no farther, so that one
+    run that the machine disturbed does not decide. At most 1.
     """
     if not runs:
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -64,11 +63,6 @@ def measure(part: str, request: Request) -> object:
     with ExitStack() as stack:
         work = reference_work.ReferenceWork(stack)
         _tick()
-        if part == "watch":
-            work.watch(
-                request["gap"],
-                lambda speeds, took: say(at=time.monotonic(), speeds=speeds, took=took),
-            )
         assert part == "speed"
         while rounds := json.loads(sys.stdin.readline()).get("rounds"):
             say(speeds=work.speeds(rounds))

@@ -20,7 +20,7 @@ import psutil
 from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
-from recsim_train.calibration.measuring import MOST_BUSY, RUN, Measuring, Progress
+from recsim_train.calibration.measuring import MOST_BUSY, Measuring, Progress
 from recsim_train.calibration.own_runs import Predict, own_error, wander
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
@@ -39,7 +39,6 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.calibration.speed import Watch
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
@@ -52,6 +51,7 @@ from recsim_train.config.cluster import (
     Price,
     Threads,
 )
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
 
 
@@ -83,16 +83,11 @@ def calibrate_machine(
         threaded, crowded = measuring.threads(), measuring.lock()
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        with Watch() as watch:
-            reading, talking, meeting = (measuring.watched(watch, RUN) for _ in range(3))
-            rows = reads.measure(folder, measuring.cores, reading, quick=quick)
-            talked = talk.measure(folder, measuring.cores, talking, quick=quick)
-            met = meet.measure(folder, measuring.cores, meeting, quick=quick)
-            watched = watch.share
-        speeds = measuring.speeds(before)
-        rows = [read.times(k) for read, k in zip(rows, reading.times(speeds), strict=True)]
-        talked = [run.times(k) for run, k in zip(talked, talking.times(speeds), strict=True)]
-        met = [run.times(k) for run, k in zip(met, meeting.times(speeds), strict=True)]
+        done = measuring.run_done
+        rows = reads.measure(folder, measuring.cores, done, quick=quick)
+        talked = talk.measure(folder, measuring.cores, done, quick=quick)
+        met = meet.measure(folder, measuring.cores, done, quick=quick)
+        speeds = MachineSpeeds(before=before, after=measuring.speed())
         prices, colder = _work_prices(timed, talked, [read.seen for read in rows])
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
@@ -115,7 +110,7 @@ def calibrate_machine(
         runs = [run for run in own if run is not None]
         scheduler = {"turn": turn, "wander": wander(runs)}
         told = {name: value for name, value in scheduler.items() if value is not None}
-        known = {"threads": law, "cooling": colder, "watched": round(watched, 4), **told}
+        known = {"threads": law, "cooling": colder, **told}
         cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there

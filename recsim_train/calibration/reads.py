@@ -27,11 +27,6 @@ class Read(NamedTuple):
     """To hold a prediction against; None: a trainer has more threads than there are cores, which is
     there to tell what many streams cost, and which no prediction is made for."""
 
-    def times(self, factor: float) -> Read:
-        """The same in so many times the seconds."""
-        own = self.own and self.own.times(factor)
-        return Read(self.seen.times(factor), own)
-
 
 class _Planned(NamedTuple):
     setting: Setting

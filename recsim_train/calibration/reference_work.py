@@ -6,14 +6,12 @@ anything. Its four parts are what steps are made of.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
 from statistics import fmean
-from typing import NoReturn
 
 import torch
 
@@ -50,18 +48,6 @@ class ReferenceWork:
             part(number)
             seconds[name] = time.thread_time() - begin
         return seconds
-
-    def watch(self, gap: float, done: Callable[[dict[str, float], float], None]) -> NoReturn:
-        """A round after each ``gap`` seconds, on one core after the other where threads can be told
-        on which; ``done`` is told its speeds and how many CPU seconds it took."""
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        for number in count():
-            time.sleep(gap)
-            if cores:
-                os.sched_setaffinity(0, [cores[number % len(cores)]])
-            took = self._round()
-            done({name: each / took[name] for name, each in SLICE.items()}, sum(took.values()))
-        raise AssertionError
 
     def speeds(self, rounds: int) -> dict[str, float]:
         """Speed of each part on the core of the calling thread, relative to `SLICE`.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -134,16 +134,6 @@ class Talked:
     """What making one batch took."""
     own: OwnRun | None = None
     """To hold a prediction against."""
-
-    def times(self, factor: float) -> Talked:
-        """The same in so many times the seconds."""
-        return replace(
-            self,
-            transport=factor * self.transport,
-            calls={name: factor * seconds for name, seconds in self.calls.items()},
-            read=self.read.times(factor),
-            own=self.own and self.own.times(factor),
-        )
 
 
 def runs_of(*, quick: bool) -> int:

@@ -331,9 +331,6 @@ class Cluster(Section):
     wander: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How often a thread of a machine of all roles that is woken goes on on another core than the
     one where it ran last, whatever makes it."""
-    watched: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """What of all cores of a machine of all roles the reference work takes that measurements on it
-    do meanwhile, to know how fast the machine is."""
     topology: Topology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log, prod
+from math import exp, log, prod, sqrt
 from statistics import fmean, stdev
 from typing import Annotated
 
@@ -36,42 +36,26 @@ class MachineSpeed(Section):
 
 
 class MachineSpeeds(Section):
-    """Speeds beside something that was measured, and right before and after it.
-
-    A virtual machine is faster and slower from second to second, so that what is read before and
-    after a run says less of it than what is read meanwhile (docs/fidelity.md has both).
-    """
+    """Speeds on idle cores right before and after something that was measured."""
 
     before: MachineSpeed | None = None
     """Right before; none: it could not be measured."""
     after: MachineSpeed | None = None
     """Right after; none: what was measured did not come to its end."""
-    between: tuple[MachineSpeed, ...] = ()
-    """Meanwhile: of a run the mean of its counted window, of a calibration that of each of its own
-    runs."""
 
     @property
     def _logs(self) -> list[float]:
-        """Of the overall speeds meanwhile, else of those before and after."""
-        each = self.between or (self.before, self.after)
-        return [log(speed.overall) for speed in each if speed is not None]
+        return [log(speed.overall) for speed in (self.before, self.after) if speed is not None]
 
     @property
-    def beside(self) -> float | None:
-        """Overall speed: the geometric mean of what was read meanwhile, where nothing was, of what
-        was read before and after; None: nothing is known."""
+    def idle(self) -> float | None:
+        """Overall speed: the geometric mean of both; None: nothing is known."""
         known = self._logs
         return exp(fmean(known)) if known else None
 
-    def beside_as(self, other: MachineSpeeds) -> float | None:
-        """`beside`, read in the same way as the ``other``'s; None: it was not."""
-        if other.between:
-            return self.beside if self.between else None
-        return MachineSpeeds(before=self.before, after=self.after).beside
-
     @property
     def readings(self) -> int:
-        """How many `beside` is the mean of."""
+        """How many `idle` is the mean of."""
         return len(self._logs)
 
     @property
@@ -79,6 +63,11 @@ class MachineSpeeds(Section):
         """Relative standard deviation of one of them; None: fewer than two are known."""
         known = self._logs
         return stdev(known) if len(known) > 1 else None
+
+    @property
+    def error(self) -> float | None:
+        """Relative standard error of `idle`; None as with `spread`."""
+        return None if self.spread is None else self.spread / sqrt(self.readings)
 
     @property
     def change(self) -> float | None:

@@ -16,23 +16,16 @@ Factor = Annotated[float, Field(gt=0.0)]
 class Gates(Section):
     """Bars that the figures of a validation are held to; what is left out is not judged.
 
-    A bar without enough data for a figure does not hold, but for ``raw_median``. Net errors are
-    those net of drift: as if the machine had been as fast beside each run as at its calibration.
+    A bar without enough data for its figure does not hold: one run or one configuration that is
+    missing is enough of a lack. Errors are raw: predicted / measured - 1, nothing corrected.
     """
 
     configurations: Positive | None = None
     """At least so many configurations, and every one of the sweep, were measured."""
-    net_median: Share | None = None
-    """Median absolute error net of drift, at most."""
-    net_p90: Share | None = None
-    """Nine in ten absolute errors net of drift are at most this."""
     raw_median: Share | None = None
-    """Median absolute raw error, at most, over the single runs beside which the machine was about
-    as fast as at its calibration; not judged where these are fewer than ``raw_min_runs``."""
-    raw_within: Share = 0.05
-    """"About as fast": its speed within this share of that at calibration."""
-    raw_min_runs: Positive = 20
-    """Runs that ``raw_median`` needs."""
+    """Median absolute raw error of all runs of all configurations, at most."""
+    raw_p90: Share | None = None
+    """Nine in ten of the same are at most this."""
     order: Share | None = None
     """Share of pairs of configurations that are predicted in the order measured, at least. Pairs
     count whose measured difference is beyond the noise of both."""

@@ -38,7 +38,7 @@ def _profile_card(record: RunRecord) -> Card:
         "network": f"{host['nic'] * 8 / 1e9:.3g} Gbit/s" if host.get("nic") else None,
         "latency": text.seconds((cluster.get("network") or {}).get("latency")),
         "load while calibrating": calibration.get("background_load"),
-        "speed while calibrating": _speeds(told and MachineSpeeds.model_validate(told)),
+        "idle speed at calibration": _speeds(told and MachineSpeeds.model_validate(told)),
         "calibrated with": _versions(calibration.get("versions")),
         "simulated with": _versions(record.environment.get("versions")),
     }
@@ -59,7 +59,7 @@ def _machine_card(record: RunRecord) -> Card:
         "date": e.get("date"),
         "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
         "others' load": f"{use.others + use.steal:.2f} of {use.cores} cores" if use else None,
-        "speed beside it": _speeds(record.facts.machine_speed),
+        "idle speed": _speeds(record.facts.machine_speed),
         "revision": e.get("revision"),
         "versions": _versions(e.get("versions")),
     }
@@ -67,12 +67,11 @@ def _machine_card(record: RunRecord) -> Card:
 
 
 def _speeds(speeds: MachineSpeeds | None) -> str:
-    """Of the reference work, before, meanwhile and after; errors are corrected by the second."""
+    """Of the reference work on idle cores, before and after."""
     if speeds is None:
         return ""
     before, after = (end and end.overall for end in (speeds.before, speeds.after))
-    meanwhile = speeds.beside if speeds.between else None
-    each = (("before", before), ("meanwhile", meanwhile), ("after", after))
+    each = (("before", before), ("after", after))
     return ", ".join(f"{speed:.3f} {when}" for when, speed in each if speed is not None)
 
 

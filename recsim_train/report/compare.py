@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from recsim_train.report import compression, cuts, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
-from recsim_train.results.drift import Drift, drift_of, net_error_of
-from recsim_train.results.figures import Summary
+from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean
+from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import median
+
+Verdict = Literal["within the noise", "within the intervals", "beyond the intervals"]
+"""The noise: the measurement's spread. The intervals: that spread and the prediction's interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +58,27 @@ class Comparison:
         return tuple(drift_of(*pair) for pair in self.pairs)
 
     @property
-    def net_error(self) -> float | None:
-        """The signed error net of drift, see `recsim_train.results.drift`; None: not known."""
-        repeats = zip(self.all_real, self.drift, strict=True)
-        speeds = [(_eps(real), drift.at_run) for real, drift in repeats]
-        return net_error_of(speeds, self.predicted_eps, self.speed_at_calibration)
-
-    @property
-    def speed_at_calibration(self) -> float | None:
-        """Overall; None: not known, or a repeat is of another machine."""
-        speeds = {drift.at_calibration for drift in self.drift}
-        return None if None in speeds else speeds.pop()
-
-    @property
-    def within_noise(self) -> bool | None:
-        """Whether the error is no larger than the measurement's spread; None: spread unknown.
-
-        Of a single run that is the spread of windows within it: see `spread_of`.
-        """
-        if self.measured_spread is None:
+    def since_calibration(self) -> Moved | None:
+        """The machine's speed idle before and after the repeats; None: not known, or of another
+        machine."""
+        first, *others = self.drift
+        if any(drift.calibration is None for drift in (first, *others)):
             return None
-        return abs(self.signed_error) <= self.measured_spread
+        return moved(first.calibration, [drift.run for drift in self.drift])
+
+    @property
+    def verdict(self) -> Verdict:
+        """What explains the error: the measurement's spread alone, or only together with the
+        prediction's interval, or neither.
+
+        Of a single run its spread is that of windows within it: see `spread_of`.
+        """
+        if self.measured_spread is not None and abs(self.signed_error) <= self.measured_spread:
+            return "within the noise"
+        spread = self.measured_spread or 0.0
+        least, most = (self.measured_eps * (1.0 + way * spread) for way in (-1, 1))
+        low, high = self.predicted_interval or (self.predicted_eps, self.predicted_eps)
+        return "beyond the intervals" if high < least or most < low else "within the intervals"
 
     @property
     def spread_of(self) -> str | None:
@@ -86,18 +89,17 @@ class Comparison:
         return "repeats" if len(self.all_real) > 1 else "windows of one run"
 
     @property
-    def predicted_interval(self) -> tuple[float, float] | None:
-        """Examples per second that the prediction allows for, 95 %: the simulation's own interval
-        and what the calibration's errors make; None where neither is known."""
-        return interval_of(self.simulated.summary, alone=len(self.all_simulated) == 1)
+    def predicted_interval(self) -> Interval | None:
+        """Examples per second that the prediction allows for, 95 %; None: nothing is known of its
+        errors. Of several seeds that of the middle run, around what counts as predicted."""
+        own = of_summary(self.simulated.summary, [_eps(r) for r in self.all_simulated])
+        middle = self.predicted_eps / _eps(self.simulated)
+        return own and (middle * own[0], middle * own[1])
 
     @property
     def unexplained(self) -> bool:
         """Whether the error is larger than the intervals of prediction and measurement explain."""
-        spread = self.measured_spread or 0.0
-        least, most = (self.measured_eps * (1.0 + way * spread) for way in (-1, 1))
-        low, high = self.predicted_interval or (self.predicted_eps, self.predicted_eps)
-        return high < least or most < low
+        return self.verdict == "beyond the intervals"
 
     @property
     def predicted_bytes(self) -> float:
@@ -128,18 +130,16 @@ class Comparison:
             return f"{start}the prediction meets the measurement{once}"
         way = "high" if error > 0 else "low"
         inside = ""
-        if self.within_noise:
+        if self.verdict == "within the noise":
             inside = ", which is within the measurement's spread"
             if len(self.all_real) == 1:
                 inside = (
                     ", which is within the spread of that one run's windows; it was not repeated, "
                     "so how runs differ is not known"
                 )
-        elif not self.unexplained:
+        elif self.verdict == "within the intervals":
             inside = ", which the intervals of both explain"
-        net = self.net_error
-        drift = "" if net is None else f" ({text.percent(net, signed=True)} net of drift)"
-        return f"{start}the prediction is {text.percent(abs(error))} too {way}{drift}{inside}"
+        return f"{start}the prediction is {text.percent(abs(error))} too {way}{inside}"
 
     @property
     def compression(self) -> list[str]:
@@ -154,6 +154,7 @@ class Comparison:
     def document(self) -> dict[str, Any]:
         """The entry of ``comparisons`` in the report's JSON."""
         p, m = self.simulated.summary, self.real.summary
+        since, at = self.since_calibration, self.drift[0].calibration
         found: dict[str, Any] = clean(
             {
                 "strategy": self.simulated.strategy,
@@ -167,12 +168,13 @@ class Comparison:
                 "predicted_eps": self.predicted_eps,
                 "measured_eps": self.measured_eps,
                 "signed_error": self.signed_error,
-                "net_error": self.net_error,
-                "speed_at_calibration": self.speed_at_calibration,
-                "speed_of_repeats": [drift.at_run for drift in self.drift],
+                "speed_at_calibration": at and at.idle,
+                "speed_of_repeats": [drift.run and drift.run.idle for drift in self.drift],
+                "speed_since_calibration": since and since.change,
+                "speed_since_calibration_error": since and since.error,
                 "measured_spread": self.measured_spread,
                 "measured_spread_of": self.spread_of,
-                "within_noise": self.within_noise,
+                "verdict": self.verdict,
                 "unexplained": self.unexplained,
                 "predicted_bytes": self.predicted_bytes,
                 "measured_bytes": self.measured_bytes,
@@ -182,6 +184,7 @@ class Comparison:
                 "data_dependent_effects": [b.effect for b in self.payload if b.excuse == DATA],
                 "predicted_compression": p.facts.compression,
                 "measured_compression": m.facts.compression,
+                "predicted_interval": self.predicted_interval,
                 "predicted_ci95": p.ci95,
                 "predicted_calibration_ci95": p.facts.calibration_ci95,
                 "elasticities": p.facts.elasticities or None,
@@ -212,15 +215,6 @@ class Comparison:
             }
         )
         return found
-
-
-def interval_of(summary: Summary, *, alone: bool = True) -> tuple[float, float] | None:
-    """Examples per second that a prediction allows for, see `Comparison.predicted_interval`.
-    ``alone``: it is no one of several seeds."""
-    known = [i for i in (summary.ci95 if alone else None, summary.facts.calibration_ci95) if i]
-    if not known:
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def comparison_of(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:

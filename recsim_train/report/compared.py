@@ -25,9 +25,9 @@ from recsim_train.report.cpu import cpu
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
+from recsim_train.report.machine import since_calibration
 from recsim_train.report.runs import limits, run_table
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import median
 
 _PAGE = Where.PAGE
 _REPEATING = (
@@ -94,12 +94,11 @@ class Compared:
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
         findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
         rank = text.number(findings.rank_agreement, 2)
-        faults, net = any(c.faults for c in self.comparisons), findings.absolute_net_errors
+        faults = any(c.faults for c in self.comparisons)
         agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
             (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
             (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
-            *([(doc.Cell(text.percent(median(net))), "the median net of drift")] if net else ()),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
             (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
@@ -130,8 +129,10 @@ class Compared:
         """All that compares both worlds."""
         cs = self.comparisons
         table = throughputs(cs)
+        speed = doc.Lines(since_calibration([p for c in cs for p in c.pairs]), listed=False)
         short = [
             table,
+            speed,
             self._alarm(Where.TERMINAL, "per step"),
             doc.Lines(_totals(self.findings), Where.MARKDOWN, listed=False),
             *background(self.findings),
@@ -146,7 +147,7 @@ class Compared:
             doc.Section("", short, Where.SHORT),
             *(doc.Section("", _short(c), Where.SHORT) for c in cs),
             *(doc.Section("", cpu(c), Where.SHORT) for c in cs),
-            self._topic("throughput", "Predicted against measured", [], table,
+            self._topic("throughput", "Predicted against measured", [], table, speed,
                         *self._drawn("throughput")),
             self._topic("why", "Where the time goes, and why the prediction differs", why,
                         *self._drawn("breakdown")),
@@ -250,19 +251,7 @@ def _totals(findings: Findings) -> list[str]:
         f"Median absolute error {text.percent(findings.median_abs_error)}, "
         f"largest {text.percent(max(findings.absolute_errors))}, "
         f"rank agreement {text.number(findings.rank_agreement, 2)}.",
-        *_net(findings.absolute_net_errors, many),
         f"Errors larger than the intervals of both explain: {findings.unexplained} of {many}.",
-    ]
-
-
-def _net(errors: Sequence[float], many: int) -> list[str]:
-    """The same net of drift, where that is known."""
-    if not errors:
-        return []
-    known = "" if len(errors) == many else f", known of {len(errors)} of {many}"
-    return [
-        f"Net of drift: median absolute error {text.percent(median(errors))}, largest "
-        f"{text.percent(max(errors))}{known}."
     ]
 
 

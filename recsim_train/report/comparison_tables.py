@@ -38,7 +38,6 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
         column("from calibration", lambda c: what_if.calibration(c.simulated.summary)),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
-        column("net of drift", lambda c: text.percent(c.net_error, signed=True), "net"),
         column("spread", spread),
         column("verdict", _verdict, where=Where.PAGE),
         column("repeats", lambda c: str(len(c.all_real)), where=Where.PAGE),
@@ -52,12 +51,10 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
 
 
 def _verdict(c: Comparison) -> Cell:
-    if c.within_noise is None:
-        return Cell("spread unknown", "chip")
-    if not c.within_noise:
-        return Cell("beyond noise", "chip off")
-    once = " of one run" if len(c.all_real) == 1 else ""
-    return Cell(f"within noise{once}", "chip good")
+    if c.verdict == "within the noise":
+        once = " of one run" if len(c.all_real) == 1 else ""
+        return Cell(f"{c.verdict}{once}", "chip good")
+    return Cell(c.verdict, "chip off" if c.unexplained else "chip good")
 
 
 def background(findings: Findings) -> list[Item]:

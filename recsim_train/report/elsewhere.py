@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.report import text
-from recsim_train.report.compare import interval_of
 from recsim_train.report.document import Column, Lines, Section, Table, Where
 from recsim_train.report.naming import labels
 from recsim_train.results.folder import clean
+from recsim_train.results.interval import of_summary
 from recsim_train.results.measured import MeasuredLine
 from recsim_train.results.rundir import RunRecord
 
@@ -56,7 +56,7 @@ class Elsewhere:
                 "label": self.label,
                 "cluster": (self.simulated.manifest.get("cluster") or {}).get("name"),
                 "predicted_eps": self.predicted_eps,
-                "predicted_interval": interval_of(self.simulated.summary),
+                "predicted_interval": of_summary(self.simulated.summary),
                 "measured_eps": self.line.examples_per_second,
                 "measured_spread": self.line.spread,
                 "signed_error": self.signed_error,
@@ -114,7 +114,7 @@ def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Section:
     columns = {
         "configuration": [pair.label for pair in pairs],
         "predicted examples/s": [
-            text.rated(pair.predicted_eps, interval_of(pair.simulated.summary)) for pair in pairs
+            text.rated(pair.predicted_eps, of_summary(pair.simulated.summary)) for pair in pairs
         ],
         "measured": [text.rate(pair.line.examples_per_second) for pair in pairs],
         "spread": [

@@ -57,11 +57,6 @@ class Findings:
         return median(errors) if errors else None
 
     @property
-    def absolute_net_errors(self) -> list[float]:
-        """The same net of drift, of the comparisons where that is known."""
-        return [abs(c.net_error) for c in self.comparisons if c.net_error is not None]
-
-    @property
     def rounds_errors(self) -> list[float]:
         """Absolute errors of the rounds of background loops."""
         return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
@@ -95,15 +90,12 @@ class Findings:
 
     def document(self) -> dict[str, Any]:
         """The document of ``report --json`` and of summary.json."""
-        known, rounds, net = bool(self.comparisons), self.rounds_errors, self.absolute_net_errors
+        known, rounds = bool(self.comparisons), self.rounds_errors
         return {
             "comparisons": [c.document() for c in self.comparisons],
             "summary": {
                 "median_abs_error": self.median_abs_error,
                 "max_abs_error": max(self.absolute_errors, default=None),
-                "median_abs_net_error": median(net) if net else None,
-                "max_abs_net_error": max(net, default=None),
-                "net_errors": len(net),
                 "rank_agreement": self.rank_agreement,
                 "median_abs_rounds_error": median(rounds) if rounds else None,
                 "max_abs_rounds_error": max(rounds, default=None),

@@ -13,14 +13,10 @@ TERMS = {
     "counted step": "One iteration of every training loop after the warm-up. Rates, times and "
     "bytes are of counted steps only.",
     "signed error": "Predicted / measured − 1. Positive: the prediction is too fast.",
-    "net of drift": "The signed error, had the machine been as fast beside the measurement as at "
-    "the calibration of its profile: predicted / measured × (speed beside the run / speed at "
-    "calibration) − 1. Speed is that of the reference work; no prediction enters it. Blank where a "
-    "speed is not known or the profile is of another machine.",
     "reference work": "Four fifths of a second of fixed work on all cores (matrix products, rows "
-    "read at random, plain Python, bytes over loopback) before and after every calibration and "
-    "every real run. Its speed, by CPU seconds, says how fast the machine is at the moment; what "
-    "other programs take of the cores is not in it.",
+    "read at random, plain Python, bytes over loopback) on idle cores before and after every "
+    "calibration and every real run. Its speed, by CPU seconds, says how fast the machine is at "
+    "the moment; what other programs take of the cores is not in it. It corrects no error.",
     "from calibration": "What the calibration's own errors make of the predicted throughput: half "
     "of the 95 % interval that follows from them, what predictions of its own runs miss included.",
     "spread": "The measurement's own uncertainty. Of several repeats: half of (largest − smallest) "
@@ -36,11 +32,13 @@ TERMS = {
     "transport": "CPU time of sending, receiving and waiting for requests and batches, in a loop's "
     "or server's thread and in those of gloo.",
     "not booked": "CPU time of the processes that no line of the ledger has.",
-    "within noise": "The error is no larger than the measurement's spread, so this measurement can "
-    "not tell the prediction from the truth. Of one run: no larger than the spread of its windows; "
-    "how whole runs differ is not known then.",
-    "beyond the intervals of both": "The measurement with its spread lies outside the prediction's "
-    "95 % interval (of the simulation and of its calibration): noise and prices do not explain it.",
+    "within the noise": "The error is no larger than the measurement's spread, so this measurement "
+    "cannot tell the prediction from the truth. Of one run: no larger than the spread of its "
+    "windows; how whole runs differ is not known then.",
+    "within the intervals": "The measurement with its spread reaches into the prediction's 95 % "
+    "interval: that of the simulation and that of its calibration, in quadrature.",
+    "beyond the intervals": "The measurement with its spread lies outside the prediction's 95 % "
+    "interval: noise and prices do not explain the error.",
     "rank agreement": "Kendall's tau between the predicted and the measured order of the "
     "comparisons: 1 is the same order, −1 the opposite one.",
     "payload bytes": "Bytes of the tensors that all roles hand to the transport; no headers, no "

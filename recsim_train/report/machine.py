@@ -6,13 +6,18 @@ Speed is by CPU seconds, so that what others took does not count as slowness.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
-from recsim_train.results.drift import MOVED, drift_of
+from recsim_train.results.drift import Moved, drift_of, moved
 from recsim_train.results.rundir import RunRecord
 
 BUSY_SHARE = 0.25
 """Background load above this share of the cores is worth a warning."""
+_CHANGED = 0.10
+"""Relative change of the machine's speed during a run that is worth a sentence: a single reading
+scatters, too."""
 Pairs = Sequence[tuple[RunRecord, RunRecord]]
 """(prediction, measurement)."""
 
@@ -75,23 +80,44 @@ def _load(reals: Sequence[RunRecord]) -> str:
 
 def _since(pairs: Pairs, measurements: int) -> str:
     """Of the machine that the profile names."""
-    moved = {}
+    far = {}
     for simulated, real in pairs:
         drift = drift_of(simulated, real)
-        if drift.named and drift.since is not None and not drift.steady:
-            moved[real.run_id] = drift.since
-    if not moved:
+        if drift.named and drift.since is not None and drift.since.far:
+            far[real.run_id] = drift.since.change
+    if not far:
         return ""
-    blame = "the raw error contains that, the error net of drift does not"
-    if len(moved) == 1:
-        ((name, change),) = moved.items()
+    if len(far) == 1:
+        ((name, change),) = far.items()
         return (
-            f"The machine's reference work ran {_way(change)} beside {name} than at its "
-            f"calibration: {blame}."
+            f"Before and after {name} the idle machine's reference work ran {_way(change)} than at "
+            "its calibration: the error contains that."
         )
     return (
-        f"The machine's reference work ran at another speed than at its calibration beside "
-        f"{len(moved)} of {measurements} measurements ({_span(moved.values())}): {blame}."
+        f"Before and after {len(far)} of {measurements} measurements the idle machine's "
+        f"reference work ran at another speed than at its calibration ({_span(far.values())}): "
+        "the errors contain that."
+    )
+
+
+def since_calibration(pairs: Pairs) -> list[str]:
+    """The machine's speed idle before and after all of them, a sentence for each calibration."""
+    speeds: dict[MachineSpeeds, dict[Path, MachineSpeeds]] = {}
+    for simulated, real in pairs:
+        drift = drift_of(simulated, real)
+        if drift.calibration is not None and drift.run is not None:
+            speeds.setdefault(drift.calibration, {})[real.path] = drift.run
+    found = (moved(there, list(here.values())) for there, here in speeds.items())
+    return [speed_sentence(one) for one in found if one is not None]
+
+
+def speed_sentence(one: Moved) -> str:
+    """How fast the machine was, relative to its calibration."""
+    runs = "the run" if one.runs == 1 else f"the {one.runs} runs"
+    error = "" if one.error is None else f" ± {text.percent(one.error)}"
+    return (
+        f"The machine's speed, idle before and after {runs}, against that at its calibration: "
+        f"{text.percent(one.change, signed=True)}{error}."
     )
 
 
@@ -99,7 +125,7 @@ def _during(reals: Sequence[RunRecord]) -> str:
     moved = {}
     for real in reals:
         change = real.facts.machine_speed and real.facts.machine_speed.change
-        if change and abs(change) > MOVED:
+        if change and abs(change) > _CHANGED:
             moved[real.run_id] = change
     if not moved:
         return ""
@@ -111,7 +137,7 @@ def _during(reals: Sequence[RunRecord]) -> str:
             f"changed its speed during {len(moved)} of {len(reals)} measurements "
             f"({_span(moved.values())})"
         )
-    return f"The machine's reference work {what}: what is net of drift rests on the mean of both."
+    return f"The idle machine's reference work {what}: its speed changed meanwhile."
 
 
 def _way(change: float) -> str:

@@ -12,11 +12,13 @@ from recsim_train.config.validation import Validation
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where
+from recsim_train.report.machine import speed_sentence
 from recsim_train.report.publish import publish
 from recsim_train.report.validation_figures import draw
 from recsim_train.report.what_if import made_of
 from recsim_train.results import validation as results
 from recsim_train.results.configurations import Row, row_document
+from recsim_train.results.drift import MOVED, moved
 from recsim_train.results.fidelity import (
     GROUPS,
     LINE_COUNTS,
@@ -26,8 +28,8 @@ from recsim_train.results.fidelity import (
     Fidelity,
     cpu_lines,
     document,
-    errors_of,
     fidelity,
+    raw_errors,
 )
 from recsim_train.results.folder import clean, json_bytes, put, writing
 from recsim_train.results.gates import Gate, judge
@@ -39,8 +41,6 @@ _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
 _MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
 _MOST_NAMED = 5
 NAMED = "configuration (trainers x threads + embedding + dense servers)"
-_MOVED = 0.10
-"""Change of the machine's speed since its calibration that a reader is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,7 @@ class Validated:
 
 def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     """Judge what is there, and write it: validation.json and .csv, .md, report.html, figures/."""
-    at = folder.predictions["speed_at_calibration"]
-    found = fidelity(folder.predicted(), folder.measured(), at)
+    found = fidelity(folder.predicted(), folder.measured(), wanted.repeats, folder.at_calibration)
     made = Validated(folder, wanted, found, tuple(judge(found, wanted.gates)))
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
@@ -116,16 +115,15 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
     found, predictions = made.fidelity, made.folder.predictions
     fault = [f"{gate.sentence}." for gate in made.failed]
     drawn = [replace(picture, where=_WRITTEN) for picture in pictures.values()]
-    raw, net = found.raw, found.net
+    raw = found.raw
     return doc.Document(
         subject=str(predictions["name"]),
         kind="a validation",
         heading=f"Validation: {predictions['name']}",
         headlines=[headline(made)],
         tiles=[
-            *([(doc.Cell(text.percent(net.median)), "median error net of drift")] if net else ()),
             *([(doc.Cell(text.percent(raw.median)), "median raw error")] if raw else ()),
-            *([(doc.Cell(text.percent((net or raw).p90)), "nine in ten within")] if raw else ()),
+            *([(doc.Cell(text.percent(raw.p90)), "nine in ten within")] if raw else ()),
             (doc.Cell(text.percent(found.order.share)), "pairs in the right order"),
             _gates_tile(made),
         ],
@@ -136,7 +134,7 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
             doc.Section("Errors", [errors_table(found), *drawn], name="errors"),
             *cpu_sections(found),
             doc.Section("Naive baselines", [baseline_table(found)], name="baselines"),
-            doc.Section("Every configuration", [row_table(found.rows)], name="configurations"),
+            doc.Section("Every configuration", [row_table(found)], name="configurations"),
             doc.Section("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
             doc.Lines(list(notes(made)), Where.TERMINAL, lead="note"),
             doc.Lines([str(made.folder.path)], Where.TERMINAL, mark="note"),
@@ -147,15 +145,13 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
 def headline(made: Validated) -> str:
     """The finding in one sentence, without a full stop."""
     found = made.fidelity
-    raw, net = found.raw, found.net
+    raw = found.raw
     if raw is None:
         return f"{made.folder.predictions['name']}: nothing is measured yet"
-    drift = f"{text.percent(net.median)} net of drift, " if net else ""
-    repeats = sum(len(row.runs) for row in found.measured) / len(found.measured)
     return (
-        f"{made.folder.predictions['name']}: median absolute error {drift}"
-        f"{text.percent(raw.median)} raw over {len(found.measured)} of {len(found.rows)} "
-        f"configurations, measured {repeats:.3g} times each; {_gates_said(made)}"
+        f"{made.folder.predictions['name']}: median absolute raw error {text.percent(raw.median)}, "
+        f"nine in ten within {text.percent(raw.p90)}, over {raw.count:,} runs of "
+        f"{len(found.measured)} of {len(found.rows)} configurations; {_gates_said(made)}"
     )
 
 
@@ -179,21 +175,19 @@ def gate_table(gates: Sequence[Gate]) -> doc.Table:
 
 
 def errors_table(found: Fidelity) -> doc.Table:
-    """Errors of all configurations, then by strategy, regime and so on."""
+    """Raw errors of all runs, then by strategy, regime and so on."""
     groups = {"all": found.measured}
     for name, by in GROUPS.items():
         groups |= {f"{name} {value}": rows for value, rows in found.grouped(by).items()}
     lines = []
     for name, rows in groups.items():
-        raw, net = (errors_of(getattr(r, key) for r in rows) for key in ("raw_error", "net_error"))
-        lines.append((name, str(len(rows)), *_said(raw), *_said(net)))
-    figures = ("median signed", "median absolute", "nine in ten within", "largest")
-    heads = ["of", "configurations"]
-    heads += [f"{what}, {kind}" for kind in ("raw", "net") for what in figures]
-    table = doc.Table.of(heads, lines, ("of",))
-    if found.net is None:
-        return doc.Table(table.columns[:6])
-    return table
+        runs = sum(len(row.runs) for row in rows)
+        lines.append((name, str(len(rows)), str(runs), *_said(raw_errors(rows))))
+    heads = (
+        "of", "configurations", "runs", "median signed", "median absolute", "nine in ten within",
+        "largest",
+    )  # fmt: skip
+    return doc.Table.of(heads, lines, ("of",))
 
 
 def _said(errors: Errors | None) -> tuple[str, str, str, str]:
@@ -257,14 +251,12 @@ def baseline_table(found: Fidelity) -> doc.Table:
     return doc.Table.of(heads, rows, ("baseline",))
 
 
-def row_table(rows: Sequence[Row]) -> doc.Table:
+def row_table(found: Fidelity) -> doc.Table:
     """Every configuration, measured or not."""
     lines = []
-    for row in rows:
-        p = row.predicted
-        speeds = [r.speed for r in row.runs if r.speed is not None]
-        at = row.speed_at_calibration
-        drift = text.percent(median(speeds) / at - 1, signed=True) if speeds and at else text.NONE
+    for row in found.rows:
+        p, measured = row.predicted, row.measured
+        since = moved(found.at_calibration, [run.speeds for run in row.runs])
         half = text.NONE if row.half_width is None else f" ± {text.percent(row.half_width)}"
         spread = "" if row.spread is None else f" ± {text.percent(row.spread)}"
         lines.append(
@@ -272,17 +264,16 @@ def row_table(rows: Sequence[Row]) -> doc.Table:
                 p.label,
                 p.regime,
                 f"{text.exact(round(p.examples_per_second))}{half if row.half_width else ''}",
-                "not measured" if row.raw is None else f"{text.exact(round(row.raw))}{spread}",
+                "not measured" if measured is None else f"{text.exact(round(measured))}{spread}",
                 str(len(row.runs)),
                 text.percent(row.raw_error, signed=True),
-                text.percent(row.net_error, signed=True),
-                drift,
+                text.percent(None if since is None else since.change, signed=True),
                 {None: text.NONE, True: "yes", False: "no"}[row.covered],
             )
         )
     heads = (
         NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
-        "net error", "speed since calibration", "in interval",
+        "speed since calibration", "in interval",
     )  # fmt: skip
     return doc.Table.of(heads, lines, (NAMED, "regime"))
 
@@ -299,15 +290,19 @@ def notes(made: Validated) -> Iterator[str]:
     for run in runs:
         if run["status"] != COMPLETE:
             yield f"{run['label']}, repeat {run['repeat']}, failed: {run['message']}."
-    at = made.folder.predictions["speed_at_calibration"]
-    speeds = [run["speed"] / at for run in runs if at and run.get("speed")]
-    if len(speeds) < len(found.measured) or not speeds:
-        yield "The machine's speed is not known beside every run: some errors have no net one."
-    elif max(abs(speed - 1) for speed in speeds) > _MOVED:
-        low, high = (text.percent(s - 1, signed=True) for s in (min(speeds), max(speeds)))
-        yield f"The machine's speed moved since its calibration: {low} to {high} beside the runs."
+    since = found.moved
+    if since is None or since.runs < sum(len(row.runs) for row in found.rows):
+        yield (
+            "The machine's speed before and after is not known of every run: how much of the "
+            "errors is its drift is not known either."
+        )
+    if since is not None and since.far:
+        yield (
+            f"{speed_sentence(since)} It moved by more than {text.percent(MOVED)}: errors contain "
+            "the machine's drift, and the order alone can be trusted."
+        )
     revisions = {str(run.get("revision")) for run in runs}
-    made_at = str(made.folder.predictions["environment"].get("revision"))
+    made_at = str(made.folder.predictions["agreed"]["code"])
     if revisions - {made_at}:
         yield f"Predicted at revision {made_at}, measured at {', '.join(sorted(revisions))}."
 
@@ -332,6 +327,8 @@ def origins(made: Validated) -> Iterator[str]:
         f"first run{first}."
     )
     yield f"Machine: {predictions['environment'].get('machine')}."
+    if (since := made.fidelity.moved) is not None:
+        yield speed_sentence(since)
     others = [run["others_cores"] for run in runs if run.get("others_cores") is not None]
     if others:
         yield (

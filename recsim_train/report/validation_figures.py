@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BAND = 0.1
 """Errors between the scatter's dashed lines."""
-_RAW, _NET, _LINEAR, _ROOFLINE = MEASURED, "#D55E00", "#8C8C8C", "#CC79A7"
+_RAW, _LINEAR, _ROOFLINE = MEASURED, "#8C8C8C", "#CC79A7"
 
 
 def draw(found: Fidelity) -> dict[str, Picture]:
@@ -59,7 +59,7 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
             low, high = row.interval or (eps, eps)
             fill = LINES[strategies.index(p.strategy) % len(LINES)]
             axes.errorbar(
-                [measured], [eps], xerr=[(row.noise or 0.0) * measured],
+                [measured], [eps], xerr=[(row.spread or 0.0) * measured],
                 yerr=[[max(0.0, eps - low)], [max(0.0, high - eps)]], color=fill,
                 marker=MARKERS[regimes.index(p.regime) % len(MARKERS)], markersize=6,
                 linestyle="none", elinewidth=0.8, alpha=0.85,
@@ -98,8 +98,7 @@ def error_figure(found: Fidelity) -> Picture:
     """Signed errors, and below the share of configurations within each absolute error, beside the
     naive baselines'."""
     raw = [100 * row.raw_error for row in found.measured if row.raw_error is not None]
-    net = [100 * row.net_error for row in found.measured if row.net_error is not None]
-    ours = [("raw", raw, _RAW), *([("net of drift", net, _NET)] if net else [])]
+    ours = [("raw", raw, _RAW)]
     with style():
         figure, (signed, absolute) = new_figure(6.4, 2)
         largest = max(10.0, *(abs(e) for _, errors, _ in ours for e in errors))

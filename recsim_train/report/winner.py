@@ -1,18 +1,19 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-The fastest is one of those whose 95 % interval (that of the simulation, and what the calibration's
-errors make) reaches above the lower ends of all others: these tie. One without an interval ties
-with everything, because nothing says how far it can be trusted.
+The fastest is one of those whose 95 % interval (`recsim_train.results.interval`) reaches above the
+lower ends of all others: these tie. One without an interval ties with everything, because nothing
+says how far it can be trusted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recsim_train.report import text
+from recsim_train.results.interval import Interval, of_row, of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import median
 from recsim_train.results.sweep import cores_of
@@ -22,7 +23,6 @@ Row = dict[str, Any]
 REPEATS = "seed"
 """Points that differ only here are repeats: their median counts."""
 _ROLES = ("trainers", "embedding_servers", "dense_servers", "readers")
-Interval = tuple[float, float]
 UNKNOWN: Interval = (0.0, math.inf)
 _EQUAL = 1e-9
 """Relative: intervals of no width tie where they differ by rounding."""
@@ -109,29 +109,7 @@ def rated(entry: Entry[T]) -> str:
     """The throughput with its interval: "473k examples/s ± 5.0 %"."""
     if entry.interval == UNKNOWN:
         return f"{text.rate(entry.eps)} examples/s"
-    low, high = entry.interval
-    half = max(high - entry.eps, entry.eps - low) / entry.eps
-    return f"{text.rate(entry.eps)} examples/s ± {text.percent(half)}"
-
-
-def hull(*intervals: Sequence[float | None] | None) -> Interval:
-    """The interval that holds all that are known; `UNKNOWN` where none is."""
-    known = [(i[0], i[1]) for i in intervals if i and i[0] is not None and i[1] is not None]
-    if not known:
-        return UNKNOWN
-    return min(low for low, _ in known), max(high for _, high in known)
-
-
-def apart(
-    eps: float, interval: Sequence[float | None] | None, errors: Mapping[str, float] | None
-) -> Sequence[float | None] | None:
-    """The interval from calibration around ``eps`` without the machine's speed, which moves all
-    that one profile predicts alike. ``errors``: what it is made of, by cause."""
-    whole = math.hypot(*(errors or {}).values())
-    if not errors or not whole or interval is None:
-        return interval
-    share = math.hypot(*(e for cause, e in errors.items() if cause != "speed")) / whole
-    return [end and eps * (end / eps) ** share for end in interval]
+    return f"{text.rate(entry.eps)} examples/s {text.half(entry.eps, entry.interval)}"
 
 
 def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
@@ -140,11 +118,10 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
     colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
     threads = summary.trainers * summary.computing_threads
-    eps, facts = summary.examples_per_second or 0.0, summary.facts
     return Entry(
         record,
-        eps,
-        hull(summary.ci95, apart(eps, facts.calibration_ci95, facts.calibration_errors)),
+        summary.examples_per_second or 0.0,
+        of_summary(summary) or UNKNOWN,
         (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
     )
 
@@ -175,8 +152,4 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
         * int(row["threads"] or 0)
         * int(row.get("operation_threads") or 1),
     )
-    interval = row["eps_low"], row["eps_high"]
-    prices = row["calibration_low"], row["calibration_high"]
-    told = apart(float(row["examples_per_second"]), prices, row.get("calibration_errors"))
-    repeats = (min(found), max(found)) if len(found) > 1 else None
-    return Entry(row, eps, hull(interval, told, repeats), cost)
+    return Entry(row, eps, of_row(row, found) or UNKNOWN, cost)

@@ -1,16 +1,14 @@
 """One configuration in both worlds: its prediction, its runs, and how far apart they are.
 
-*Net* figures are net of drift (`recsim_train.results.drift`); "measured" and "error" without more
-are net where the speed beside each run of the configuration is known, else raw.
+Errors are raw: nothing that was measured is corrected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recsim_train.results.drift import net_error, net_error_of
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.statistics import median
 
 REGIMES = ("compute", "server", "lock", "latency")
@@ -42,8 +40,6 @@ class Predicted:
     """What binds, in one phrase."""
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds of one example by "role.what"; empty: not known."""
-    net_interval: tuple[float, float] | None = None
-    """As ``interval``, of a measurement net of drift; None: not known, as in older files."""
 
     @property
     def regime(self) -> str:
@@ -59,8 +55,8 @@ class Measured:
     examples_per_second: float
     interval: tuple[float, float] | None = None
     """95 % of the same, as far as the windows of this run show."""
-    speed: float | None = None
-    """Of the fixed work beside it; None: not known."""
+    speeds: MachineSpeeds | None = None
+    """Of the reference work before and after it; None: not known."""
     cpu: dict[str, float] = field(default_factory=dict)
     """As `Predicted.cpu`."""
 
@@ -86,43 +82,17 @@ class Row:
     predicted: Predicted
     runs: tuple[Measured, ...]
     """Its repeats; none: it was not measured."""
-    speed_at_calibration: float | None
 
     @property
-    def raw(self) -> float | None:
+    def measured(self) -> float | None:
         """Examples per second, median of the repeats."""
         return median([r.examples_per_second for r in self.runs]) if self.runs else None
 
     @property
-    def net(self) -> float | None:
-        """The same, had the machine been as fast as at its calibration; None: not known."""
-        error = self.net_error
-        return None if error is None else self.predicted.examples_per_second / (1 + error)
-
-    @property
-    def _net(self) -> list[float]:
-        """Of each repeat; the prediction cancels out. Empty: not known of every one."""
-        eps, at = self.predicted.examples_per_second, self.speed_at_calibration
-        errors = [net_error(eps, r.examples_per_second, r.speed, at) for r in self.runs]
-        return [] if None in errors else [eps / (1 + e) for e in errors if e is not None]
-
-    @property
-    def measured(self) -> float | None:
-        """Net of drift where that is known."""
-        return self.raw if self.net is None else self.net
-
-    @property
     def spread(self) -> float | None:
-        """Half the range of the raw repeats, relative to their median; of a single run half its
-        own interval; None: not known."""
-        return self._spread([r.examples_per_second for r in self.runs])
-
-    @property
-    def noise(self) -> float | None:
-        """The same of `measured`."""
-        return self._spread(self._net or [r.examples_per_second for r in self.runs])
-
-    def _spread(self, values: Sequence[float]) -> float | None:
+        """Half the range of the repeats, relative to their median; of a single run half its own
+        interval; None: not known."""
+        values = [r.examples_per_second for r in self.runs]
         if len(values) > 1:
             return (max(values) - min(values)) / 2 / median(values)
         own = self.runs[0] if self.runs else None
@@ -132,31 +102,20 @@ class Row:
 
     @property
     def raw_error(self) -> float | None:
-        """Signed."""
-        return self._error(self.raw)
-
-    @property
-    def net_error(self) -> float | None:
-        """Signed, see `recsim_train.results.drift`."""
-        if not self.runs:
-            return None
-        repeats = [(run.examples_per_second, run.speed) for run in self.runs]
-        return net_error_of(repeats, self.predicted.examples_per_second, self.speed_at_calibration)
-
-    @property
-    def error(self) -> float | None:
         """Signed, of `measured`."""
-        return self._error(self.measured)
-
-    def _error(self, measured: float | None) -> float | None:
+        measured = self.measured
         return self.predicted.examples_per_second / measured - 1 if measured else None
 
     @property
+    def raw_errors(self) -> list[float]:
+        """Signed, of each repeat."""
+        eps = self.predicted.examples_per_second
+        return [eps / run.examples_per_second - 1 for run in self.runs]
+
+    @property
     def interval(self) -> tuple[float, float] | None:
-        """90 % of `measured`: a net one is held against an interval without the machine's speed,
-        for which it has been corrected."""
-        p = self.predicted
-        return p.interval if self.net is None or p.net_interval is None else p.net_interval
+        """90 % of what is predicted."""
+        return self.predicted.interval
 
     @property
     def covered(self) -> bool | None:
@@ -189,10 +148,7 @@ class Row:
         return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
 
 
-FIGURES = (
-    "raw", "net", "measured", "spread", "noise", "raw_error", "net_error", "error", "covered",
-    "half_width",
-)  # fmt: skip
+FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
 """Of each `Row`, for its document."""
 
 

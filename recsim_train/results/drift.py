@@ -1,77 +1,75 @@
-"""Drift: what of an error is the machine's, whose speed moved between calibration and run.
+"""Drift: how the machine's speed moved between a calibration and the runs that it predicts.
 
-The same reference work is done before and after both (`recsim_train.config.speed`). Its speeds
-alone enter the correction, never a prediction.
+By the reference work on idle cores before and after both (`recsim_train.config.speed`), so that no
+run enters what is said of the machine beside it. It corrects nothing: errors are raw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, hypot, log, sqrt
+from statistics import fmean, stdev
 from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.environment import same_machine
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import median
 
-MOVED = 0.10
-"""Relative change of a machine's speed that is worth a sentence."""
-
-
-def net_error(
-    predicted: float,
-    measured: float,
-    speed_at_run: float | None,
-    speed_at_calibration: float | None,
-) -> float | None:
-    """Predicted / measured x (speed beside the run / speed at calibration) - 1.
-
-    That is the error, had the machine been as fast beside the run as at its calibration.
-    ``predicted``, ``measured``: examples per second; the speeds of the reference work in any one
-    unit. None where a speed is not known: nothing is known of the drift then.
-    """
-    return net_error_of([(measured, speed_at_run)], predicted, speed_at_calibration)
+MOVED = 0.05
+"""Relative change of a machine's speed since its calibration from which errors are not the
+prediction's alone."""
 
 
-def net_error_of(
-    repeats: Sequence[tuple[float, float | None]],
-    predicted: float,
-    speed_at_calibration: float | None,
-) -> float | None:
-    """The same of several repeats, (measured, speed beside it): each is corrected by its own speed,
-    and their median is compared. None where any speed is not known."""
-    corrected = [
-        measured * speed_at_calibration / speed
-        for measured, speed in repeats
-        if speed and speed_at_calibration
-    ]
-    return predicted / median(corrected) - 1 if len(corrected) == len(repeats) else None
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The machine's speed, idle before and after some runs, relative to that at calibration."""
+
+    change: float
+    """- 1; geometric mean over the runs."""
+    error: float | None
+    """Standard error of `change`, calibration's readings included; None: not known."""
+    runs: int
+    """How many have a speed."""
+
+    @property
+    def far(self) -> bool:
+        """Whether errors contain so much of it that they are not the prediction's alone."""
+        return abs(self.change) > MOVED
+
+
+def moved(calibration: MachineSpeeds | None, runs: Sequence[MachineSpeeds | None]) -> Moved | None:
+    """Of runs on the machine that was calibrated; None where no speed is known."""
+    at = calibration and calibration.idle
+    known = [run for run in runs if run is not None and run.idle]
+    if calibration is None or not at or not known:
+        return None
+    each = [log(run.idle / at) for run in known if run.idle]
+    own = stdev(each) / sqrt(len(each)) if len(each) > 1 else known[0].error
+    change, there = exp(fmean(each)), calibration.error
+    error = None if own is None or there is None else change * hypot(own, there)
+    return Moved(change - 1, error, len(each))
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Overall speeds of the machine that a profile describes and a run was made on."""
+    """The machine that a profile describes and a run was made on, both times."""
 
-    at_calibration: float | None
+    calibration: MachineSpeeds | None
     """None: the profile is older, or describes another machine."""
-    at_run: float | None
-    during: float | None
-    """After the run / before it - 1."""
+    run: MachineSpeeds | None
     named: bool
     """Whether both say which machine it was."""
 
     @property
-    def since(self) -> float | None:
-        """Beside the run / at calibration - 1."""
-        if self.at_run is None or self.at_calibration is None:
-            return None
-        return self.at_run / self.at_calibration - 1
+    def since(self) -> Moved | None:
+        """Since the calibration; None: not known."""
+        return moved(self.calibration, [self.run])
 
     @property
     def steady(self) -> bool:
         """Whether the machine is known to be about as fast as at its calibration."""
-        return self.named and self.since is not None and abs(self.since) <= MOVED
+        return self.named and self.since is not None and not self.since.far
 
 
 def calibration_of(record: RunRecord) -> Mapping[str, Any]:
@@ -84,8 +82,7 @@ def drift_of(simulated: RunRecord, real: RunRecord) -> Drift:
     calibration = calibration_of(simulated)
     there, here = str(calibration.get("machine") or ""), real.environment
     named = bool(there and here.get("machine"))
-    beside = real.facts.machine_speed or MachineSpeeds()
-    if (told := calibration.get("machine_speed")) and (not named or same_machine(there, here)):
-        speeds = MachineSpeeds.model_validate(told)
-        return Drift(speeds.beside, beside.beside_as(speeds), beside.change, named)
-    return Drift(None, beside.beside, beside.change, named)
+    told = calibration.get("machine_speed")
+    same = told and (not named or same_machine(there, here))
+    speeds = MachineSpeeds.model_validate(told) if same else None
+    return Drift(speeds, real.facts.machine_speed, named)

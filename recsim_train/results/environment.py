@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import platform
 import shutil
 import subprocess
 from datetime import datetime
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+_PACKAGE = Path(__file__).resolve().parent.parent
+_MODIFIED = "-modified"
 PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
 
 
@@ -93,16 +97,36 @@ def machine() -> dict[str, object]:
 
 def git_revision() -> str | None:
     """The commit this package is run from, "-modified" if files differ; None outside a checkout."""
-    package = Path(__file__).resolve().parent.parent
     if (
         shutil.which("git") is None
-        or _git(package, "ls-files", "--error-unmatch", "__init__.py") is None
+        or _git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None
     ):
         return None
-    commit = _git(package, "rev-parse", "--short=12", "HEAD")
+    commit = _git(_PACKAGE, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
-    return f"{commit}-modified" if _git(package, "status", "--porcelain", "--", ".") else commit
+    return commit + _MODIFIED if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
+
+
+def code_revision() -> str:
+    """The code that runs: its commit, or, where that does not say it all (files differ, or no git
+    knows the package), a digest of the package's sources behind it."""
+    revision = git_revision()
+    if revision is not None and not revision.endswith(_MODIFIED):
+        return revision
+    return f"{revision or 'sources'}-{_sources_digest()}"
+
+
+@lru_cache
+def _sources_digest() -> str:
+    """Of the names and contents of all files that the package consists of, as they were when this
+    was first asked."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name, content = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Measured, Predicted, Row
+from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import median, quantile
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
@@ -30,14 +32,18 @@ class Errors:
     largest: float
 
 
-def errors_of(signed: Iterable[float | None]) -> Errors | None:
-    """None where there is no error among them."""
-    known = [value for value in signed if value is not None]
-    if not known:
+def errors_of(signed: Sequence[float]) -> Errors | None:
+    """None where there are none."""
+    if not signed:
         return None
-    absolute = [abs(value) for value in known]
+    absolute = [abs(value) for value in signed]
     largest = max(absolute)
-    return Errors(len(known), median(known), median(absolute), quantile(absolute, 0.9), largest)
+    return Errors(len(signed), median(signed), median(absolute), quantile(absolute, 0.9), largest)
+
+
+def raw_errors(rows: Iterable[Row]) -> Errors | None:
+    """Of all runs of some configurations."""
+    return errors_of([error for row in rows for error in row.raw_errors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,10 @@ class Fidelity:
 
     rows: tuple[Row, ...]
     """One for each configuration that was predicted, measured or not."""
+    repeats: int
+    """How often each was to be measured."""
+    at_calibration: MachineSpeeds | None = None
+    """The machine's speed then; None: not known, or that of another machine."""
 
     @property
     def measured(self) -> list[Row]:
@@ -147,41 +157,36 @@ class Fidelity:
         return [row for row in self.rows if row.runs]
 
     @property
-    def raw(self) -> Errors | None:
-        """Raw errors of all configurations."""
-        return errors_of(row.raw_error for row in self.rows)
+    def complete(self) -> bool:
+        """Whether every repeat of every configuration was measured."""
+        return all(len(row.runs) >= self.repeats for row in self.rows)
 
     @property
-    def net(self) -> Errors | None:
-        """Errors net of drift."""
-        return errors_of(row.net_error for row in self.rows)
+    def raw(self) -> Errors | None:
+        """Errors of all single runs of all configurations."""
+        return raw_errors(self.rows)
 
-    def near_calibration(self, within: float) -> list[float]:
-        """Raw errors of the single runs beside which the machine's speed was within a share of that
-        at its calibration."""
-        return [
-            row.predicted.examples_per_second / run.examples_per_second - 1
-            for row in self.rows
-            for run in row.runs
-            if run.speed and (at := row.speed_at_calibration) and abs(run.speed / at - 1) <= within
-        ]
+    @property
+    def moved(self) -> Moved | None:
+        """How the machine's speed, idle before and after the runs, moved since its calibration."""
+        return moved(self.at_calibration, [run.speeds for row in self.rows for run in row.runs])
 
     @property
     def order(self) -> Order:
         """A pair counts where its difference exceeds the sum of both noises. A configuration's
-        noise is its own, and at least the median of all: few repeats may agree by luck."""
+        noise is its own spread, and at least the median of all: few repeats may agree by luck."""
         rows = self.measured
-        known = [row.noise for row in rows if row.noise is not None]
+        known = [row.spread for row in rows if row.spread is not None]
         usual = median(known) if known else 0.0
         pairs = right = within = 0
         for a, b in itertools.combinations(rows, 2):
             first, second = a.measured, b.measured
             assert first is not None
             assert second is not None
-            if a.noise is None or b.noise is None:
+            if a.spread is None or b.spread is None:
                 within += 1
                 continue
-            noise = first * max(a.noise, usual) + second * max(b.noise, usual)
+            noise = first * max(a.spread, usual) + second * max(b.spread, usual)
             if abs(first - second) <= noise:
                 within += 1
                 continue
@@ -243,29 +248,30 @@ GROUPS: Mapping[str, Callable[[Predicted], str]] = {
 
 
 def _baseline(name: str, rows: Sequence[Row], predict: Callable[[Row], float | None]) -> Baseline:
-    theirs, ours = [], []
+    theirs: list[float] = []
+    ours: list[float] = []
     for row in rows:
-        naive, measured = predict(row), row.measured
-        if naive is not None and measured:
+        naive, measured, error = predict(row), row.measured, row.raw_error
+        if naive is not None and measured and error is not None:
             theirs.append(naive / measured - 1)
-            ours.append(row.error)
-    own = errors_of(ours)
-    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own.median if own else None)
+            ours.append(error)
+    own = median([abs(error) for error in ours]) if ours else None
+    return Baseline(name, len(rows) - len(theirs), tuple(theirs), own)
 
 
 def fidelity(
     predictions: Iterable[Predicted],
     measurements: Iterable[Measured],
-    speed_at_calibration: float | None = None,
+    repeats: int,
+    at_calibration: MachineSpeeds | None = None,
 ) -> Fidelity:
-    """Each prediction beside its repeats. ``speed_at_calibration``: of the fixed work, in the unit
-    of the measurements' speeds. Measurements of what was not predicted are left out."""
+    """Each prediction beside its repeats, of which there should be so many. Measurements of what
+    was not predicted are left out."""
     runs: dict[str, list[Measured]] = {}
     for run in measurements:
         runs.setdefault(run.key, []).append(run)
-    return Fidelity(
-        tuple(Row(p, tuple(runs.get(p.key, ())), speed_at_calibration) for p in predictions)
-    )
+    rows = tuple(Row(p, tuple(runs.get(p.key, ()))) for p in predictions)
+    return Fidelity(rows, repeats, at_calibration)
 
 
 def document(found: Fidelity) -> dict[str, Any]:
@@ -274,7 +280,7 @@ def document(found: Fidelity) -> dict[str, Any]:
     return {
         "configurations": {"predicted": len(found.rows), "measured": len(found.measured)},
         "raw": found.raw,
-        "net": found.net,
+        "moved": found.moved,
         "order": {"pairs": order.pairs, "right": order.right, "within_noise": order.within},
         "coverage": {"held": held, "of": intervals},
         "median_half_width": found.half_width,
@@ -287,13 +293,7 @@ def document(found: Fidelity) -> dict[str, Any]:
         ],
         "cpu_lines": cpu_lines(found.measured),
         "by": {
-            name: {
-                value: {
-                    "raw": errors_of(r.raw_error for r in rows),
-                    "net": errors_of(r.net_error for r in rows),
-                }
-                for value, rows in found.grouped(by).items()
-            }
+            name: {value: {"raw": raw_errors(rows)} for value, rows in found.grouped(by).items()}
             for name, by in GROUPS.items()
         },
     }  # fmt: skip

@@ -1,4 +1,8 @@
-"""The gates of a validation: each a bar, the figure that is held to it, and what comes of it."""
+"""The gates of a validation: each a bar, the figure that is held to it, and what comes of it.
+
+Nothing is left out quietly: where one run of one configuration is missing, or what a figure needs
+of it is not known, there is not enough data for the figure, and its gate does not hold.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Any, Literal
 
 from recsim_train.config.validation import Gates
 from recsim_train.results.fidelity import Errors, Fidelity
-from recsim_train.results.statistics import median
 
 _ROUNDING = 1e-9
 """95 % as it is read is no 95 / 100 to the last digit."""
@@ -25,13 +28,11 @@ class Gate:
     """What is held to which bar, in words."""
     figure: str
     verdict: Verdict
-    optional: bool = False
-    """Whether it holds without enough data, too."""
 
     @property
     def holds(self) -> bool:
         """Whether nothing is to be said against it."""
-        return self.verdict == "pass" or (self.optional and self.verdict == "not enough data")
+        return self.verdict == "pass"
 
     @property
     def sentence(self) -> str:
@@ -67,40 +68,26 @@ def _configurations(found: Fidelity, gates: Gates) -> Iterator[Gate]:
     yield Gate("configurations", says, f"{here} of {of}", verdict)
 
 
-def _net(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    """None may be left out: net errors of some configurations are not enough."""
-    net, many = found.net, len(found.measured)
-    enough = net is not None and net.count == many
+def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
+    raw = found.raw
     figures: tuple[tuple[str, str, Callable[[Errors], float]], ...] = (
-        ("net_median", "median absolute error net of drift", lambda e: e.median),
-        ("net_p90", "nine in ten absolute errors net of drift", lambda e: e.p90),
+        ("raw_median", "median absolute raw error", lambda e: e.median),
+        ("raw_p90", "nine in ten absolute raw errors", lambda e: e.p90),
     )
     for name, what, of in figures:
         if (bar := getattr(gates, name)) is None:
             continue
-        value = None if net is None else of(net)
-        known = 0 if net is None else net.count
+        value = None if raw is None else of(raw)
         said = "unknown" if value is None else _percent(value)
         within = value is not None and value <= bar + _ROUNDING
-        figure = f"{said} ({known} of {many} configurations)"
+        figure = f"{said} ({0 if raw is None else raw.count} of {_every(found)} runs)"
         says = f"{what} at most {_percent(bar)}"
-        yield Gate(name, says, figure, _verdict(enough, within))
+        yield Gate(name, says, figure, _verdict(found.complete and value is not None, within))
 
 
-def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    if (bar := gates.raw_median) is None:
-        return
-    errors = [abs(error) for error in found.near_calibration(gates.raw_within)]
-    enough = len(errors) >= gates.raw_min_runs
-    value = median(errors) if errors else None
-    said = "unknown" if value is None else _percent(value)
-    says = (
-        f"median absolute raw error at most {_percent(bar)} over at least {gates.raw_min_runs} "
-        f"runs with the machine within {_percent(gates.raw_within)} of its speed at calibration"
-    )
-    within = value is not None and value <= bar + _ROUNDING
-    figure = f"{said} ({len(errors)} runs)"
-    yield Gate("raw_median", says, figure, _verdict(enough, within), optional=True)
+def _every(found: Fidelity) -> int:
+    """How many runs there should be."""
+    return found.repeats * len(found.rows)
 
 
 def _order(found: Fidelity, gates: Gates) -> Iterator[Gate]:
@@ -112,14 +99,14 @@ def _order(found: Fidelity, gates: Gates) -> Iterator[Gate]:
     says = f"order right in at least {_percent(bar)} of at least {least} pairs beyond the noise"
     figure = f"{said} ({order.right:,} of {order.pairs:,} pairs)"
     within = share is not None and share >= bar - _ROUNDING
-    yield Gate("order", says, figure, _verdict(order.pairs >= least, within))
+    known = all(row.spread is not None for row in found.rows)
+    enough = found.complete and known and order.pairs >= least
+    yield Gate("order", says, figure, _verdict(enough, within))
 
 
 def _intervals(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    """As with net errors: a prediction without an interval may not be left out."""
     held, of = found.coverage
-    many = len(found.measured)
-    enough = 0 < of == many
+    enough = found.complete and 0 < of == len(found.rows)
     share = held / of if of else 0.0
     figure = f"{_percent(share)} ({held} of {of})" if of else "no intervals"
     for name, words, way in (("coverage_least", "at least", 1), ("coverage_most", "at most", -1)):
@@ -145,7 +132,8 @@ def _baselines(found: Fidelity, gates: Gates) -> Iterator[Gate]:
             continue
         times = "" if b.ratio is None else f", {b.ratio:.1f} times"
         figure = f"{_percent(b.error)} against {_percent(b.ours)} ({b.count} configurations{times})"
-        yield Gate("baseline_factor", says, figure, _verdict(True, b.error >= bar * b.ours))
+        verdict = _verdict(found.complete, b.error >= bar * b.ours)
+        yield Gate("baseline_factor", says, figure, verdict)
 
 
-_GATES = (_configurations, _net, _raw, _order, _intervals, _baselines)
+_GATES = (_configurations, _raw, _order, _intervals, _baselines)

@@ -18,6 +18,7 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
+from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Measured, Predicted
 from recsim_train.results.folder import (
     clean,
@@ -32,7 +33,7 @@ from recsim_train.results.folder import (
 from recsim_train.results.sweep import COMPLETE
 from recsim_train.signals import held
 
-FORMAT = 1
+FORMAT = 2
 PREDICTIONS, RESULT, TABLE, MEASURED = (
     "predictions.json", "validation.json", "validation.csv", "measured",
 )  # fmt: skip
@@ -41,9 +42,10 @@ AGREED = {
     "profile": "the cluster profile",
     "gates": "the gates",
     "seed": "the order's seed",
-    "version": "the version of recsim-train",
+    "code": "the code",
 }
-"""What has a hash in ``predictions.json`` (``agreed``), and must be the same to go on."""
+"""What ``predictions.json`` has as a hash (``agreed``), the code by its revision, and what must be
+the same to go on."""
 
 
 def now() -> str:
@@ -142,6 +144,12 @@ class ValidationFolder:
         """All configurations."""
         return [predicted_of(entry) for entry in self.predictions["predictions"]]
 
+    @property
+    def at_calibration(self) -> MachineSpeeds | None:
+        """The machine's speed then; None: not known, or that of another machine."""
+        told = self.predictions["speeds_at_calibration"]
+        return told and MachineSpeeds.model_validate(told)
+
     def measured(self) -> list[Measured]:
         """Complete runs, in the order in which they were made."""
         complete = [run for run in self.runs.values() if run["status"] == COMPLETE]
@@ -156,14 +164,14 @@ def prediction_document(predicted: Predicted, more: Mapping[str, Any]) -> dict[s
 def predicted_of(entry: Mapping[str, Any]) -> Predicted:
     """Back from `prediction_document`."""
     known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
-    intervals = {name: _pair(known.get(name)) for name in ("interval", "net_interval")}
-    return Predicted(**known | intervals)
+    return Predicted(**known | {"interval": _pair(known.get("interval"))})
 
 
 def measured_of(run: Mapping[str, Any]) -> Measured:
     """A run from its file."""
-    eps, speed = run["examples_per_second"], run["speed"]
-    return Measured(run["key"], eps, _pair(run["interval"]), speed, run.get("cpu") or {})
+    speeds = run["speeds"] and MachineSpeeds.model_validate(run["speeds"])
+    eps, interval = run["examples_per_second"], _pair(run["interval"])
+    return Measured(run["key"], eps, interval, speeds, run.get("cpu") or {})
 
 
 def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
@@ -194,6 +202,8 @@ def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | No
         differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]
         if not differing:
             return found
+        if theirs.get("code") != agreed["code"]:
+            differing[-1] += f" (from {theirs.get('code')} to {agreed['code']})"
         changed = changed or (
             f"{path} cannot be resumed: {', '.join(differing)} changed since its predictions were "
             "made; without --resume everything is predicted anew, beside it"

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.identity import comparison_key
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.report.winner import apart
 from recsim_train.results.configurations import Predicted
-from recsim_train.results.drift import calibration_of
 from recsim_train.results.environment import machine, same_machine
-from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import Z975
+from recsim_train.results.interval import TO_90, of_row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
 from recsim_train.workload.moved import moved_bytes, net_work
 
-_TO_90 = 1.645 / Z975
-"""From half a 95 % interval to half a 90 % one, both of a normal distribution."""
 
-
-def speed_at_calibration(cluster: Cluster) -> float | None:
+def speeds_at_calibration(cluster: Cluster) -> MachineSpeeds | None:
     """Of the reference work; None: the profile does not say, or is of another machine."""
     calibration = cluster.calibration
-    if calibration is None or calibration.machine_speed is None:
+    if calibration is None or not same_machine(calibration.machine, machine()):
         return None
-    here = same_machine(calibration.machine, machine())
-    return calibration.machine_speed.beside if here else None
-
-
-def speed_beside(record: RunRecord) -> float | None:
-    """Of the reference work beside a run, read as at the calibration of its profile; None: not
-    known."""
-    speeds = record.facts.machine_speed
-    if speeds is None:
-        return None
-    told = calibration_of(record).get("machine_speed")
-    return speeds.beside_as(MachineSpeeds.model_validate(told) if told else speeds)
+    return calibration.machine_speed
 
 
 def roofline(job: Job) -> float:
@@ -95,29 +77,9 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
         threads=spec.training.threads,
         batch_size=spec.training.batch_size,
         examples_per_second=row["examples_per_second"],
-        interval=interval_90(row),
-        net_interval=interval_90(row, net=True),
+        interval=of_row(row, scale=TO_90),
         bound=row["bound_eps"],
         roofline=roofline(job),
         bottleneck=row["bottleneck"] or "",
         cpu=row["cpu_per_example"] or {},
     )
-
-
-def interval_90(row: Mapping[str, Any], *, net: bool = False) -> tuple[float, float] | None:
-    """90 % interval of a prediction, examples per second: its simulation's error and calibration's
-    in quadrature, both from their 95 % intervals. None where neither is known.
-
-    ``net``: of a measurement net of drift, for which the machine's speed is no cause of error.
-    """
-    eps = row["examples_per_second"]
-    calibration: Any = row["calibration_low"], row["calibration_high"]
-    if net:
-        calibration = apart(eps, calibration, row.get("calibration_errors"))
-    ends = (row["eps_low"], row["eps_high"]), calibration
-    known = [(low, high) for low, high in ends if low is not None]
-    if not known:
-        return None
-    below = _TO_90 * math.hypot(*(eps - low for low, _ in known))
-    above = _TO_90 * math.hypot(*(high - eps for _, high in known))
-    return max(0.0, eps - below), eps + above

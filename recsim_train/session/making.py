@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -23,11 +21,6 @@ from recsim_train.session.caller import NOBODY, Caller, Progress
 from recsim_train.session.job import Job
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
-
-if TYPE_CHECKING:
-    from recsim_train.calibration.speed import Watch
-
-T = TypeVar("T")
 
 _REMEMBERED = 8
 """Runs with equal ids per batch mostly follow each other."""
@@ -151,7 +144,6 @@ class Maker:
             )
 
     def _measured(self, job: Job) -> RunRecord | None:
-        from recsim_train.calibration.speed import Window
         from recsim_train.executor.launch import Interrupted, PartialRun, execute
         from recsim_train.executor.torchrun import execute_rank, under_torchrun
 
@@ -168,11 +160,7 @@ class Maker:
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
                 before = self._speed()
-                with ExitStack() as stack:
-                    watch = self._watch(stack)
-                    window = Window(progress, job.plan.experiment.training.warmup_steps)
-                    outcome = execute(job.plan, staging=Path(staging), progress=window)
-                    seen = watch and watch.read(window.begin, window.end)
+                outcome = execute(job.plan, staging=Path(staging), progress=progress)
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None and error.outcome.steps > 0:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
@@ -181,27 +169,15 @@ class Maker:
                 self._caller.say(f"what was measured until then is kept in {record.path}")
             raise
         with held():
-            outcome.facts.machine_speed = MachineSpeeds(
-                before=before, after=self._speed(), between=(seen,) if seen else ()
-            )
+            outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
             return self._kept(job, outcome)
 
     def _speed(self) -> MachineSpeed | None:
-        """The machine's at the moment."""
+        """The machine's at the moment; no run is lost because it cannot be measured."""
         from recsim_train.calibration.speed import measure_speed
 
-        return self._unless_failed(measure_speed)
-
-    def _watch(self, stack: ExitStack) -> Watch | None:
-        """Its speed from now on."""
-        from recsim_train.calibration.speed import Watch
-
-        return self._unless_failed(lambda: stack.enter_context(Watch()))
-
-    def _unless_failed(self, measure: Callable[[], T]) -> T | None:
-        """No run is lost because the machine's speed cannot be measured."""
         try:
-            return measure()
+            return measure_speed()
         except RunFailed as error:
             self._caller.say(f"note: how fast the machine is beside the run is not known: {error}")
             return None

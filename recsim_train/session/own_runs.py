@@ -28,8 +28,8 @@ _TURNS = 2
 def predicted(own: OwnRun, cluster: Cluster) -> Said:
     """`recsim_train.calibration.own_runs.Predict`, by the simulator.
 
-    With operations as they were in the run, what is off is the model of everything else. The run is
-    at the profile's speed, so that nothing is unsure by the machine's.
+    With operations as they were in the run, what is off is the model of everything else. How fast
+    the machine was at that moment is part of what is off, and no known error.
     """
     plain = cluster.model_copy(update={"operations": None})
     plan = _shorter(own.plan)

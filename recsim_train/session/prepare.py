@@ -18,7 +18,6 @@ from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
-from recsim_train.session.configurations import speed_at_calibration
 from recsim_train.session.job import Job
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
@@ -130,10 +129,9 @@ def _with_operations(
         measured_operations,
         with_operations,
     )
-    from recsim_train.calibration.speed import against
     from recsim_train.sim.asked import operations_of
 
-    plain, at_speed = cluster.model_copy(update={"operations": None}), speed_at_calibration(cluster)
+    plain = cluster.model_copy(update={"operations": None})
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
     known: set[str] = set()
     asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
@@ -147,11 +145,9 @@ def _with_operations(
         if cells:
             asked.append((plan, cells, Seen()))
     turns = list(itertools.chain.from_iterable([asked] * (1 if quick else ROUNDS)))
-    with against(at_speed) as faster:
-        for done, (plan, cells, seen) in enumerate(turns, 1):
-            each = seconds / ROUNDS
-            measure_windows(plan, cells, seen, faster, seconds=each, quick=quick)
-            progress(done, len(turns))
+    for done, (plan, cells, seen) in enumerate(turns, 1):
+        measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
+        progress(done, len(turns))
     for plan, cells, seen in asked:
         cluster = with_operations(cluster, measured_operations(plan, cells, plain, seen))
     return cluster

@@ -16,7 +16,7 @@ from recsim_train.config.identity import resolved
 from recsim_train.config.validation import Validation
 from recsim_train.results import validation as results
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import git_revision, machine
+from recsim_train.results.environment import code_revision, machine
 from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import COMPLETE, FAILED, RUNS, cpu_by_line
@@ -26,8 +26,7 @@ from recsim_train.session.configurations import (
     key_of,
     label_of,
     predicted,
-    speed_at_calibration,
-    speed_beside,
+    speeds_at_calibration,
 )
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep, Maker
@@ -127,7 +126,7 @@ def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
         "profile": results.profile_hash(cluster),
         "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
-        "version": __version__,
+        "code": code_revision(),
     }
 
 
@@ -152,6 +151,7 @@ def _predictions(
             rows[number] = row
             progress(len(rows), len(jobs))
     cluster, loaded = tasks[0].cluster, jobs[0].loaded
+    speeds = speeds_at_calibration(cluster)
     return {
         "name": loaded.experiment.name,
         "file": loaded.path.as_posix(),
@@ -160,7 +160,7 @@ def _predictions(
         "validation": plain(wanted, digits=None),
         "agreed": agreed,
         "order": [results.order(len(jobs), wanted.seed, r + 1) for r in range(wanted.repeats)],
-        "speed_at_calibration": speed_at_calibration(cluster),
+        "speeds_at_calibration": speeds and speeds.model_dump(),
         "profile": plain(cluster, digits=None),
         "predictions": [
             results.prediction_document(
@@ -208,7 +208,7 @@ def _measure_all(
             "key": entry.key,
             "label": entry.label,
             "version": __version__,
-            "revision": git_revision(),
+            "revision": code_revision(),
             "started": results.now(),
         }
         try:
@@ -254,7 +254,6 @@ def _figures(record: RunRecord) -> dict[str, Any]:
         "examples_per_second": summary.examples_per_second,
         "interval": summary.ci95,
         "seconds": summary.seconds,
-        "speed": speed_beside(record),
         "speeds": None if speeds is None else speeds.model_dump(),
         "others_cores": None if use is None else use.others + use.steal,
         "cpu": cpu_by_line(summary),

@@ -141,8 +141,6 @@ class Machines:
     def _cores(self, name: str, site: Site) -> Resource:
         cores, speed = site.host.cores, site.speed
         busy = self.cluster.contention if cores > 1 else 1.0
-        if self.cluster.colocate:
-            busy *= 1.0 - self.cluster.watched
         return self.engine.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
 
     def _racks(self, sites: Mapping[Instance, Site]) -> dict[int, Rack]:

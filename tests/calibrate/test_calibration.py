@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.calibration import meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
@@ -60,11 +59,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert speeds.before is not None
     assert speeds.after is not None
     assert speeds.before != speeds.after
-    runs = sum(part.runs_of(quick=True) for part in (reads, talk, meet))
-    # one of each of them, unless it was done between two rounds of the reference work
-    assert 0 < len(speeds.between) <= runs
-    assert 0.0 < loaded.watched < 0.2
-    assert 0.01 < (speeds.beside or 0.0) < 100
+    assert 0.01 < (speeds.idle or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)
     assert steps[-1][0] == steps[-1][1]

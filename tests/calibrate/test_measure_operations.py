@@ -1,13 +1,14 @@
-"""Measured operations: one speed for all, and a profile that keeps them."""
+"""Measured operations: what windows took, and a profile that keeps it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import pytest
 
+from recsim_train.calibration import speed
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
     Seen,
@@ -15,78 +16,110 @@ from recsim_train.calibration.own.measure import (
     measured_operations,
     with_operations,
 )
-from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.cluster import Calibration, Cluster, Costs
 from recsim_train.config.load import load_cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
+from recsim_train.results.environment import machine_name
+from recsim_train.session import prepare
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import Signature, signature
 from tests.calibrate.own_plans import plan_of
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_what_operations_take_is_given_for_one_speed(
+class Child:
+    """A measuring process whose machine is 1, 2 or 4 times as fast from window to window."""
+
+    prices: ClassVar[dict[str, float]] = {}
+    cells: ClassVar[list[tuple[str, Scope]]] = []
+    speeds: ClassVar[Iterator[float]] = itertools.cycle(())
+
+    def __init__(self, part: str, request: object, limit: float) -> None:
+        assert part == "operations"
+        self.asked: dict[str, Any] = {}
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.asked = message
+
+    def hear(self) -> dict[str, Any]:
+        if not self.asked:
+            return {"tick": True}
+        fast, seen = next(self.speeds), []
+        for name, scope in self.cells:
+            work = dict(cost(name, scope))
+            took = 3.0 * seconds(work, self.prices)[0] / fast
+            seen.append({
+                "operation": name, "shape": str(signature(name, scope)), "cpu": took,
+                "wall": took, "error": 0.0, "jitter": 0.07, "work": work,
+            })  # fmt: skip
+        return {"seen": seen}
+
+
+@pytest.fixture
+def children(
     profile: Cluster,
     asked: Callable[[str], list[tuple[str, Scope]]],
     monkeypatch: pytest.MonkeyPatch,
-    known: bool,
-) -> None:
-    """A machine that is 1, 2 or 4 times as fast from window to window: where its speed is
-    known, nothing is seen of that."""
-    plan, cells = plan_of("allreduce"), asked("allreduce")
-    fast = [1.0]
-    speeds = itertools.cycle((1.0, 2.0, 4.0))
-
-    class Child:
-        def __init__(self, part: str, request: object, limit: float) -> None:
-            self.asked: dict[str, Any] = {}
-
-        def __enter__(self) -> Child:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def tell(self, message: dict[str, Any]) -> None:
-            self.asked = message
-
-        def hear(self) -> dict[str, Any]:
-            if not self.asked:
-                return {"tick": True}
-            fast[0] = next(speeds)
-            prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
-            seen = []
-            for name, scope in cells:
-                work = dict(cost(name, scope))
-                took = 3.0 * seconds(work, prices)[0] / fast[0]
-                shape = str(signature(name, scope))
-                seen.append({
-                    "operation": name, "shape": shape, "cpu": took, "wall": took, "error": 0.0,
-                    "jitter": 0.07,
-                    "work": work,
-                })  # fmt: skip
-            return {"seen": seen}
-
+) -> type[Child]:
+    Child.prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
+    Child.cells = asked("allreduce")
+    Child.speeds = itertools.cycle((1.0, 2.0, 4.0))
     monkeypatch.setattr(measure, "MeasuringProcess", Child)
     monkeypatch.setattr(measure.environment, "cores", lambda: 1)
-    seen = Seen()
+    return Child
+
+
+def test_what_operations_take_is_what_their_windows_took(
+    profile: Cluster, children: type[Child]
+) -> None:
+    """How far windows are apart is kept as a spread: a run sees one of them."""
+    plan, cells, seen = plan_of("allreduce"), children.cells, Seen()
     for _ in range(3):
-        measure_windows(plan, cells, seen, lambda: fast[0] / 0.8 if known else 1.0)
+        measure_windows(plan, cells, seen)
     entries = measured_operations(plan, cells, profile, seen)
     assert len(entries) == len(cells)
     assert with_operations(profile, entries).jitter == pytest.approx(0.07)
-    prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
     for entry, (name, scope) in zip(entries, cells, strict=True):
-        once = 3.0 * seconds(cost(name, scope), prices)[0]
-        assert entry.spread is not None
-        if not known:  # windows of all cores took 1, 1/4 and 1/2 of that: a run sees one of them
-            apart = 0.3818813 / 0.5833333
-            assert entry.spread == pytest.approx(apart, rel=1e-6)
-            assert entry.uncertainty == pytest.approx(apart / 3**0.5, rel=1e-6)
-        else:
-            assert entry.seconds == pytest.approx(once / 0.8, rel=1e-6)
-            assert entry.alone == pytest.approx(once / 0.8, rel=1e-6)
-            assert entry.spread < 1e-6
+        once = 3.0 * seconds(cost(name, scope), children.prices)[0]
+        # windows of all cores took 1, 1/4 and 1/2 of that, those of one process 1/2, 1 and 1/4
+        assert entry.seconds == pytest.approx(7 / 12 * once, rel=1e-6)
+        assert entry.alone == pytest.approx(7 / 12 * once, rel=1e-6)
+        apart = 0.3818813 / 0.5833333
+        assert entry.spread == pytest.approx(apart, rel=1e-6)
+        assert entry.uncertainty == pytest.approx(apart / 3**0.5, rel=1e-6)
+
+
+def test_nothing_is_read_beside_operations_that_are_measured(
+    profile: Cluster, children: type[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the profile says of the machine's speed: what would read it would share caches and
+    memory with what is measured, and be slowed by it."""
+
+    def beside(part: str, request: object, limit: float) -> None:
+        raise AssertionError(f"{part} was started")
+
+    monkeypatch.setattr(speed, "MeasuringProcess", beside)
+    at = MachineSpeed(products=0.8, gather=0.8, interpreter=0.8, loopback=0.8)
+    told = Calibration(
+        date="", machine=machine_name(), machine_speed=MachineSpeeds(before=at, after=at)
+    )
+    known = profile.model_copy(update={"calibration": told})
+    told_of = prepare._with_operations(
+        known, [plan_of("allreduce")], lambda done, total: None, quick=True
+    )
+    assert told_of.operations is not None
+    for entry in told_of.operations:
+        own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)
+        once = 3.0 * seconds(cost(entry.operation, own), children.prices)[0]
+        assert entry.seconds == pytest.approx(once, rel=1e-6)
+        assert entry.alone == pytest.approx(once / 2.0, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -104,7 +137,7 @@ def test_measured_operations_are_a_profile(
         plan.strategy,
     )
     seen = Seen()
-    measure_windows(plan, cells, seen, lambda: 1.0, quick=True)
+    measure_windows(plan, cells, seen, quick=True)
     entries = measured_operations(plan, cells, profile, seen)
     assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
         (name, signature(name, scope)) for name, scope in cells

@@ -6,17 +6,13 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from recsim_train.calibration import talk
-from recsim_train.calibration.fit import Observation
-from recsim_train.calibration.measuring import Watched
 from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error, wander
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
@@ -80,28 +76,6 @@ def test_how_often_threads_wander_is_the_mean_of_what_runs_say() -> None:
     several = OwnRun(None, 1.0, Ledger(1.0, 1.9, (), None))  # type: ignore[arg-type]
     assert wander([run(0.02), run(None), several, run(0.08)]) == pytest.approx(0.05)
     assert wander([run(None), several]) is None
-
-
-def test_what_was_seen_in_a_slow_moment_counts_for_the_mean_speed() -> None:
-    class Reading:
-        left: ClassVar[list[float | None]] = [0.5, 2.0, None]
-
-        def read(self) -> MachineSpeed | None:
-            speed = self.left.pop(0)
-            return speed and MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, speed))
-
-    ticks: list[int] = []
-    watched = Watched(Reading(), lambda: ticks.append(1))  # type: ignore[arg-type]
-    for _ in range(3):
-        watched()
-    assert len(ticks) == 3
-    known = tuple(speed for speed in watched.speeds if speed is not None)
-    slow, fast, unknown = watched.times(MachineSpeeds(between=known))
-    assert (slow, fast, unknown) == pytest.approx((0.5, 2.0, 1.0))
-    seen = Observation("text", {"message": 3.0}, 8.0)
-    run = talk.Talked({"message": 3.0}, 2.0, {"effect": 4.0}, 1e6, seen).times(slow)
-    assert (run.transport, run.calls, run.read.seconds) == (1.0, {"effect": 2.0}, 4.0)
-    assert run.work == run.read.work == {"message": 3.0}
 
 
 def own_run(number: int) -> OwnRun:

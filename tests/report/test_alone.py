@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     record = factory.write(tmp_path / "runs", factory.plan(), "simulated", found=found)
     result = report_on([tmp_path / "runs"], tmp_path / "report")
     eps = record.summary.examples_per_second
-    half = max(40_000.0 / eps - 1, 1 - 10_000.0 / eps)
+    low, high = record.summary.ci95
+    whole = math.hypot(eps - 10_000.0, eps - low) + math.hypot(40_000.0 - eps, high - eps)
+    half = whole / 2 / eps
     said = (
         f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ± {100 * half:.1f} %; it is limited by "
         "machine.cores (82 % busy)"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from recsim_train.report.findings import compare
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
 from recsim_train.report.runs import run_table
+from recsim_train.report.write import report_on
 from recsim_train.trace.facts import PayloadSpread
 from recsim_train.workload.compression import Tally, compressed
 
@@ -45,7 +47,7 @@ def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: An
         "measured_eps",
         "signed_error",
         "measured_spread",
-        "within_noise",
+        "verdict",
         "predicted_bytes",
         "measured_bytes",
         "bytes_agree",
@@ -76,7 +78,7 @@ def test_within_the_noise_of_one_run_says_that_it_is_one_run(tmp_path: Path, fac
     once_measured = factory.outcome(plan, world="real", speed=1.005, jitter=0.1)
     factory.write(tmp_path / "once", plan, "real", found=once_measured)
     (once,) = compare(load_runs([tmp_path / "once"])).comparisons
-    assert once.within_noise
+    assert once.verdict == "within the noise"
     assert once.document()["measured_spread_of"] == "windows of one run"
     assert "within the spread of that one run's windows; it was not repeated" in once.headline
     factory.write(tmp_path / "twice", plan, "simulated")
@@ -84,7 +86,7 @@ def test_within_the_noise_of_one_run_says_that_it_is_one_run(tmp_path: Path, fac
         found = factory.outcome(plan, world="real", speed=speed)
         factory.write(tmp_path / "twice", plan, "real", found=found)
     (twice,) = compare(load_runs([tmp_path / "twice"])).comparisons
-    assert twice.within_noise
+    assert twice.verdict == "within the noise"
     assert twice.document()["measured_spread_of"] == "repeats"
     assert twice.headline.endswith("which is within the measurement's spread")
 
@@ -94,11 +96,12 @@ def test_within_noise_follows_the_spread(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path / "loud", speed=0.97, jitter=0.6)
     (quiet,) = compare(load_runs([tmp_path / "quiet"])).comparisons
     (loud,) = compare(load_runs([tmp_path / "loud"])).comparisons
-    assert quiet.within_noise is False
+    assert quiet.verdict == "beyond the intervals"
     assert loud.measured_spread is not None
     assert quiet.measured_spread is not None
     assert loud.measured_spread > quiet.measured_spread
-    assert loud.within_noise is (abs(loud.signed_error) <= loud.measured_spread)
+    small = abs(loud.signed_error) <= loud.measured_spread
+    assert (loud.verdict == "within the noise") is small
 
 
 def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, factory: Any) -> None:
@@ -122,6 +125,21 @@ def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, fa
     assert not pairs["much"].unexplained
     assert pairs["much"].headline.endswith("too high, which the intervals of both explain")
     assert pairs["little"].headline.endswith("too high")
+    # one verdict for badge, headline, tile and JSON
+    verdicts = {
+        "none": "beyond the intervals", "little": "beyond the intervals",
+        "much": "within the intervals",
+    }  # fmt: skip
+    for name, verdict in verdicts.items():
+        made = report_on([tmp_path / name], tmp_path / f"report-{name}")
+        (pair,) = made.document["comparisons"]
+        assert pairs[name].verdict == pair["verdict"] == verdict
+        page = (tmp_path / f"report-{name}" / "report.html").read_text(encoding="utf-8")
+        badge = "chip off" if verdict.startswith("beyond") else "chip good"
+        assert re.search(rf'class="[^"]*{badge}[^"]*">{verdict}<', page)
+        beyond = int(verdict.startswith("beyond"))
+        assert f"{beyond} of 1" in page
+        assert page.count("beyond noise") == 0
     low, high = pairs["much"].predicted_interval or (0.0, 0.0)
     assert low == pytest.approx(0.6 * 35_200)
     assert high == pytest.approx(1.4 * 35_200)
@@ -270,9 +288,6 @@ def test_other_settings_are_not_paired_and_the_difference_is_named(
     assert findings.document()["summary"] == {
         "median_abs_error": None,
         "max_abs_error": None,
-        "median_abs_net_error": None,
-        "max_abs_net_error": None,
-        "net_errors": 0,
         "rank_agreement": None,
         "median_abs_rounds_error": None,
         "max_abs_rounds_error": None,

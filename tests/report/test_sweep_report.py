@@ -289,11 +289,10 @@ def test_a_winner_beyond_the_intervals_is_named_with_its_own(tmp_path: Path) -> 
     unsure = {"calibration_low": 90.0, "calibration_high": 130.0}
     found = sweep(tmp_path / "c", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **unsure)])
     assert found.fastest.preferred.item["trainers"] == 1
-    # but not how fast the machine is: that moves all of them alike
-    for errors, fewest in (({"speed": 0.1}, 4), ({"speed": 0.1, "fits": 0.1}, 1)):
-        more = {**unsure, "calibration_errors": errors}
-        found = sweep(tmp_path / f"d{fewest}", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **more)])
-        assert found.fastest.preferred.item["trainers"] == fewest
+    # whatever makes them: there is one interval, here as everywhere
+    more = {**unsure, "calibration_errors": {"speed": 0.1}}
+    found = sweep(tmp_path / "d", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **more)])
+    assert found.fastest.preferred.item["trainers"] == 1
 
 
 def test_strategies_that_tie_are_a_tie(tmp_path: Path) -> None:

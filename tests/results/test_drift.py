@@ -1,4 +1,4 @@
-"""The error net of drift: one formula, of speeds alone."""
+"""How the machine's speed moved since a calibration, by readings on idle cores alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.results import drift
-from recsim_train.results.drift import drift_of, net_error, net_error_of
+from recsim_train.results.drift import Moved, drift_of, moved
 from recsim_train.trace.facts import Facts
-
-POSITIVE = st.floats(0.01, 100.0)
 
 
 def speed(factor: float) -> MachineSpeed:
@@ -25,47 +21,62 @@ def speed(factor: float) -> MachineSpeed:
     return MachineSpeed(products=2 * factor, gather=factor / 2, interpreter=factor, loopback=factor)
 
 
-def test_a_machine_that_is_slower_beside_the_run_explains_a_prediction_that_is_too_fast() -> None:
-    # 100 examples/s at full speed are 80 at four fifths of it: nothing is left of the error
-    assert net_error(100, 80, 0.8, 1.0) == pytest.approx(0.0)
-    assert net_error(110, 80, 0.8, 1.0) == pytest.approx(0.1)
-    assert net_error(100, 125, 1.5, 1.2) == pytest.approx(0.0)
+def between(before: float, after: float) -> MachineSpeeds:
+    return MachineSpeeds(before=speed(before), after=speed(after))
 
 
-@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE)
-def test_the_formula(predicted: float, measured: float, run: float, calibration: float) -> None:
-    raw = predicted / measured - 1
-    net = net_error(predicted, measured, run, calibration)
-    assert net == pytest.approx(predicted / measured * (run / calibration) - 1)
-    # only the ratio of the speeds matters, and where they are equal nothing is corrected
-    assert net_error(predicted, measured, 3 * run, 3 * calibration) == pytest.approx(net)
-    assert net_error(predicted, measured, run, run) == pytest.approx(raw)
+def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
+    found = MachineSpeed(products=1.0, gather=16.0, interpreter=1.0, loopback=1.0)
+    assert found.overall == pytest.approx(2.0)
+    assert between(0.5, 2.0).idle == pytest.approx(1.0)
+    assert between(0.5, 2.0).change == pytest.approx(3.0)
+    assert MachineSpeeds(before=speed(0.5)).idle == pytest.approx(0.5)
+    assert MachineSpeeds(before=speed(0.5)).change is None
+    assert MachineSpeeds(before=speed(0.5)).error is None
+    assert MachineSpeeds().idle is None
+    # half the distance of two readings is the standard error of their mean: log(2.25) / 2
+    assert between(0.8, 1.8).error == pytest.approx(0.405465108)
+    with pytest.raises(ValidationError):
+        MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
+    with pytest.raises(ValidationError, match="between"):  # as older profiles have it
+        MachineSpeeds.model_validate({"between": [speed(1.0).model_dump()]})
 
 
-@pytest.mark.parametrize("speeds", [(None, 1.0), (1.0, None), (None, None), (0.0, 1.0), (1.0, 0.0)])
-def test_without_a_speed_there_is_no_net_error(speeds: tuple[float | None, float | None]) -> None:
-    assert net_error(100, 80, *speeds) is None
+def test_how_far_the_machine_moved_is_worked_out_by_hand() -> None:
+    """Calibration at 2 on the mean, its ends 2 / 1.1 and 2 x 1.1; runs at 1.8, 2.2 and 2.0."""
+    calibration = between(2 / 1.1, 2 * 1.1)
+    found = moved(calibration, [between(1.8, 1.8), between(2.42, 2.0), between(1.6, 2.5)])
+    assert found is not None
+    # ratios 0.9, 1.1, 1: log -0.105361, 0.095310, 0; their mean -0.003350, deviation 0.100377
+    assert found.change == pytest.approx(-0.003345, abs=1e-6)
+    # 0.100377 / sqrt(3) = 0.057953 of the runs, log(1.1) = 0.095310 of the calibration
+    assert found.error == pytest.approx(0.996655 * 0.111547, abs=1e-6)
+    assert found.runs == 3
+    # one run: its own two readings tell its error, log(2.5 / 1.6) / 2 = 0.223144
+    alone = moved(calibration, [None, between(1.6, 2.5), MachineSpeeds()])
+    assert alone is not None
+    assert (alone.change, alone.runs) == (pytest.approx(0.0), 1)
+    assert alone.error == pytest.approx(0.242645, abs=1e-6)
+    once = moved(calibration, [MachineSpeeds(before=speed(1.0))])
+    assert once == Moved(pytest.approx(-0.5), None, 1)
+    for nothing in (
+        moved(None, [between(1.0, 1.0)]),
+        moved(MachineSpeeds(), [between(1.0, 1.0)]),
+        moved(calibration, []),
+        moved(calibration, [None, MachineSpeeds()]),
+    ):
+        assert nothing is None
 
 
-def test_each_repeat_is_corrected_by_its_own_speed() -> None:
-    repeats = [(50.0, 0.5), (100.0, 1.0), (70.0, 0.7)]
-    assert net_error_of(repeats, 110, 1.0) == pytest.approx(0.1)
-    assert net_error_of([*repeats, (100.0, None)], 110, 1.0) is None
-    # of an even number the middle is that of the raw error: no drift, no difference
-    assert net_error_of([(90.0, 1.0), (110.0, 1.0)], 120, 1.0) == pytest.approx(120 / 100 - 1)
+@pytest.mark.parametrize(
+    ("change", "far"), [(0.049, False), (0.051, True), (-0.049, False), (-0.051, True)]
+)
+def test_more_than_five_per_cent_is_far(change: float, far: bool) -> None:
+    assert Moved(change, None, 1).far is far
 
 
-def test_no_prediction_enters_the_correction() -> None:
-    """The factor is that of the speeds, whatever is predicted; and speeds are read from what the
-    reference work left, of which the simulator knows nothing."""
-    factors = {
-        round((net_error(p, 80.0, 0.9, 1.1) + 1) / (p / 80.0), 12)  # type: ignore[operator]
-        for p in (1.0, 80.0, 1e6)
-    }
-    assert factors == {round(0.9 / 1.1, 12)}
-    assert list(inspect.signature(net_error).parameters) == [
-        "predicted", "measured", "speed_at_run", "speed_at_calibration",
-    ]  # fmt: skip
+def test_no_prediction_and_no_measurement_enters_it() -> None:
+    """Speeds are read from what the reference work left, of which the simulator knows nothing."""
     package = Path(drift.__file__).parents[1]
     assert "examples_per_second" not in inspect.getsource(drift)
     for room in ("sim", "workload", "placement", "strategy"):
@@ -76,28 +87,6 @@ def test_no_prediction_enters_the_correction() -> None:
                 if isinstance(node, ast.Attribute | ast.ImportFrom)
             }
             assert not {"machine_speed", "recsim_train.config.speed"} & names, path
-
-
-def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
-    found = MachineSpeed(products=1.0, gather=16.0, interpreter=1.0, loopback=1.0)
-    assert found.overall == pytest.approx(2.0)
-    assert MachineSpeeds(before=speed(0.5), after=speed(2.0)).beside == pytest.approx(1.0)
-    assert MachineSpeeds(before=speed(0.5), after=speed(2.0)).change == pytest.approx(3.0)
-    assert MachineSpeeds(before=speed(0.5)).beside == pytest.approx(0.5)
-    assert MachineSpeeds(before=speed(0.5)).change is None
-    assert MachineSpeeds().beside is None
-    # prices are means, and so is their speed: a slow moment counts as often as it came
-    ends = {"before": speed(1.0), "after": speed(1.1)}
-    # what is read meanwhile says more than what is read before and after
-    meanwhile = MachineSpeeds(**ends, between=(speed(0.5), speed(2.0)))
-    assert meanwhile.beside == pytest.approx(1.0)
-    assert meanwhile.readings == 2
-    before_and_after = MachineSpeeds(**ends)
-    assert meanwhile.beside_as(meanwhile) == pytest.approx(1.0)
-    assert meanwhile.beside_as(before_and_after) == before_and_after.beside
-    assert before_and_after.beside_as(meanwhile) is None
-    with pytest.raises(ValidationError):
-        MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
 
 
 @pytest.mark.parametrize(
@@ -118,19 +107,19 @@ def test_speeds_are_those_of_the_predictions_profile(
     named: bool,
 ) -> None:
     plan, there = factory.plan(), factory.cluster().calibration
-    told = {"machine": machine, "machine_speed": MachineSpeeds(before=speed(1), after=speed(1))}
+    told = {"machine": machine, "machine_speed": between(1, 1)}
     profile = factory.cluster(calibration=there.model_copy(update=told))
     simulated = factory.write(tmp_path, plan, "simulated", profile=profile)
     outcome = factory.outcome(plan, world="real")
-    outcome.facts = Facts(machine_speed=MachineSpeeds(before=speed(0.8), after=speed(0.8)))
+    outcome.facts = Facts(machine_speed=between(0.8, 0.8))
     real = factory.write(
         tmp_path, plan, "real", found=outcome, surroundings=factory.environment(**surroundings)
     )
     found = drift_of(simulated, real)
-    assert found.since == (since if since is None else pytest.approx(since))
+    assert (found.since and found.since.change) == (since and pytest.approx(since))
     assert found.named is named
-    assert found.during == pytest.approx(0.0)
-    assert found.at_run == pytest.approx(0.8)
+    assert found.steady is False
+    assert found.run == between(0.8, 0.8)
 
 
 def test_older_profiles_and_runs_say_nothing_of_it(tmp_path: Path, factory: Any) -> None:
@@ -138,8 +127,8 @@ def test_older_profiles_and_runs_say_nothing_of_it(tmp_path: Path, factory: Any)
     simulated, real = (factory.write(tmp_path, plan, world) for world in ("simulated", "real"))
     assert "machine_speed" not in (real.path / "summary.json").read_text()
     found = drift_of(simulated, real)
-    assert (found.at_calibration, found.at_run, found.during, found.since) == (None,) * 4
+    assert (found.calibration, found.run, found.since) == (None,) * 3
     simulated.manifest["cluster"]["calibration"].pop("machine_speed")  # as older ones were written
     assert drift_of(simulated, real) == found
     simulated.manifest["cluster"] = None
-    assert drift_of(simulated, real).at_calibration is None
+    assert drift_of(simulated, real).calibration is None

@@ -1,9 +1,8 @@
-"""The reference work beside real runs: on the launcher's side, before, after and meanwhile, and
-never in the way of a measurement."""
+"""The reference work before and after real runs: on idle cores, and never in the way of a
+measurement."""
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +43,7 @@ def events(factory: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(launch, "execute", execute)
     monkeypatch.setattr(speed, "measure_speed", measure_speed)
-    monkeypatch.setattr(speed, "Watch", Watch)
     return found
-
-
-class Watch:
-    """What a run says of its own speed, where its progress tells when it was counted."""
-
-    fails = False
-
-    def __enter__(self) -> Watch:
-        if self.fails:
-            raise RunFailed("no process could be started")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def read(self, begin: float, end: float) -> MachineSpeed | None:
-        return of(0.7) if begin < end < inf else None
 
 
 def measure(out: Path, caller: Caller | None = None) -> Any:
@@ -76,8 +57,48 @@ def test_a_run_lies_between_two_speeds(tmp_path: Path, events: list[str]) -> Non
     kept = read_run(run.folder).facts.machine_speed
     assert kept is not None
     assert (kept.before, kept.after) == (of(1.0), of(1 / 3))
-    assert kept.between == (of(0.7),)
-    assert kept.beside == pytest.approx(0.7)
+    assert kept.idle == pytest.approx(3**-0.5)
+
+
+def test_nothing_reads_beside_a_run(
+    tmp_path: Path, factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes with the reference work are gone while a run lasts."""
+    alive, started = set[int](), list[str]()
+
+    class Reading:
+        def __init__(self, part: str, request: object, limit: float) -> None:
+            started.append(part)
+
+        def __enter__(self) -> Reading:
+            alive.add(id(self))
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            alive.remove(id(self))
+
+        def tell(self, message: object) -> None:
+            pass
+
+        def hear(self) -> dict[str, object]:
+            return {"speeds": of(1.0).model_dump()}
+
+        def heard(self) -> list[dict[str, object]]:
+            return []
+
+    def execute(plan: Any, **_: object) -> Outcome:
+        assert not alive
+        made: Outcome = factory.outcome(plan, world="real")
+        return made
+
+    monkeypatch.setattr(launch, "execute", execute)
+    monkeypatch.setattr(speed, "MeasuringProcess", Reading)
+    monkeypatch.setattr(speed, "cores", lambda: 2)
+    (run,) = measure(tmp_path)
+    assert started == ["speed"] * 4  # on two cores, before and after
+    kept = read_run(run.folder).facts.machine_speed
+    assert kept is not None
+    assert kept.idle == pytest.approx(1.0)
 
 
 def test_a_run_that_fails_keeps_the_speed_before_it(
@@ -93,7 +114,7 @@ def test_a_run_that_fails_keeps_the_speed_before_it(
     kept = read_run(folder).facts.machine_speed
     assert kept is not None
     assert (kept.before, kept.after) == (of(1.0), None)
-    assert kept.beside == pytest.approx(1.0)
+    assert kept.idle == pytest.approx(1.0)
 
 
 def test_no_run_is_lost_because_the_speed_is_not_known(
@@ -103,14 +124,13 @@ def test_no_run_is_lost_because_the_speed_is_not_known(
         raise RunFailed("no process could be started")
 
     monkeypatch.setattr(speed, "measure_speed", fail)
-    monkeypatch.setattr(Watch, "fails", True)
     said: list[str] = []
     (run,) = measure(tmp_path, Caller(said.append))
     assert events == ["run"]
     record = read_run(run.folder)
     assert record.status == "complete"
     assert record.facts.machine_speed is not None
-    assert record.facts.machine_speed.beside is None
+    assert record.facts.machine_speed.idle is None
     notes = [sentence for sentence in said if "no process could be started" in sentence]
-    assert len(notes) == 3
+    assert len(notes) == 2
     assert notes[0].startswith("note: how fast the machine is beside the run is not known: ")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import html
+import io
 import json
 import random
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from math import exp
 from pathlib import Path
@@ -16,21 +18,26 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from recsim_train import session
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.validation import Gates
 from recsim_train.report.load import left_out
+from recsim_train.report.terminal import show
 from recsim_train.report.validation import Validated
 from recsim_train.results import validation as results
-from recsim_train.results.configurations import Predicted
-from recsim_train.results.drift import net_error_of
+from recsim_train.results.configurations import row_document
 from recsim_train.results.environment import machine_name
+from recsim_train.results.fidelity import fidelity
 from recsim_train.results.folder import newest_first
+from recsim_train.results.gates import judge
+from recsim_train.results.interval import TO_90, of_row
 from recsim_train.session import validation
 from recsim_train.session.caller import Caller
-from recsim_train.session.configurations import interval_90, speed_at_calibration
+from recsim_train.session.configurations import speeds_at_calibration
 from recsim_train.session.job import Job
 from recsim_train.trace.ledger import share_around
 
@@ -49,8 +56,15 @@ sweep:
 validation:
   repeats: 3
   seed: 5
-  gates: {configurations: 4, net_median: 5 %}
+  gates: {configurations: 4, raw_median: 5 %}
 """
+
+
+def at(value: float) -> MachineSpeeds:
+    speed = MachineSpeed(products=value, gather=value, interpreter=value, loopback=value)
+    return MachineSpeeds(before=speed, after=speed)
+
+
 Fake = Callable[[Job, Path | None, Any], dict[str, Any]]
 
 
@@ -70,7 +84,7 @@ class Machine:
     def __init__(self, path: Path, out: Path) -> None:
         self.path, self.out = path, out
         self.made: list[str] = []
-        self.error = 0.03
+        self.error, self.speed = 0.03, 1.0
         self.fail: Callable[[int], BaseException | None] = lambda number: None
 
     def __call__(self, job: Job, kept: Path | None, keep: Any) -> dict[str, Any]:
@@ -85,8 +99,9 @@ class Machine:
         self.made.append(entry["key"])
         eps = entry["examples_per_second"] / (1 + self.error)
         return {
-            "status": "complete", "examples_per_second": eps * 1.1, "interval": (eps, eps * 1.2),
-            "seconds": 1.0, "speed": 1.1, "others_cores": 0.1, "run_id": None,
+            "status": "complete", "examples_per_second": eps, "interval": (0.9 * eps, 1.1 * eps),
+            "seconds": 1.0, "speeds": at(self.speed).model_dump(), "others_cores": 0.1,
+            "run_id": None,
             "cpu": {line: 1.25 * seconds for line, seconds in entry["cpu"].items()},
         }  # fmt: skip
 
@@ -99,7 +114,7 @@ class Machine:
 def machine(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(path, tmp_path / "out")
     monkeypatch.setattr(validation, "_measured", made)
-    monkeypatch.setattr(validation, "speed_at_calibration", lambda cluster: 1.0)
+    monkeypatch.setattr(validation, "speeds_at_calibration", lambda cluster: at(1.0))
     monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
     return made
 
@@ -115,11 +130,11 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     assert len(result["rows"]) == 4
     assert len(result["runs"]) == 12
     for row in result["rows"]:
-        assert row["raw_error"] == pytest.approx(1.03 / 1.1 - 1)
-        assert row["net_error"] == pytest.approx(0.03)
-        repeats = [(row["raw"], 1.1)] * 3
-        assert row["net_error"] == pytest.approx(net_error_of(repeats, row["predicted"], 1.0))
-    assert result["summary"]["net"]["median"] == pytest.approx(0.03)
+        assert row["raw_error"] == pytest.approx(0.03)
+        assert row["measured"] == pytest.approx(row["predicted"] / 1.03)
+    assert result["summary"]["raw"]["median"] == pytest.approx(0.03)
+    assert result["summary"]["raw"]["count"] == 12
+    assert result["summary"]["moved"] == {"change": 0.0, "error": 0.0, "runs": 12}
     assert [gate["verdict"] for gate in result["gates"]] == ["pass", "pass"]
     assert result["profile"]["costs"]
     assert result["agreed"]["profile"] == results.profile_hash(
@@ -130,9 +145,9 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     assert [b["count"] for b in result["summary"]["baselines"]] == [2, 4, 4]
     with (folder / results.TABLE).open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["net_error"]) for row in rows] == pytest.approx([0.03] * 4)
+    assert [float(row["raw_error"]) for row in rows] == pytest.approx([0.03] * 4)
     text = (folder / "validation.md").read_text()
-    assert "3.0 % net of drift" in text
+    assert "median absolute raw error 3.0 %, nine in ten within 3.0 %, over 12 runs" in text
     assert "all gates hold" in text
     (passes,) = [
         x for x in result["summary"]["cpu_lines"] if x["name"] == "trainer.forward_backward"
@@ -184,7 +199,7 @@ def test_each_repeat_goes_through_all_in_its_own_settled_order(machine: Machine)
 def test_a_gate_that_fails_says_so(machine: Machine) -> None:
     machine.error = 0.2
     made = machine.validate(repeats=1)
-    assert [gate.name for gate in made.failed] == ["net_median"]
+    assert [gate.name for gate in made.failed] == ["raw_median"]
     assert "20.0 %" in made.failed[0].figure
     assert "1 of 2 gates do not hold" in (made.folder.path / "validation.md").read_text()
 
@@ -194,7 +209,7 @@ def test_a_failed_run_is_told_and_made_again(machine: Machine) -> None:
     made = machine.validate(repeats=1)
     # the third run failed, and so did all after it, as none was made
     assert not made.complete
-    assert [gate.name for gate in made.failed] == ["configurations"]
+    assert [gate.name for gate in made.failed] == ["configurations", "raw_median"]
     text = (made.folder.path / "validation.md").read_text()
     assert "2 configurations were not measured" in text
     assert "trainer\\[0\\] failed: no" in text
@@ -264,7 +279,7 @@ def test_resume_refuses_a_changed_profile(machine: Machine) -> None:
     ("old", "new", "said"),
     [
         ("[1, 2]", "[1, 2, 4]", "the configurations"),
-        ("net_median: 5 %", "net_median: 50 %", "the gates"),
+        ("raw_median: 5 %", "raw_median: 50 %", "the gates"),
         ("seed: 5", "seed: 6", "the order's seed"),
     ],
 )
@@ -275,6 +290,84 @@ def test_resume_refuses_what_was_settled_otherwise(
     machine.path.write_text(EXPERIMENT.replace(old, new))
     with pytest.raises(UserError, match=f"cannot be resumed: {said} changed"):
         machine.validate(resume=True)
+
+
+def test_resume_refuses_other_code_and_names_both(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version says nothing: it is the same for months."""
+    monkeypatch.setattr(validation, "code_revision", lambda: "0123456789ab")
+    stopped(machine)
+    monkeypatch.setattr(validation, "code_revision", lambda: "fedcba987654")
+    words = r"the code \(from 0123456789ab to fedcba987654\) changed since its predictions"
+    with pytest.raises(UserError, match=f"cannot be resumed: {words}"):
+        machine.validate(resume=True)
+    monkeypatch.setattr(validation, "code_revision", lambda: "0123456789ab")
+    assert machine.validate(resume=True).complete
+
+
+@pytest.mark.parametrize(
+    ("speed", "far"), [(1.04, False), (0.96, False), (1.06, True), (0.9, True)]
+)
+def test_where_the_machine_moved_the_order_alone_counts(
+    machine: Machine, speed: float, far: bool
+) -> None:
+    machine.speed = speed
+    made = machine.validate()
+    terminal = Console(file=io.StringIO(), width=1000)
+    show(made.report, terminal)
+    folder = made.folder.path
+    said = f"{100 * abs(speed - 1):.1f} % ± 0.0 %."
+    for written in (
+        terminal.file.getvalue(),  # type: ignore[attr-defined]
+        (folder / "validation.md").read_text(encoding="utf-8"),
+        (folder / "report.html").read_text(encoding="utf-8"),
+    ):
+        plain = " ".join(html.unescape(written).split())
+        line = "idle before and after the 12 runs, against that at its calibration"
+        assert plain.count(line) == 1 + far
+        assert said in plain
+        words = "errors contain the machine's drift, and the order alone can be trusted"
+        assert (words in plain) is far
+        assert "3.0 %" in plain  # raw, as ever
+    assert made.document["summary"]["raw"]["median"] == pytest.approx(0.03)
+
+
+def digits(value: Any) -> Any:
+    """Floats to their twelfth digit: a unit's factor may change the last."""
+    if isinstance(value, dict):
+        return {key: digits(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(digits, value))
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
+def test_a_result_can_be_judged_again_without_any_other_file(machine: Machine) -> None:
+    """From validation.json alone: predictions with their intervals, every run's raw figures with
+    the speeds before and after and what others took, and the profile."""
+    machine.speed = 0.97
+    made = machine.validate(sets=["simulation.what_if_steps=2"])
+    result = json.loads((made.folder.path / results.RESULT).read_text())
+    shutil.rmtree(made.folder.path)
+    found = fidelity(
+        [results.predicted_of(entry) for entry in result["predictions"]],
+        [results.measured_of(run) for run in result["runs"]],
+        result["validation"]["repeats"],
+        MachineSpeeds.model_validate(result["speeds_at_calibration"]),
+    )
+    assert found == made.fidelity
+    assert all(p["interval"] is not None for p in result["predictions"])
+    assert all(run["others_cores"] == 0.1 and run["speeds"]["after"] for run in result["runs"])
+    assert [row_document(row) for row in found.rows] == [
+        {**row_document(row), **kept} for row, kept in zip(found.rows, result["rows"], strict=True)
+    ]
+    gates = Gates.model_validate(result["validation"]["gates"])
+    assert [gate.document() for gate in judge(found, gates)] == result["gates"]
+    target = machine.path.with_name("again.yaml")
+    target.write_text(json.dumps(result["profile"]))
+    told = load_cluster(str(target)).model_dump(mode="json")
+    profile = load_cluster(str(machine.path.with_name("profile.yaml"))).model_dump(mode="json")
+    assert digits(told) == digits(profile)
 
 
 def test_resume_refuses_predictions_that_are_newer_than_a_run(machine: Machine) -> None:
@@ -321,10 +414,11 @@ def test_points_that_no_measurement_tells_apart_are_refused(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("net_median: 5 %", "net_median: 0.05", "0.05 has no unit"),
-        ("net_median: 5 %", "net_medium: 5 %", "net_median"),
-        ("net_median: 5 %", "order: 150 %", "at most 100 %"),
-        ("net_median: 5 %", "coverage_least: 90 %, coverage_most: 80 %", "at most coverage_most"),
+        ("raw_median: 5 %", "raw_median: 0.05", "0.05 has no unit"),
+        ("raw_median: 5 %", "raw_medium: 5 %", "raw_median"),
+        ("raw_median: 5 %", "net_median: 5 %", "net_median: unknown key"),
+        ("raw_median: 5 %", "order: 150 %", "at most 100 %"),
+        ("raw_median: 5 %", "coverage_least: 90 %, coverage_most: 80 %", "at most coverage_most"),
         ("repeats: 3", "repeats: 0", "repeats"),
         ("  grid:\n", "  grid:\n    validation.repeats: [1, 2]\n", "cannot be swept"),
     ],
@@ -344,9 +438,9 @@ def test_a_validation_is_no_part_of_what_is_run(path: Path) -> None:
 
 def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
     row = dict.fromkeys(("eps_low", "eps_high", "calibration_low", "calibration_high"))
-    assert interval_90({"examples_per_second": 100.0, **row}) is None
+    assert of_row({"examples_per_second": 100.0, **row}, scale=TO_90) is None
     row |= {"eps_low": 97.0, "eps_high": 103.0, "calibration_low": 96.0, "calibration_high": 104.0}  # type: ignore[dict-item]
-    low, high = interval_90({"examples_per_second": 100.0, **row}) or (0, 0)
+    low, high = of_row({"examples_per_second": 100.0, **row}, scale=TO_90) or (0, 0)
     assert (low, high) == pytest.approx((100 - 5 * 1.645 / 1.96, 100 + 5 * 1.645 / 1.96))
     # two independent normal errors of these sizes stay inside in nine of ten cases
     draw = random.Random(1)
@@ -355,40 +449,23 @@ def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
     assert inside / len(errors) == pytest.approx(0.9, abs=0.01)
 
 
-def test_the_machines_speed_is_not_in_the_net_interval() -> None:
-    wide = exp(1.96 * 0.05)
-    row = {
-        "examples_per_second": 100.0, "eps_low": None, "eps_high": None,
-        "calibration_low": 100.0 / wide, "calibration_high": 100.0 * wide,
-        "calibration_errors": {"prices": 0.03, "speed": 0.04},
-    }  # fmt: skip
-    low, high = interval_90(row) or (0, 0)
-    assert (high - low) / 200 == pytest.approx(1.645 * 0.05, rel=0.01)
-    low, high = interval_90(row, net=True) or (0, 0)
-    assert (high - low) / 200 == pytest.approx(1.645 * 0.03, rel=0.01)
-    one = Predicted("k", "s", "l", "flat_ps", "m", 1, 1, 8, 1.0, (1.0, 2.0), 1.0, 1.0, "")
-    document = results.prediction_document(replace(one, net_interval=(low, high)), {})
-    assert results.predicted_of(json.loads(json.dumps(document))).net_interval == (low, high)
-
-
 def test_speeds_count_on_the_machine_that_the_profile_is_of() -> None:
-    speed = MachineSpeed(products=2.0, gather=2.0, interpreter=2.0, loopback=2.0)
     cluster = load_cluster(str(REFERENCE))
     assert cluster.calibration is not None
 
-    def at(machine: str, speeds: MachineSpeeds | None) -> float | None:
+    def there(machine: str, speeds: MachineSpeeds | None) -> MachineSpeeds | None:
         update = {"machine": machine, "machine_speed": speeds}
         own = cluster.calibration.model_copy(update=update)  # type: ignore[union-attr]
-        return speed_at_calibration(cluster.model_copy(update={"calibration": own}))
+        return speeds_at_calibration(cluster.model_copy(update={"calibration": own}))
 
     here = machine_name()
-    assert at(here, MachineSpeeds(before=speed)) == pytest.approx(2.0)
-    assert at("another one, 64 cores", MachineSpeeds(before=speed)) is None
-    assert at(here, None) is None
-    assert speed_at_calibration(cluster.model_copy(update={"calibration": None})) is None
+    assert there(here, at(2.0)) == at(2.0)
+    assert there("another one, 64 cores", at(2.0)) is None
+    assert there(here, None) is None
+    assert speeds_at_calibration(cluster.model_copy(update={"calibration": None})) is None
 
 
-def test_a_run_tells_the_speed_beside_it_and_who_else_was_there(
+def test_a_run_tells_the_speeds_before_and_after_it_and_who_else_was_there(
     tmp_path: Path, factory: ModuleType
 ) -> None:
     plan = factory.plan()
@@ -396,7 +473,7 @@ def test_a_run_tells_the_speed_beside_it_and_who_else_was_there(
     slow, fast = (MachineSpeed(products=v, gather=v, interpreter=v, loopback=v) for v in (1.0, 4.0))
     outcome.facts.machine_speed = MachineSpeeds(before=slow, after=fast)
     figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
-    assert figures["speed"] == pytest.approx(2.0)
+    assert MachineSpeeds.model_validate(figures["speeds"]) == MachineSpeeds(before=slow, after=fast)
     assert figures["others_cores"] is None  # these records have no ledger
     assert figures["examples_per_second"] > 0
     nothing = factory.outcome(plan, world="real", steps=0)

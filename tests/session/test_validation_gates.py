@@ -91,7 +91,7 @@ def claiming(made: Predicted) -> Predicted:
     """With an interval that claims what is true of the synthetic world."""
     eps, half = made.examples_per_second, 1.645 * ERROR
     interval = eps * (1 - half), eps * (1 + half)
-    return replace(made, interval=interval, net_interval=interval)
+    return replace(made, interval=interval)
 
 
 def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted]:
@@ -116,17 +116,16 @@ def right(jobs: list[Job]) -> list[Predicted]:
 
 
 def measurements(truth: list[Predicted]) -> Iterator[Measured]:
-    """What a machine whose speed moves by 10 % would show if the prices were right."""
+    """What a machine would show if the prices were right."""
     draw = random.Random(14)
     for p in truth:
         eps = p.examples_per_second * draw.gauss(1.0, ERROR)
         for _ in range(REPEATS):
-            speed = draw.gauss(1.0, 0.1)
-            yield Measured(p.key, eps * speed * draw.gauss(1.0, 0.003), None, speed)
+            yield Measured(p.key, eps * draw.gauss(1.0, 0.003))
 
 
 def validated(made: list[Predicted], truth: list[Predicted]) -> Fidelity:
-    return fidelity(made, measurements(truth), speed_at_calibration=1.0)
+    return fidelity(made, measurements(truth), REPEATS)
 
 
 def failing(found: Fidelity, gates: Gates) -> set[str]:
@@ -150,11 +149,11 @@ def test_the_grid_is_what_it_says(study: session.Study, jobs: list[Job]) -> None
     assert any(o.get("pooling") == "worker" for o in options)
     assert {o.get("cache", True) for o in options} == {True, False}
     stated = {
-        "configurations": 40, "net_median": 0.05, "net_p90": 0.12, "raw_median": 0.08,
-        "order": 0.95, "order_min_pairs": 100, "coverage_least": 0.85, "coverage_most": 0.97,
+        "configurations": 40, "raw_median": 0.08, "raw_p90": 0.16, "order": 0.96,
+        "order_min_pairs": 100, "coverage_least": 0.85, "coverage_most": 0.97,
         "half_width": 0.10, "baseline_factor": 3.0,
     }  # fmt: skip
-    gates = gates_of(study).model_dump(exclude={"raw_within", "raw_min_runs"})
+    gates = gates_of(study).model_dump()
     assert gates == pytest.approx(stated)
 
 
@@ -172,7 +171,7 @@ def test_prices_that_are_all_too_low_fail(
 ) -> None:
     wrong = predictions(jobs, dict.fromkeys(Costs.model_fields, 0.7))
     failed = failing(validated(wrong, right), gates_of(study))
-    assert failed >= {"net_median", "net_p90", "coverage_least", "baseline_factor"}
+    assert failed >= {"raw_median", "raw_p90", "coverage_least", "baseline_factor"}
 
 
 def test_half_the_price_of_lookups_fails(
@@ -180,14 +179,14 @@ def test_half_the_price_of_lookups_fails(
 ) -> None:
     wrong = predictions(jobs, {"gather_row": 0.5, "gather_byte": 0.5})
     found = validated(wrong, right)
-    assert "net_p90" in failing(found, gates_of(study))
+    assert "coverage_least" in failing(found, gates_of(study))
     # and the table by model says where it comes from
     bags = found.grouped(lambda p: p.model)["bags"]
     others = [row for row in found.measured if row not in bags]
-    assert min(row.net_error or 0.0 for row in bags) > -0.05
-    errors = sorted(row.net_error or 0.0 for row in bags)
+    assert min(row.raw_error or 0.0 for row in bags) > -0.05
+    errors = sorted(row.raw_error or 0.0 for row in bags)
     assert errors[len(errors) // 2] > 0.12
-    assert max(abs(row.net_error or 0.0) for row in others) < 0.12
+    assert max(abs(row.raw_error or 0.0) for row in others) < 0.12
 
 
 # ---------------------------------------------------------------- operations at their own shapes
@@ -236,7 +235,7 @@ def recorded(jobs: list[Job], measured: Cluster) -> dict[str, list[Measured]]:
     [
         pytest.param(1.0, {}, set(), 0, id="unchanged"),
         pytest.param(
-            0.7, None, {"net_median", "net_p90", "coverage_least", "baseline_factor"}, 3,
+            0.7, None, {"raw_median", "raw_p90", "coverage_least", "baseline_factor"}, 3,
             id="all times 0.7",
         ),
         pytest.param(1.0, dict.fromkeys(LOOKUPS, 0.5), {"coverage_least"}, 3, id="half of lookups"),
@@ -266,12 +265,11 @@ def test_the_command_fails_where_what_was_measured_is_wrong(
         run = next(left[key_of(job)])
         return {
             "status": COMPLETE, "examples_per_second": run.examples_per_second, "interval": None,
-            "seconds": 1.0, "speed": run.speed, "others_cores": 0.0, "run_id": None,
+            "seconds": 1.0, "speeds": None, "others_cores": 0.0, "run_id": None,
         }  # fmt: skip
 
     monkeypatch.setattr(validation, "_measured", replayed)
     monkeypatch.setattr(validation, "predicted", lambda job, row: claiming(predicted(job, row)))
-    monkeypatch.setattr(validation, "speed_at_calibration", lambda cluster: 1.0)
     monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
     words = [word for setting in SHORT for word in ("--set", setting)]
     done = CliRunner().invoke(
@@ -288,5 +286,5 @@ def test_the_command_fails_where_what_was_measured_is_wrong(
     assert bool(failed) == bool(code)
     assert all(row["repeats"] == REPEATS for row in result["rows"])
     if operations and prices == 1.0:
-        bags = [row["error"] for row in result["rows"] if row["model"] == "bags"]
+        bags = [row["raw_error"] for row in result["rows"] if row["model"] == "bags"]
         assert sorted(bags)[len(bags) // 2] > 0.12

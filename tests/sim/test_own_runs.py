@@ -1,4 +1,4 @@
-"""Predictions of calibration's own runs have operations as they were, and the profile's speed."""
+"""Predictions of calibration's own runs have operations as they were."""
 
 from __future__ import annotations
 
@@ -74,19 +74,6 @@ def test_operations_take_what_they_took_in_the_run(
     assert last == pytest.approx(passes(own.ledger), rel=0.01)
 
 
-def test_a_run_in_a_slow_moment_is_told_at_the_mean_speed(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
-) -> None:
-    own = done(plans, clusters(cores=2, colocate=True), outcome_of)
-    assert own.ledger is not None
-    slow = own.times(0.8)
-    assert slow.examples_per_second == pytest.approx(own.examples_per_second / 0.8)
-    assert slow.ledger.cores_busy == pytest.approx(own.ledger.cores_busy)
-    whole = own.ledger.per_example(own.examples_per_second)
-    told = slow.ledger.per_example(slow.examples_per_second)
-    assert told == pytest.approx({key: 0.8 * seconds for key, seconds in whole.items()}, abs=1e-12)
-
-
 def test_how_long_they_were_simulated_makes_them_unsure(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, made: list[Outcome]
 ) -> None:
@@ -131,7 +118,7 @@ def test_the_machines_speed_makes_them_no_less_sure(
     def speed(level: float) -> MachineSpeed:
         return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, level))
 
-    moved = MachineSpeeds(between=(speed(0.5), speed(1.0), speed(1.5)))
+    moved = MachineSpeeds(before=speed(0.5), after=speed(1.5))
 
     def error(speeds: MachineSpeeds | None) -> float:
         known = Calibration(date="2026-11-24", machine="a machine", machine_speed=speeds)

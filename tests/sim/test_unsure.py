@@ -18,7 +18,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
-from recsim_train.session.configurations import interval_90
+from recsim_train.results.interval import TO_90, of_row
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.unsure import Spent, causes
@@ -40,11 +40,10 @@ SIZES = tuple(10 ** (k / 6 - 1) for k in range(13))
 WORLDS = 120
 
 
-def speeds(draw: random.Random, many: int = 6) -> MachineSpeeds:
-    each = [exp(draw.gauss(0.0, SPEED)) for _ in range(many)]
-    return MachineSpeeds(
-        between=tuple(MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each)
-    )
+def speeds(draw: random.Random) -> MachineSpeeds:
+    each = (exp(draw.gauss(0.0, SPEED)) for _ in range(2))
+    before, after = (MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each)
+    return MachineSpeeds(before=before, after=after)
 
 
 def measured(name: str, scope: Scope, took: float, **more: float) -> MeasuredOperation:
@@ -80,7 +79,7 @@ class World:
     def profile(self) -> Cluster:
         """By the fit of prices, at the mean of several moments' speeds."""
         seen, told = [], speeds(self.draw)
-        speed = told.beside
+        speed = told.idle
         assert speed is not None
         for name, scope in self.cells:
             for size in SIZES:
@@ -143,11 +142,12 @@ def interval_of(outcome: Outcome) -> tuple[float, float]:
     """90 %, as a validation has it; the simulation itself is exact here."""
     assert outcome.speed is not None
     low, high = outcome.facts.calibration_ci95 or (None, None)
-    found = interval_90(
+    found = of_row(
         {
             "examples_per_second": outcome.speed.examples_per_second,
             "eps_low": None, "eps_high": None, "calibration_low": low, "calibration_high": high,
-        }
+        },
+        scale=TO_90,
     )  # fmt: skip
     assert found is not None
     return found
@@ -227,7 +227,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "prices": 0.06,
             "operations": 0.02,
             "fits": hypot(0.3 * 0.2, 0.1 * 0.5, 0.06 * 0.5),
-            "speed": speed.spread * sqrt(1.0 + 1.0 / 6),
+            "speed": speed.spread * sqrt(1.5),
             "model": 0.4 * 0.11,
         }
     )
@@ -252,7 +252,7 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     one = causes(cluster, {"costs.call": -1.0}, 0.0, spent, threads=1)
     assert many["speed"] == pytest.approx(one["speed"])
     assert told.machine_speed is not None
-    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(7 / 6))
+    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(1.5))
 
 
 def test_the_speed_widens_a_prediction_and_never_moves_it(plan: Plan, base: Cluster) -> None:

@@ -10,7 +10,7 @@ import itertools
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
@@ -66,7 +66,6 @@ def measure_windows(
     plan: Plan,
     cells: Sequence[tuple[str, Scope]],
     seen: Seen,
-    faster: Callable[[], float],
     *,
     seconds: float = SECONDS / ROUNDS,
     quick: bool = False,
@@ -74,9 +73,7 @@ def measure_windows(
     """One window of each kind, each operation and shape (``cells``) by its real kernel, into
     ``seen``.
 
-    ``faster``, right after each window, says how many times as fast the machine was in it as where
-    what operations take shall hold (`recsim_train.calibration.speed.against`); ``seconds``: of all
-    windows. Raises RunFailed where a process fails.
+    ``seconds``: of all windows. Raises RunFailed where a process fails.
     """
     cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
@@ -90,17 +87,14 @@ def measure_windows(
         ]
         for child in children:
             child.hear()
-        faster()  # of what was before the first window nothing is asked
         turn = len(seen.alone)
 
         def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
             for child in some:
                 child.tell({"seconds": part, "threads": threads})
             found = [child.hear()["seen"] for child in some]
-            times = faster()
             for figures in itertools.chain(*found):
-                cpu, wall = times * figures["cpu"], times * figures["wall"]
-                figures.update(cpu=cpu, wall=wall, turn=turn)
+                figures["turn"] = turn
             return found
 
         seen.busy += window(children)

@@ -1,0 +1,84 @@
+"""The one interval of a prediction, worked out by hand, and the same wherever it is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train.report.findings import compare, headlines
+from recsim_train.report.load import load_runs
+from recsim_train.report.winner import UNKNOWN, contenders, entry_of_run
+from recsim_train.results.interval import TO_90, interval, of_row, of_summary
+
+
+def test_both_errors_count_in_quadrature_on_either_side() -> None:
+    # below 3 and 4: 5; above 5 and 12: 13
+    assert interval(100.0, (97.0, 105.0), (96.0, 112.0)) == pytest.approx((95.0, 113.0))
+    assert interval(100.0, (97.0, 105.0), None) == (97.0, 105.0)
+    assert interval(100.0, (None, None), (96.0, 112.0)) == (96.0, 112.0)
+    assert interval(100.0, None, (None, 1.0)) is None
+    # nothing is slower than not at all
+    assert interval(100.0, (20.0, 180.0), (30.0, 170.0)) == pytest.approx((0.0, 206.301458))
+
+
+def test_ninety_per_cent_are_narrower_by_the_normal_distribution() -> None:
+    """1.645 of 1.96 standard errors."""
+    low, high = interval(100.0, (97.0, 105.0), (96.0, 112.0), scale=TO_90) or (0.0, 0.0)
+    assert low == pytest.approx(100 - 5 * 0.839286, abs=1e-5)
+    assert high == pytest.approx(100 + 13 * 0.839286, abs=1e-5)
+    # of a wide one, too, whose 95 % end at nothing
+    wide, _ = interval(100.0, (0.0, 200.0), (10.0, 190.0), scale=TO_90) or (1.0, 1.0)
+    assert wide == 0.0
+
+
+def test_seeds_widen_what_the_simulation_knows_of_itself() -> None:
+    # the range of the seeds is 94 to 105: below 6 and 8, 10; above 5 and 12, 13
+    found = interval(100.0, (97.0, 103.0), (92.0, 112.0), [94.0, 100.0, 105.0])
+    assert found == pytest.approx((90.0, 113.0))
+    assert interval(100.0, None, None, [94.0, 100.0]) == (94.0, 100.0)
+    assert interval(100.0, None, None, [100.0]) is None
+    # and never narrow it
+    assert interval(100.0, (90.0, 110.0), None, [99.0, 100.0]) == (90.0, 110.0)
+
+
+def test_all_who_show_an_interval_show_this_one(tmp_path: Path, factory: Any) -> None:
+    """Planted: calibration's errors of 4 % below and 12 % above, mostly the machine's speed."""
+    plan = factory.plan()
+    made, eps = factory.outcome(plan), 0.0
+    record = factory.write(tmp_path / "first", plan, "simulated", found=made)
+    eps = record.summary.examples_per_second
+    made.facts.calibration_ci95 = (0.96 * eps, 1.12 * eps)
+    made.facts.calibration_errors = {"speed": 0.05, "prices": 0.01}
+    simulated = factory.write(tmp_path / "runs", plan, "simulated", found=made)
+    factory.write(
+        tmp_path / "runs", plan, "real", found=factory.outcome(plan, world="real", speed=0.8)
+    )
+    summary = simulated.summary
+    own = summary.ci95 or (eps, eps)
+    below, above = ((eps - own[0]) / eps, (own[1] - eps) / eps)
+    expected = pytest.approx(
+        (eps * (1 - (below**2 + 0.04**2) ** 0.5), eps * (1 + (above**2 + 0.12**2) ** 0.5))
+    )
+    assert of_summary(summary) == expected
+    findings = compare(load_runs([tmp_path / "runs"]))
+    (c,) = findings.comparisons
+    assert c.predicted_interval == expected
+    assert c.document()["predicted_interval"] == list(c.predicted_interval or ())
+    assert entry_of_run(simulated).interval == expected
+    row = {
+        "point": 1, "roles.trainers": 2, "strategy": "flat_ps", "options": {}, "profile": "p",
+        "trainers": 2, "embedding_servers": 1, "dense_servers": 1, "readers": 0, "threads": 1,
+        "examples_per_second": eps, "eps_low": own[0], "eps_high": own[1],
+        "calibration_low": 0.96 * eps, "calibration_high": 1.12 * eps,
+        "calibration_errors": {"speed": 0.05, "prices": 0.01},
+    }  # fmt: skip
+    assert of_row(row) == expected
+    (entry,) = contenders([row])
+    assert entry.interval == expected
+    nothing = {**row, "eps_low": None, "calibration_high": None}
+    assert contenders([nothing])[0].interval == UNKNOWN
+    low, high = c.predicted_interval or (0.0, 0.0)
+    (said,) = headlines(compare(load_runs([simulated.path])))
+    assert f"± {100 * (high - low) / 2 / eps:.1f} %" in said
