@@ -35,7 +35,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
 
 def _unfinished(*records: RunRecord) -> Iterator[str]:
     for record in records:
-        if record.status != "complete":
+        if not record.whole:
             message = str(record.manifest.get("message") or "").rstrip(".")
             why = f" ({message})" if message else ""
             yield (

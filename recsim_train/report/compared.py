@@ -92,17 +92,22 @@ class Compared:
         return [self.pictures[name] for name in ended if name in self.pictures]
 
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
-        findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
-        rank = text.number(findings.rank_agreement, 2)
+        findings, many, beyond = self.findings, len(self.findings.sound), self.findings.unexplained
+        unsound = len(self.comparisons) - many
+        rank, largest = (
+            text.number(findings.rank_agreement, 2),
+            max(findings.absolute_errors, default=None),
+        )
         faults, net = any(c.faults for c in self.comparisons), findings.absolute_net_errors
         agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
             (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
-            (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
+            (doc.Cell(text.percent(largest)), "largest absolute error"),
             *([(doc.Cell(text.percent(median(net))), "the median net of drift")] if net else ()),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
             (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
+            *([(doc.Cell(f"{unsound}", "fault"), "measured models diverged")] if unsound else ()),
         ]
 
     def _alarm(self, where: Where, unit: str) -> doc.Lines:
@@ -245,10 +250,10 @@ def _subject(findings: Findings, claims: Sequence[Judged]) -> str:
 
 
 def _totals(findings: Findings) -> list[str]:
-    many = len(findings.comparisons)
+    many = len(findings.sound)
     return [
         f"Median absolute error {text.percent(findings.median_abs_error)}, "
-        f"largest {text.percent(max(findings.absolute_errors))}, "
+        f"largest {text.percent(max(findings.absolute_errors, default=None))}, "
         f"rank agreement {text.number(findings.rank_agreement, 2)}.",
         *_net(findings.absolute_net_errors, many),
         f"Errors larger than the intervals of both explain: {findings.unexplained} of {many}.",

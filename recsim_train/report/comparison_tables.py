@@ -41,6 +41,7 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
         column("net of drift", lambda c: text.percent(c.net_error, signed=True), "net"),
         column("spread", spread),
         column("verdict", _verdict, where=Where.PAGE),
+        *([column("status", lambda c: c.diverged or text.NONE)] if any_diverged(cs) else ()),
         column("repeats", lambda c: str(len(c.all_real)), where=Where.PAGE),
         column("predicted bytes/step", lambda c: exact(c.predicted_bytes), "bytes predicted",
                Where.SHORT),
@@ -51,7 +52,14 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
     return Table(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
 
 
+def any_diverged(cs: Sequence[Comparison]) -> bool:
+    """Whether a measured model of these did."""
+    return any(c.diverged is not None for c in cs)
+
+
 def _verdict(c: Comparison) -> Cell:
+    if c.diverged is not None:
+        return Cell("diverged", "chip off")
     if c.within_noise is None:
         return Cell("spread unknown", "chip")
     if not c.within_noise:
@@ -154,7 +162,12 @@ def learning(cs: Sequence[Comparison]) -> Table:
         "normalised entropy": "normalized_entropy",
     }
     rows = [
-        (c.label, *(text.number(getattr(c.real.summary, key), 4) for key in figures.values()))
+        (
+            c.label,
+            *(text.number(getattr(c.real.summary, key), 4) for key in figures.values()),
+            c.diverged or text.NONE,
+        )
         for c in cs
     ]
-    return Table.of(("strategy", *figures), rows)
+    table = Table.of(("strategy", *figures, "status"), rows, ("strategy", "status"))
+    return table if any_diverged(cs) else Table(table.columns[:-1])

@@ -62,7 +62,7 @@ class EffectBytes:
 def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     """Every effect that sent a byte in either world."""
     p, m = simulated.summary, real.summary
-    whole = simulated.status == real.status == "complete"
+    whole = simulated.whole and real.whole
     effects = sorted(p.bytes_by_effect.keys() | m.bytes_by_effect.keys())
     found = []
     for effect in effects:

@@ -134,7 +134,8 @@ def measure(
     settings gets "-2" behind its name.
 
     Raises UserError where the machine has too little memory or something is wrong with the data,
-    RunFailed where a role fails or dies; what was measured until then is kept in ``out``.
+    RunFailed where a role fails or dies; what was measured until then is kept in ``out``. A model
+    that diverged is no failure here: its run's ``status`` says so, and its ``auc`` is None.
 
     >>> import recsim_train
     >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
