@@ -92,7 +92,10 @@ class Findings:
         """Why `within` says what it says."""
         error = self.judged_error
         if error is None:
-            return "no prediction is paired with a measurement, so there is no error to judge"
+            why = "no prediction is paired with a measurement"
+            if self.comparisons:
+                why = "every measured model diverged"
+            return f"{why}, so there is no error to judge"
         relation = "at most" if error <= limit else "above"
         return (
             f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
