@@ -154,6 +154,10 @@ def show_files(results: Sequence[Runs], json: bool) -> None:
 
 
 def _noted(records: list[RunRecord]) -> list[RunRecord]:
+    from recsim_train.report.caveats import unvalidated
+
+    for said in dict.fromkeys(said for record in records for said in unvalidated(record)):
+        common.say(f"note: {said}")
     for record in records:
         if malformed := record.facts.malformed:
             common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")

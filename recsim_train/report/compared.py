@@ -9,7 +9,7 @@ from itertools import chain
 from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
-from recsim_train.report.caveats import stated
+from recsim_train.report.caveats import stated, unvalidated
 from recsim_train.report.claim_text import published
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison
@@ -209,7 +209,7 @@ class Compared:
             reasons.append(f"{record.run_id}: {u.reason}")
             cut = cuts.sentences(record)
             told = Where.MARKDOWN if self.comparisons else Where.SHORT
-            notes = [*stated(record), *cuts.cautions(record)]
+            notes = [*unvalidated(record), *stated(record), *cuts.cautions(record)]
             said, *drawn = self._limits(record, f"alone-{number}", *cut)
             brief = doc.Lines(stopped([*limits(summary), *cut]), told)
             noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
