@@ -46,3 +46,14 @@ def test_nobody_promises_two_minutes() -> None:
 def test_what_is_balanced_depends_on_no_profile() -> None:
     (meaning,) = [row.meaning for row in settings_table() if row.name == "placement.cost"]
     assert "the same for every profile" in meaning
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/fidelity.md", "docs/how-it-works.md"])
+def test_where_errors_are_stated_it_is_said_what_was_never_validated(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page == "README.md":
+        text = text.partition("\n## ")[0]  # near the headline's figures
+    flat = " ".join(text.replace("*", "").split())
+    assert "one machine that all processes share (`colocate: true`)" in flat
+    assert "equal fluid shares of cores" in flat
+    assert "no measurement has validated" in flat
