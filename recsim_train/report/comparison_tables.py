@@ -79,12 +79,13 @@ def background(findings: Findings) -> list[Item]:
         for label, r in known
     ]
     heads = ("strategy", "sync rounds/s predicted", "measured", "signed error")
-    errors, where = findings.rounds_errors, Where.MARKDOWN
-    said = (
-        f"Synchronisation in the background: median absolute error of the rounds "
-        f"{percent(median(errors))}, largest {percent(max(errors))}."
-    )
-    return [Table.of(heads, rows, where=where), Lines([said], where, listed=False)]
+    errors, where, said = findings.rounds_errors, Where.MARKDOWN, []
+    if errors:  # none where every measured model diverged
+        said = [
+            f"Synchronisation in the background: median absolute error of the rounds "
+            f"{percent(median(errors))}, largest {percent(max(errors))}."
+        ]
+    return [Table.of(heads, rows, where=where), Lines(said, where, listed=False)]
 
 
 def parts(why: Gap) -> Table:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recsim_train.report.compare import Rounds
 from recsim_train.report.compared import Compared
-from recsim_train.report.findings import compare, doubts, headlines
+from recsim_train.report.findings import Findings, compare, doubts, headlines
 from recsim_train.report.load import load_runs
 from recsim_train.report.markdown import markdown
+from recsim_train.report.payload import DIVERGED
 from recsim_train.report.runs import run_table
 from recsim_train.report.write import report_on
 from recsim_train.results.rundir import find_complete
@@ -79,6 +82,41 @@ def test_alone_it_has_no_median_error_and_every_page_is_written(
             raise AssertionError(f"{name} holds {text}")
 
         json.loads(path.read_text(), parse_constant=no_json)
+
+
+def test_a_report_of_nothing_but_diverged_models_with_background_loops(
+    tmp_path: Path, factory: Any
+) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated")
+    measured(factory, tmp_path, plan, 0.5)
+    (c,) = compare(load_runs([tmp_path])).comparisons
+    findings = Findings((replace(c, rounds=Rounds(10.0, 5.0)),))
+    assert findings.rounds_errors == []
+    shown = markdown(Compared(findings).document())
+    assert "| flat_ps | 10.0 | 5.0 |" in shown
+    assert "median absolute error of the rounds" not in shown
+
+
+def test_bytes_that_follow_thresholds_are_no_fault_of_the_prediction(
+    tmp_path: Path, factory: Any
+) -> None:
+    """What is not finite passes every threshold, or none; other bytes are the same as ever."""
+    plan = factory.plan()
+    topology = replace(plan.topology, thresholded="push")
+    plan = replace(plan, topology=topology)
+    for diverged in (LOST, None):
+        out = tmp_path / str(diverged is None)
+        factory.write(out, plan, "simulated")
+        more = factory.outcome(plan, world="real", sent={"push": (40_000, 0), "pull": (0, 80)})
+        more.facts.diverged = diverged
+        factory.write(out, plan, "real", found=more)
+        (c,) = compare(load_runs([out])).comparisons
+        push, pull = (next(b for b in c.payload if b.effect == name) for name in ("push", "pull"))
+        assert push.measured == 10 * push.predicted
+        assert push.fault == (diverged is None)
+        assert pull.fault
+        assert (push.excuse == DIVERGED) == (diverged is not None)
 
 
 def test_a_complete_run_of_the_same_settings_is_used_instead(tmp_path: Path, factory: Any) -> None:
