@@ -7,6 +7,7 @@ python docs/make_claims.py runs-claims
 from __future__ import annotations
 
 import sys
+from datetime import date
 from pathlib import Path
 
 from recsim_train.report.claim_text import published
@@ -19,7 +20,8 @@ HEAD = """\
 # Published claims beside our predictions
 
 Made by `python docs/make_claims.py` from simulated runs; edit the experiments in
-`experiments/claims/`, not this file:
+`experiments/claims/`, not this file. Its figures are those of the version of DATE; later ones
+predict others, which the first command gives:
 
 ```
 recsim-train simulate experiments/claims/ --out runs-claims
@@ -89,7 +91,8 @@ def build(runs: Path) -> str:
         raise SystemExit(f"{runs}: no claims' runs here")
     marks = "\n".join(f"- {mark}: {meaning}" for mark, meaning in MARKS.items())
     table = "\n".join(render([published(claims)])[:-1])
-    return f"{HEAD}\nMarks:\n\n{marks}\n\n{table}\n{LAWS}"
+    head = HEAD.replace("DATE", f"{date.today():%-d %B %Y}")
+    return f"{head}\nMarks:\n\n{marks}\n\n{table}\n{LAWS}"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def calibrate(
             "--for",
             metavar="EXPERIMENT",
             help="Also measure every operation of this experiment at its own shapes: half a minute "
-            "for each of its strategies. May be given several times.",
+            "for each of its strategies, less where there are many. May be given several times.",
         ),
     ] = None,
     into: Annotated[
@@ -42,7 +42,10 @@ def calibrate(
         ),
     ] = None,
 ) -> None:
-    """Measure this machine on micro-workloads and short runs of flat_ps; write a dated profile."""
+    """Measure this machine, in several minutes; write a dated profile.
+
+    By micro-workloads and runs of calibration's own programs, never by an experiment's run.
+    """
     from recsim_train import session
 
     if into is not None and output is not None:

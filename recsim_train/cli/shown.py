@@ -119,15 +119,20 @@ def show_sweep(record: SweepRecord, json: bool) -> None:
 
 
 def show_runs(runs: Runs, json: bool) -> None:
-    """Finished runs."""
+    """Finished runs. Exit code 1 if a model diverged."""
     records = _noted([run.record for run in runs])
     if json:
         common.print_json(_document(records))
-        return
-    from recsim_train.report.runs import finished
-    from recsim_train.report.terminal import show
+    else:
+        from recsim_train.report.runs import finished
+        from recsim_train.report.terminal import show
 
-    show(finished(records))
+        show(finished(records))
+    failed = [(r.run_id, r.facts.diverged) for r in records if r.facts.diverged is not None]
+    for name, found in failed:
+        common.say(f"failed: {name} {found.phrase}: {found.why}; it has no held-out figures")
+    if failed:
+        raise typer.Exit(common.FAILED)
 
 
 def show_files(results: Sequence[Runs], json: bool) -> None:
@@ -149,6 +154,10 @@ def show_files(results: Sequence[Runs], json: bool) -> None:
 
 
 def _noted(records: list[RunRecord]) -> list[RunRecord]:
+    from recsim_train.report.caveats import unvalidated
+
+    for said in dict.fromkeys(said for record in records for said in unvalidated(record)):
+        common.say(f"note: {said}")
     for record in records:
         if malformed := record.facts.malformed:
             common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")

@@ -54,6 +54,9 @@ def validate(
         common.say(f"gate failed: {gate.sentence}")
     if made.failed:
         raise typer.Exit(common.GATE_FAILED)
-    if not made.complete:
+    if diverged := made.folder.diverged:
+        common.say(f"failed: {len(diverged)} runs diverged; --resume does not make them again")
+    if not made.made:
         common.say("failed: not every run was finished; --resume makes them again")
+    if not made.complete:
         raise typer.Exit(common.FAILED)

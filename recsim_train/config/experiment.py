@@ -148,7 +148,8 @@ class Placement(Section):
     """A table whose cost or bytes exceed this many times a shard's fair share (total / shards) is
     split by rows over all shards."""
     cost: Literal["modelled", "bytes"] = "modelled"
-    """What is balanced: the profile's modelled cost of lookups and updates, or bytes."""
+    """What is balanced. modelled: the time of lookups and updates, by typical prices that are the
+    same for every profile, and bytes, half each; bytes: bytes alone."""
 
 
 class Simulation(Section):

@@ -10,9 +10,9 @@ from recsim_train.data.criteo import Malformed
 from recsim_train.executor.part import Part
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
-from recsim_train.trace.facts import Cached
+from recsim_train.trace.facts import Cached, Diverged
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
-from recsim_train.trace.record import Outcome, Total, TotalKey, loop_of
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, loop_of
 from recsim_train.workload.compression import compressed
 
 
@@ -34,6 +34,15 @@ def merge(
             value = getattr(part, quality)
             if value is not None:
                 setattr(whole, quality, value)
+    facts.diverged = diverged(whole.iterations, whole.loss)
+    if facts.diverged is not None:
+        whole.loss = whole.auc = whole.normalized_entropy = None
+        whole.warn(
+            [
+                f"The model {facts.diverged.phrase} ({facts.diverged.why}): it has no held-out "
+                "figures, and its throughput is no evidence of how fast these settings train."
+            ]
+        )
     readings = [reading for part in parts for reading in part.readings]
     malformed = Malformed()
     for reading in readings:
@@ -51,6 +60,15 @@ def merge(
         _truncate(plan, whole)
     facts.ledger = _ledger(plan, whole, parts, one_machine)
     return whole
+
+
+def diverged(iterations: Sequence[Iteration], held_out: float | None) -> Diverged | None:
+    """Whether a training loss or the ``held_out`` loss is not finite; None: they all are."""
+    losses = [i for i in iterations if i.loss is not None]
+    beyond = [i.iteration for i in losses if i.loss is not None and not math.isfinite(i.loss)]
+    if not beyond and (held_out is None or math.isfinite(held_out)):
+        return None
+    return Diverged(min(beyond, default=None), len(beyond), len(losses))
 
 
 def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool) -> Ledger | None:

@@ -19,8 +19,8 @@ def click_loss(logits: Tensor, labels: Tensor) -> Tensor:
 class Pass(Tape, ABC):
     """Forward and backward of one batch at one host, a segment at a time."""
 
-    loss: float
-    """Mean log loss of the examples that this host answers for."""
+    loss: float | None = None
+    """Mean log loss of the examples that this host answers for; None: it answers for none."""
 
     @abstractmethod
     def forward(self, cut: int) -> RealParts | RealBlock:

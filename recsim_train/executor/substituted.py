@@ -36,7 +36,6 @@ class SubstitutedPass(Pass):
         self.bottom_rest: Tensor | None = None  # as the rest of the net reads it
         self.partial = torch.empty(0)
         self.total = torch.empty(0)
-        self.loss = float("nan")
         net.new_gradient()
 
     # ------------------------------------------------------------------ the slice
@@ -206,8 +205,8 @@ class SubstitutedPass(Pass):
         if cut == self.program.sum_cut:
             rows = self._answers_for()
             loss = click_loss(self._rest(self.total), self.labels[rows])
-            self.loss = float(loss.detach())
             share = (rows.stop - rows.start) / self.size
+            self.loss = float(loss.detach()) if share else None
             (loss * share).backward()
             assert self.total.grad is not None
             return RealBlock(self.total.grad)

@@ -40,7 +40,6 @@ class TaggedPass(Pass):
         self.gradients_of: dict[Key, Tensor] = {}
         self.leaves: dict[int, dict[Key, Tensor]] = defaultdict(dict)
         self.outputs: dict[int, dict[Key, Tensor]] = defaultdict(dict)
-        self.loss = float("nan")
         self.places: dict[Message, Tensor] = {}
         """Of masked messages: which entries of each example have crossed."""
         self._size = net.gradient.element_size()

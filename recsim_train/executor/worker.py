@@ -102,4 +102,5 @@ class Worker:
         """Of `Replica.pending`: what the present step carries to the group's other hosts."""
         self.block: Block | None = None
         self.residual = Residual(replica.model)
-        self.loss = float("nan")
+        self.loss: float | None = None
+        """Mean log loss of the last batch; None: this loop has computed none."""

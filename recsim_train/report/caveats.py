@@ -25,6 +25,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
         found += _unfinished(simulated, real)
         found += _settings(simulated, real)
         found += _profile(simulated, real)
+    found += unvalidated(simulated)
     found += _range(simulated)
     found += beside([(simulated, real) for real in repeats]).values()
     for real in repeats:
@@ -35,7 +36,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
 
 def _unfinished(*records: RunRecord) -> Iterator[str]:
     for record in records:
-        if record.status != "complete":
+        if not record.whole:
             message = str(record.manifest.get("message") or "").rstrip(".")
             why = f" ({message})" if message else ""
             yield (
@@ -81,6 +82,18 @@ def _profile(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
     torch = real.environment["versions"].get("torch")
     if theirs and torch and theirs != torch:
         yield f"The profile was calibrated with torch {theirs}, the run used torch {torch}."
+
+
+def unvalidated(record: RunRecord) -> Iterator[str]:
+    """Of a prediction for a cluster: that its model of cores and network was never measured."""
+    cluster = record.manifest.get("cluster") or {}
+    if record.world == "simulated" and not cluster.get("colocate"):
+        yield (
+            f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
+            "their cores and network are predicted by equal fluid shares, which no measurement has "
+            "validated; only predictions of one machine that all processes share (colocate: true) "
+            "were held to measurements."
+        )
 
 
 def settings_of(record: RunRecord) -> dict[str, float]:

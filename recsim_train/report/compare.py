@@ -48,6 +48,12 @@ class Comparison:
         return self.predicted_eps / self.measured_eps - 1
 
     @property
+    def diverged(self) -> str | None:
+        """The status of a measurement whose model diverged; None: of no repeat."""
+        known = [r.facts.diverged for r in self.all_real if r.facts.diverged is not None]
+        return known[0].phrase if known else None
+
+    @property
     def pairs(self) -> list[tuple[RunRecord, RunRecord]]:
         """The prediction with each of the measurements."""
         return [(self.simulated, real) for real in self.all_real]
@@ -121,8 +127,9 @@ class Comparison:
         """The finding in one sentence."""
         error = self.signed_error
         spread = f" ± {text.percent(self.measured_spread)}" if self.measured_spread else ""
+        unsound = "" if self.diverged is None else f"the measured model {self.diverged}; "
         start = (
-            f"{self.label}: predicted {text.rate(self.predicted_eps)} examples/s, "
+            f"{self.label}: {unsound}predicted {text.rate(self.predicted_eps)} examples/s, "
             f"measured {text.rate(self.measured_eps)}{spread}: "
         )
         if abs(error) < 0.0005:
@@ -206,6 +213,7 @@ class Comparison:
                 "rounds_error": self.rounds and self.rounds.signed_error,
                 "bottleneck": p.bottleneck,
                 "bound_eps": p.bound_eps,
+                "status": self.real.status,
                 "loss": m.loss,
                 "auc": m.auc,
                 "normalized_entropy": m.normalized_entropy,

@@ -9,7 +9,7 @@ from itertools import chain
 from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
-from recsim_train.report.caveats import stated
+from recsim_train.report.caveats import stated, unvalidated
 from recsim_train.report.claim_text import published
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison
@@ -92,16 +92,19 @@ class Compared:
         return [self.pictures[name] for name in ended if name in self.pictures]
 
     def _tiles(self) -> list[tuple[doc.Cell, str]]:
-        findings, many, beyond = self.findings, len(self.comparisons), self.findings.unexplained
+        findings, many, beyond = self.findings, len(self.findings.sound), self.findings.unexplained
+        unsound = len(self.comparisons) - many
         rank = text.number(findings.rank_agreement, 2)
+        largest = max(findings.absolute_errors, default=None)
         faults = any(c.faults for c in self.comparisons)
         agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
         return [
             (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
-            (doc.Cell(text.percent(max(findings.absolute_errors))), "largest absolute error"),
+            (doc.Cell(text.percent(largest)), "largest absolute error"),
             *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
             (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
             (agree, "payload bytes per step"),
+            *([(doc.Cell(f"{unsound}", "fault"), "measured models diverged")] if unsound else ()),
         ]
 
     def _alarm(self, where: Where, unit: str) -> doc.Lines:
@@ -205,7 +208,7 @@ class Compared:
             reasons.append(f"{record.run_id}: {u.reason}")
             cut = cuts.sentences(record)
             told = Where.MARKDOWN if self.comparisons else Where.SHORT
-            notes = [*stated(record), *cuts.cautions(record)]
+            notes = [*unvalidated(record), *stated(record), *cuts.cautions(record)]
             said, *drawn = self._limits(record, f"alone-{number}", *cut)
             brief = doc.Lines(stopped([*limits(summary), *cut]), told)
             noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
@@ -246,10 +249,10 @@ def _subject(findings: Findings, claims: Sequence[Judged]) -> str:
 
 
 def _totals(findings: Findings) -> list[str]:
-    many = len(findings.comparisons)
+    many = len(findings.sound)
     return [
         f"Median absolute error {text.percent(findings.median_abs_error)}, "
-        f"largest {text.percent(max(findings.absolute_errors))}, "
+        f"largest {text.percent(max(findings.absolute_errors, default=None))}, "
         f"rank agreement {text.number(findings.rank_agreement, 2)}.",
         f"Errors larger than the intervals of both explain: {findings.unexplained} of {many}.",
     ]

@@ -40,6 +40,7 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
         column("spread", spread),
         column("verdict", _verdict, where=Where.PAGE),
+        *([column("status", lambda c: c.diverged or text.NONE)] if any_diverged(cs) else ()),
         column("repeats", lambda c: str(len(c.all_real)), where=Where.PAGE),
         column("predicted bytes/step", lambda c: exact(c.predicted_bytes), "bytes predicted",
                Where.SHORT),
@@ -50,7 +51,14 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
     return Table(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
 
 
+def any_diverged(cs: Sequence[Comparison]) -> bool:
+    """Whether a measured model of these did."""
+    return any(c.diverged is not None for c in cs)
+
+
 def _verdict(c: Comparison) -> Cell:
+    if c.diverged is not None:
+        return Cell("diverged", "chip off")
     if c.verdict == "within the noise":
         once = " of one run" if len(c.all_real) == 1 else ""
         return Cell(f"{c.verdict}{once}", "chip good")
@@ -68,12 +76,13 @@ def background(findings: Findings) -> list[Item]:
         for label, r in known
     ]
     heads = ("strategy", "sync rounds/s predicted", "measured", "signed error")
-    errors, where = findings.rounds_errors, Where.MARKDOWN
-    said = (
-        f"Synchronisation in the background: median absolute error of the rounds "
-        f"{percent(median(errors))}, largest {percent(max(errors))}."
-    )
-    return [Table.of(heads, rows, where=where), Lines([said], where, listed=False)]
+    errors, where, said = findings.rounds_errors, Where.MARKDOWN, []
+    if errors:  # none where every measured model diverged
+        said = [
+            f"Synchronisation in the background: median absolute error of the rounds "
+            f"{percent(median(errors))}, largest {percent(max(errors))}."
+        ]
+    return [Table.of(heads, rows, where=where), Lines(said, where, listed=False)]
 
 
 def parts(why: Gap) -> Table:
@@ -151,7 +160,12 @@ def learning(cs: Sequence[Comparison]) -> Table:
         "normalised entropy": "normalized_entropy",
     }
     rows = [
-        (c.label, *(text.number(getattr(c.real.summary, key), 4) for key in figures.values()))
+        (
+            c.label,
+            *(text.number(getattr(c.real.summary, key), 4) for key in figures.values()),
+            c.diverged or text.NONE,
+        )
         for c in cs
     ]
-    return Table.of(("strategy", *figures), rows)
+    table = Table.of(("strategy", *figures, "status"), rows, ("strategy", "status"))
+    return table if any_diverged(cs) else Table(table.columns[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -225,7 +226,11 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
 
 def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     """(examples, mean loss) in at most ``points`` groups of neighbouring iterations."""
-    iterations = [i for i in counted(c.real.iterations(), 0, 2**62) if i.loss is not None]
+    iterations = [
+        i
+        for i in counted(c.real.iterations(), 0, 2**62)
+        if i.loss is not None and math.isfinite(i.loss)
+    ]
     if not iterations:
         return [], []
     last = max(i.iteration for i in iterations)

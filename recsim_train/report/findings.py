@@ -41,9 +41,14 @@ class Findings:
     """A sentence for each of those that has no prediction."""
 
     @property
+    def sound(self) -> list[Comparison]:
+        """Those whose measured model did not diverge: only their errors are counted."""
+        return [c for c in self.comparisons if c.diverged is None]
+
+    @property
     def absolute_errors(self) -> list[float]:
-        """Of the comparisons, as shares."""
-        return [abs(c.signed_error) for c in self.comparisons]
+        """Of the `sound` comparisons, as shares."""
+        return [abs(c.signed_error) for c in self.sound]
 
     @property
     def median_abs_error(self) -> float | None:
@@ -59,18 +64,18 @@ class Findings:
     @property
     def rounds_errors(self) -> list[float]:
         """Absolute errors of the rounds of background loops."""
-        return [abs(c.rounds.signed_error) for c in self.comparisons if c.rounds is not None]
+        return [abs(c.rounds.signed_error) for c in self.sound if c.rounds is not None]
 
     @property
     def unexplained(self) -> int:
         """How many errors are larger than the intervals of both worlds explain."""
-        return sum(c.unexplained for c in self.comparisons)
+        return sum(c.unexplained for c in self.sound)
 
     @property
     def rank_agreement(self) -> float | None:
         """Kendall's tau between predicted and measured order; None below two comparisons."""
         return kendall_tau(
-            [c.predicted_eps for c in self.comparisons], [c.measured_eps for c in self.comparisons]
+            [c.predicted_eps for c in self.sound], [c.measured_eps for c in self.sound]
         )
 
     def within(self, limit: float) -> bool:
@@ -82,7 +87,10 @@ class Findings:
         """Why `within` says what it says."""
         error = self.judged_error
         if error is None:
-            return "no prediction is paired with a measurement, so there is no error to judge"
+            why = "no prediction is paired with a measurement"
+            if self.comparisons:
+                why = "every measured model diverged"
+            return f"{why}, so there is no error to judge"
         relation = "at most" if error <= limit else "above"
         return (
             f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
@@ -161,8 +169,14 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     names = labels([predictions[0] for predictions, _ in pairs])
     comparisons = [comparison_of(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
     paired = {id(r) for p, m in pairs for r in (*p, *m)}
-    unpaired += [Unpaired(r, why_alone(r, usable)) for r in usable if id(r) not in paired]
+    unpaired += [Unpaired(r, _alone(r, usable)) for r in usable if id(r) not in paired]
     return Findings(tuple(comparisons), tuple(unpaired))
+
+
+def _alone(record: RunRecord, usable: Sequence[RunRecord]) -> str:
+    """Why it has no partner; first of all that its model diverged."""
+    why = why_alone(record, usable)
+    return why if record.facts.diverged is None else f"{record.facts.diverged.phrase}; {why}"
 
 
 def pair_key(record: RunRecord) -> str:
@@ -221,7 +235,12 @@ def doubts(findings: Findings) -> list[tuple[str, list[str]]]:
         for warning in c.warnings:
             if warning not in together:
                 said.setdefault(warning, []).append(c.label)
-    if beyond := [c for c in comparisons if c.unexplained]:
+    if unsound := [c.label for c in comparisons if c.diverged is not None]:
+        said[
+            f"{len(unsound)} of {many} measured models diverged: their errors are shown, and count "
+            "in no figure over several comparisons."
+        ] = unsound
+    if beyond := [c for c in findings.sound if c.unexplained]:
         subject = "The error is" if many == 1 else f"{len(beyond)} of {many} errors are"
         steady = all(drift.steady for c in beyond for drift in c.drift)
         changed = "" if steady else ", or the machine has changed since its calibration"

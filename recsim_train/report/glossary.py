@@ -53,6 +53,9 @@ TERMS = {
     "none is, the time of a training loop's own iteration. The bound is what no run on the profile "
     "can exceed.",
     "AUC": "Area under the ROC curve on held-out rows: 0.5 is guessing, 1 is perfect order.",
+    "diverged": "A training loss or a held-out score is infinite or no number: the run has no "
+    "held-out figures, and its error counts in no figure over several comparisons. Iterations "
+    "count from 0, warm-up included.",
     "normalised entropy": "Held-out log loss over that of always predicting the mean click rate; "
     "below 1 is better than the constant.",
 }

@@ -12,6 +12,7 @@ from recsim_train.results.rundir import RunRecord
 from recsim_train.workload.compression import STALE_FACTOR
 
 DATA, UNFINISHED = "depends on the data", "an unfinished run"
+DIVERGED = "the measured model diverged: what reaches a threshold is not what a model sends"
 ESTIMATED = 0.05
 """Stated tolerance where no batch was counted, and sizes were estimated from shapes."""
 _DEVIATIONS = NormalDist().inv_cdf(1 - 0.001 / 2)
@@ -30,7 +31,8 @@ class EffectBytes:
     """Exactly, not nearly."""
     excuse: str = ""
     """Why a difference is no fault: it is within what the data explain, a process of an unfinished
-    run took its counts with it, or background loops go round at their own pace."""
+    run took its counts with it, thresholds met what is no number, or background loops go round at
+    their own pace."""
     allowed: float | None = None
     """Of a size that follows the data: the largest ratio of the two worlds that this explains."""
 
@@ -62,7 +64,7 @@ class EffectBytes:
 def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     """Every effect that sent a byte in either world."""
     p, m = simulated.summary, real.summary
-    whole = simulated.status == real.status == "complete"
+    whole = simulated.whole and real.whole
     effects = sorted(p.bytes_by_effect.keys() | m.bytes_by_effect.keys())
     found = []
     for effect in effects:
@@ -71,6 +73,8 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
             excuse = UNFINISHED
         elif allowed is not None:
             excuse = DATA if _apart(effect, p, m) <= allowed else ""
+            if not excuse and m.facts.diverged is not None and _thresholded(effect, simulated):
+                excuse = DIVERGED
         else:
             excuse = _rounds_excuse(effect, p, m)
         found.append(
@@ -86,6 +90,11 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     return found
 
 
+def _thresholded(effect: str, record: RunRecord) -> bool:
+    """Whether it sends what reaches a threshold."""
+    return bool(record.manifest.get("thresholded_effect") == effect)
+
+
 def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None:
     """The largest ratio of the two worlds' bytes that the data explain; None: they must be equal.
 
@@ -95,7 +104,7 @@ def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None
     s^2 (1/n + 1/N) else, with s from one step to another within the prediction.
     """
     manifests = simulated.manifest, real.manifest
-    if any(m.get("thresholded_effect") == effect for m in manifests):
+    if any(_thresholded(effect, r) for r in (simulated, real)):
         return STALE_FACTOR
     if not any(effect in m.get("data_dependent_effects", ()) for m in manifests):
         return None

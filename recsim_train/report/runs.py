@@ -92,5 +92,10 @@ def _payload(summary: Summary) -> str:
 def _training(summary: Summary) -> str:
     first, last = summary.train_loss_first, summary.train_loss_last
     if first is None or last is None:
-        return text.NONE
+        return text.NONE if summary.facts.diverged is None else _overflowed(first)
     return f"{text.number(first, 4)} → {text.number(last, 4)}"
+
+
+def _overflowed(first: float | None) -> str:
+    """The training loss of a run that diverged."""
+    return "not finite" if first is None else f"{text.number(first, 4)} → not finite"

@@ -34,7 +34,7 @@ from recsim_train.results.fidelity import (
 from recsim_train.results.folder import clean, json_bytes, put, writing
 from recsim_train.results.gates import Gate, judge
 from recsim_train.results.statistics import median
-from recsim_train.results.sweep import COMPLETE
+from recsim_train.results.sweep import FAILED
 from recsim_train.signals import held
 
 _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
@@ -77,7 +77,12 @@ class Validated:
 
     @property
     def complete(self) -> bool:
-        """Whether every run of every repeat is there."""
+        """Whether every run of every repeat is there, and a measurement."""
+        return self.made and not self.folder.diverged
+
+    @property
+    def made(self) -> bool:
+        """Whether every run of every repeat is there, those that diverged too."""
         numbers = range(len(self.fidelity.rows))
         repeats = range(1, self.wanted.repeats + 1)
         return all(self.folder.done(repeat, number) for repeat in repeats for number in numbers)
@@ -285,11 +290,16 @@ def notes(made: Validated) -> Iterator[str]:
         named = "; ".join(missing[:_MOST_NAMED])
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         yield f"{len(missing)} configurations were not measured: {named}{more}."
-    elif not made.complete:
+    elif not made.made:
         yield "Not every repeat is finished: `--resume` goes on."
     for run in runs:
-        if run["status"] != COMPLETE:
+        if run["status"] == FAILED:
             yield f"{run['label']}, repeat {run['repeat']}, failed: {run['message']}."
+    for run in made.folder.diverged:
+        yield (
+            f"{run['label']}, repeat {run['repeat']}, {run['status']} ({run['message']}): its "
+            "throughput is no measurement of these settings and counts in no error."
+        )
     since = found.moved
     if since is None or since.runs < sum(len(row.runs) for row in found.rows):
         yield (

@@ -49,7 +49,7 @@ class Summary:
     world: str
     strategy: str
     status: str
-    """complete, partial or interrupted."""
+    """complete, partial or interrupted, and whether it diverged, see `rundir.RunRecord.status`."""
     examples_per_second: float | None
     """None where nothing was counted."""
     ci95: tuple[float, float] | None

@@ -78,8 +78,14 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """How it ended: complete, partial or interrupted."""
+        """How it ended: complete, partial, interrupted; or "diverged since iteration 12", which may
+        also stand behind the last two."""
         return str(self.manifest.get("status", "complete"))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it made all of its steps: it is complete, or diverged and went on to its end."""
+        return self.status in ("complete", _status("complete", self.facts))
 
     def iterations(self) -> list[Iteration]:
         """All iterations of all training loops."""
@@ -103,6 +109,14 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(f"{path} is a damaged run directory: {error}") from None
+
+
+def _status(ended: Status, facts: Facts) -> str:
+    """With what is to be said of the model."""
+    if facts.diverged is None:
+        return ended
+    said = facts.diverged.phrase
+    return said if ended == "complete" else f"{ended}, {said}"
 
 
 def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
@@ -143,13 +157,16 @@ def write_run(
 ) -> RunRecord:
     """Write one run under ``out`` and return it as read back.
 
-    ``environment``: see `results.environment`; of a simulated run only the versions are kept.
-    Raises RunFailed if the disk does not take it; nothing half-written stays behind. Ctrl-C and
-    SIGTERM wait until it is written, see `recsim_train.signals.held`.
+    ``status``: how it ended, to which is added where its model diverged; ``environment``: see
+    `results.environment`; of a simulated run only the versions are kept. Raises RunFailed if the
+    disk does not take it; nothing half-written stays behind. Ctrl-C and SIGTERM wait until it is
+    written, see `recsim_train.signals.held`.
     """
     from recsim_train.config.identity import comparison_key, resolved
 
-    base = base_name(plan, world, cluster)
+    base, said = base_name(plan, world, cluster), _status(status, outcome.facts)
+    if outcome.facts.diverged is not None:
+        message = message or outcome.facts.diverged.why
     try:
         out.mkdir(parents=True, exist_ok=True)
         run_id = base if world == "simulated" else _claim(out, base)
@@ -165,7 +182,7 @@ def write_run(
         "world": world,
         "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
         "seed": plan.experiment.seed,
-        "status": status,
+        "status": said,
         "message": message,
         "identity": identity(plan, world, cluster),
         "comparison_key": comparison_key(plan.experiment, plan.strategy),
@@ -176,7 +193,7 @@ def write_run(
         "thresholded_effect": plan.topology.thresholded,
         "dropped_spans": outcome.dropped_spans,
     }
-    figures = summarise(plan, outcome=outcome, world=world, status=status)
+    figures = summarise(plan, outcome=outcome, world=world, status=said)
     documents = {
         MANIFEST: manifest,
         ENVIRONMENT: {**environment, "command": repeatable(command)},
@@ -297,14 +314,15 @@ def _document(path: Path, file: str) -> dict[str, Any]:
 
 
 def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) -> RunRecord | None:
-    """The newest complete run of exactly these settings under ``out``, for ``--resume``."""
+    """The newest run of exactly these settings under ``out`` that made all of its steps, for
+    ``--resume``: one that diverged would diverge again."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
     for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:
             continue  # damaged or still being written: it is done again
-        if record.status == "complete" and record.manifest.get("identity") == wanted:
+        if record.whole and record.manifest.get("identity") == wanted:
             return record
     return None
 

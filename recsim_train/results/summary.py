@@ -223,7 +223,8 @@ def time_by(
 def loss_ends(
     iterations: Iterable[Iteration], warmup: int, steps: int
 ) -> tuple[float | None, float | None]:
-    """Mean training loss over the first and the last tenth of the counted iterations."""
+    """Mean training loss over the first and the last tenth of the counted iterations; None where
+    none is known, or one is not finite."""
     tenth = max(1, math.ceil(steps / 10))
     early, late = [], []
     for i in iterations:
@@ -237,7 +238,9 @@ def loss_ends(
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    return math.fsum(values) / len(values)
 
 
 def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:

@@ -30,7 +30,7 @@ from recsim_train.results.folder import (
     slug,
     writing,
 )
-from recsim_train.results.sweep import COMPLETE
+from recsim_train.results.sweep import COMPLETE, FAILED
 from recsim_train.signals import held
 
 FORMAT = 2
@@ -136,9 +136,15 @@ class ValidationFolder:
             put(self.path / MEASURED / name, json_bytes(kept, indent=1))
 
     def done(self, repeat: int, number: int) -> bool:
-        """Whether that run is there, complete."""
+        """Whether that run is there and need not be made again: one that diverged stays, so that
+        nobody measures until it does not."""
         run = self.runs.get((repeat, number))
-        return run is not None and run["status"] == COMPLETE
+        return run is not None and run["status"] != FAILED
+
+    @property
+    def diverged(self) -> list[dict[str, Any]]:
+        """Runs that made all of their steps with a model that diverged."""
+        return [r for r in self.runs.values() if r["status"] not in (COMPLETE, FAILED)]
 
     def predicted(self) -> list[Predicted]:
         """All configurations."""
@@ -151,7 +157,8 @@ class ValidationFolder:
         return told and MachineSpeeds.model_validate(told)
 
     def measured(self) -> list[Measured]:
-        """Complete runs, in the order in which they were made."""
+        """Complete runs, in the order in which they were made. One that diverged is no measurement
+        of its settings."""
         complete = [run for run in self.runs.values() if run["status"] == COMPLETE]
         return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
 

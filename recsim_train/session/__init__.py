@@ -85,7 +85,7 @@ def predict(
     complete is not made again. ``processes``: how many simulate the points of a sweep.
     ``what_if``: ask a single experiment what would change it, by short runs more, unless
     ``simulation.what_if_steps`` says how much. A ``cluster`` that is `local` and was never measured
-    is measured first, in two minutes.
+    is measured first, which takes several minutes.
 
     Raises UserError where something does not fit into memory or is wrong with the data, RunFailed
     where a simulated job fails; a sweep's points say so in their ``status`` instead.
@@ -134,7 +134,8 @@ def measure(
     settings gets "-2" behind its name.
 
     Raises UserError where the machine has too little memory or something is wrong with the data,
-    RunFailed where a role fails or dies; what was measured until then is kept in ``out``.
+    RunFailed where a role fails or dies; what was measured until then is kept in ``out``. A model
+    that diverged is no failure here: its run's ``status`` says so, and its ``auc`` is None.
 
     >>> import recsim_train
     >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
@@ -216,14 +217,15 @@ def calibrate(
     quick: bool = False,
     caller: Caller = NOBODY,
 ) -> Profile:
-    """Measure this machine on micro-workloads and short runs of flat_ps; write its profile.
+    """Measure this machine on micro-workloads and on runs of calibration's own programs, in several
+    minutes; write its profile.
 
     ``path``: the profile, which an experiment then names by its stem. ``experiments``: their
     operations are measured too, each at the shapes that these files give it (half a minute for
-    each strategy of a file); ``add``: only these, into the profile that ``path`` is already.
-    ``quick``: a few seconds instead of two minutes, and too rough to predict with. Raises UserError
-    where the folder cannot be written to or an experiment is wrong, RunFailed where a measuring
-    process fails; a profile that was there stays as it was.
+    each strategy of a file, or less where there are many); ``add``: only these, into the profile
+    that ``path`` is already. ``quick``: much shorter, and too rough to predict with. Raises
+    UserError where the folder cannot be written to or an experiment is wrong, RunFailed where a
+    measuring process fails; a profile that was there stays as it was.
 
     >>> import recsim_train
     >>> profile = recsim_train.calibrate("cluster_profiles/local.yaml")

@@ -54,8 +54,8 @@ class Profiles:
                 if self.dry:
                     return None
                 self.caller.say(
-                    f"no profile of this machine at {LOCAL}: measuring it now, once, about two "
-                    "minutes"
+                    f"no profile of this machine at {LOCAL}: measuring it now, once, which takes "
+                    "several minutes"
                 )
                 measure_machine(LOCAL, self.caller)
         return load_cluster(wanted, loaded.path, loaded.profile_sets)

@@ -27,7 +27,8 @@ class Run:
     settings: Mapping[str, Any]
     """What tells it from the others: swept settings by name, or a claim's variant."""
     status: str
-    """complete; of a sweep's points also "does not fit" (into memory) and failed."""
+    """complete; of a measurement also "diverged since iteration 12" or "diverged at evaluation"; of
+    a sweep's points also "does not fit" (into memory) and failed."""
     message: str | None
     """Why it is not complete."""
     examples_per_second: float | None
@@ -60,7 +61,8 @@ class Run:
 
     @property
     def auc(self) -> float | None:
-        """Held-out area under the ROC curve, 0..1; None of a prediction."""
+        """Held-out area under the ROC curve, 0..1; None of a prediction, and where the model
+        diverged."""
         return self.record.summary.auc if self.world == "real" else None
 
 

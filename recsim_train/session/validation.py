@@ -219,9 +219,10 @@ def _measure_all(
         else:
             eps = figures["examples_per_second"]
             off = entry.examples_per_second / eps - 1
+            unsound = "" if figures["status"] == COMPLETE else f"; {figures['status']}"
             caller.say(
                 f"{said}: {entry.examples_per_second:,.0f} examples/s predicted, {eps:,.0f} "
-                f"measured ({off:+.1%})"
+                f"measured ({off:+.1%}){unsound}"
             )
         folder.add({**run, "ended": results.now(), **figures})
 
@@ -250,7 +251,8 @@ def _figures(record: RunRecord) -> dict[str, Any]:
     speeds = summary.facts.machine_speed
     use = summary.facts.ledger.machine if summary.facts.ledger is not None else None
     return {
-        "status": COMPLETE,
+        "status": record.status,
+        "message": None if record.status == COMPLETE else str(record.manifest["message"]),
         "examples_per_second": summary.examples_per_second,
         "interval": summary.ci95,
         "seconds": summary.seconds,

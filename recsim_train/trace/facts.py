@@ -216,6 +216,37 @@ class WhatIf:
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
 
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A model that left the finite numbers: a training loss or held-out score is infinite or NaN.
+
+    Such a run has no held-out figure, and its throughput is no evidence of how fast its settings
+    train: what is computed with such values may take more time or less, and DCT sends other bytes.
+    """
+
+    since: int | None
+    """First iteration, from 0 and warm-up included, in which a loop's training loss was not finite;
+    None: every one was finite, a held-out score was not."""
+    losses: int
+    """Training losses that were not finite, of all loops and iterations."""
+    of: int
+    """All training losses."""
+
+    @property
+    def phrase(self) -> str:
+        """As a run's status."""
+        if self.since is None:
+            return "diverged at evaluation"
+        return f"diverged since iteration {self.since}"
+
+    @property
+    def why(self) -> str:
+        """What was seen, without a full stop."""
+        if self.since is None:
+            return "every training loss was finite, but held-out scores are not"
+        return f"{self.losses:,} of {self.of:,} training losses are not finite"
+
+
 @dataclass(slots=True)
 class Facts:
     """What a world says of a run as a whole."""
@@ -281,6 +312,8 @@ class Facts:
     what_if: WhatIf | None = None
 
     # of a measurement
+    diverged: Diverged | None = None
+    """None: every loss and every held-out score was finite."""
     malformed_rows: dict[str, int] | None = None
     """By kind."""
     malformed: str | None = None

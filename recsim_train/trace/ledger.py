@@ -3,6 +3,7 @@
 What: an operation by its name, or one of
 
 - ``runtime``: a loop's own work between operations, from effect to effect;
+- ``asking``: a loop's end of its requests, without their operations and messages;
 - ``requests``: a server's, from request to request: telling what is asked, recording;
 - ``transport``: sending, receiving and waiting for requests and batches, bytes on the wire;
 - ``collectives``: the same where members of a group meet;

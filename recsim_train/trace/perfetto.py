@@ -7,6 +7,7 @@ kept or left out, never a part of one: the first counted ones, as many as fit.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ def trace_document(
                 events.append(_meta("thread_name", pid, tid, {"name": loop}))
                 for i in marks:
                     if i.loop == f"{instance}.{loop}":
-                        loss = {} if i.loss is None else {"loss": round(i.loss, 6)}
+                        known = i.loss is not None and math.isfinite(i.loss)
+                        loss = {"loss": round(i.loss or 0.0, 6)} if known else {}
                         facts = {"iteration": i.iteration, **loss}
                         title = f"iteration {i.iteration}"
                         events.append(_slice(title, "iteration", pid, tid, i, origin, facts))

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from recsim_train.cli import shown
 from recsim_train.report.caveats import caveats, noisy
+from recsim_train.report.write import report_on
 from recsim_train.results.environment import same_machine
 from recsim_train.trace.facts import Facts
 
@@ -74,6 +76,30 @@ def test_each_reason_to_doubt_is_said(
     found = doubts(*pair(factory, tmp_path, **changes))
     assert [w for w in found if expected in w], found
     assert len(found) == 1 or name == "placed"
+
+
+UNVALIDATED = "equal fluid shares, which no measurement has validated"
+
+
+def test_a_prediction_for_hosts_of_their_own_says_that_nothing_was_validated(
+    tmp_path: Path, factory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = factory.cluster(colocate=False)
+    (said,) = doubts(*pair(factory, tmp_path / "pair", profile=hosts))
+    assert UNVALIDATED in said
+    assert "(colocate: true)" in said
+    # it needs no measurement beside it: the terminal and the report of predictions alone say so
+    record = factory.write(tmp_path / "alone", factory.plan(), "simulated", profile=hosts)
+    shown._noted([record, record])
+    assert capsys.readouterr().err.count(UNVALIDATED) == 1
+    made = report_on([tmp_path / "alone"], tmp_path / "report", None)
+    assert made.findings.comparisons == ()
+    for name in ("report.html", "summary.md"):
+        assert UNVALIDATED in (tmp_path / "report" / name).read_text()
+    # a measurement is of the machines as they are, and one shared machine was validated
+    shown._noted([factory.write(tmp_path / "real", factory.plan(), "real", profile=hosts)])
+    shown._noted([factory.write(tmp_path / "one", factory.plan(), "simulated")])
+    assert UNVALIDATED not in capsys.readouterr().err
 
 
 def test_machines_are_told_apart_by_processor_and_cores(factory: Any) -> None:

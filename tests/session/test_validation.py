@@ -39,6 +39,7 @@ from recsim_train.session import validation
 from recsim_train.session.caller import Caller
 from recsim_train.session.configurations import speeds_at_calibration
 from recsim_train.session.job import Job
+from recsim_train.trace.facts import Diverged
 from recsim_train.trace.ledger import share_around
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,8 @@ class Machine:
         self.path, self.out = path, out
         self.made: list[str] = []
         self.error, self.speed = 0.03, 1.0
+        self.diverge: set[int] = set()
+        """Which of the runs, from 0, do so."""
         self.fail: Callable[[int], BaseException | None] = lambda number: None
 
     def __call__(self, job: Job, kept: Path | None, keep: Any) -> dict[str, Any]:
@@ -98,8 +101,11 @@ class Machine:
             raise error
         self.made.append(entry["key"])
         eps = entry["examples_per_second"] / (1 + self.error)
+        lost = len(self.made) - 1 in self.diverge
         return {
-            "status": "complete", "examples_per_second": eps, "interval": (0.9 * eps, 1.1 * eps),
+            "status": "diverged since iteration 3" if lost else "complete",
+            "message": "5 of 9 training losses are not finite" if lost else None,
+            "examples_per_second": eps * (9 if lost else 1), "interval": (0.9 * eps, 1.1 * eps),
             "seconds": 1.0, "speeds": at(self.speed).model_dump(), "others_cores": 0.1,
             "run_id": None,
             "cpu": {line: 1.25 * seconds for line, seconds in entry["cpu"].items()},
@@ -479,6 +485,52 @@ def test_a_run_tells_the_speeds_before_and_after_it_and_who_else_was_there(
     nothing = factory.outcome(plan, world="real", steps=0)
     with pytest.raises(RunFailed, match="counted no iteration"):
         validation._figures(factory.write(tmp_path, plan, "real", found=nothing))
+
+
+def test_a_diverged_run_is_told_kept_and_counted_in_no_error(machine: Machine) -> None:
+    machine.diverge = {1, 4}
+    said: list[str] = []
+    made = machine.validate(caller=Caller(said.append))
+    result = json.loads((made.folder.path / results.RESULT).read_text())
+    lost = [run for run in result["runs"] if run["status"] != "complete"]
+    assert len(result["runs"]) == 12
+    assert [run["status"] for run in lost] == ["diverged since iteration 3"] * 2
+    assert all(run["examples_per_second"] > 0 for run in lost)
+    # what is nine times as fast is in no error
+    assert all(row["raw_error"] == pytest.approx(1.03 / 1.1 - 1) for row in result["rows"])
+    assert sum(row["repeats"] for row in result["rows"]) == 10
+    assert not made.complete
+    assert made.made
+    assert not result["complete"]
+    text = (made.folder.path / "validation.md").read_text()
+    assert text.count("diverged since iteration 3 (5 of 9 training losses are not finite)") == 2
+    assert "counts in no error" in text
+    assert "failed" not in text.replace("gate", "")
+    assert "--resume" not in text
+    assert sum("diverged since iteration 3" in line for line in said) == 2
+    # nobody measures until it does not
+    machine.diverge = set()
+    again = machine.validate(resume=True)
+    assert len(machine.made) == 12
+    assert len(again.folder.diverged) == 2
+
+
+def test_a_setting_that_always_diverges_is_not_measured(machine: Machine) -> None:
+    machine.diverge = set(range(12))
+    made = machine.validate()
+    assert made.fidelity.raw is None
+    assert [gate.name for gate in made.failed][:1] == ["configurations"]
+    assert "4 configurations were not measured" in (made.folder.path / "validation.md").read_text()
+
+
+def test_the_figures_of_a_diverged_run_say_so(tmp_path: Path, factory: ModuleType) -> None:
+    plan = factory.plan()
+    outcome = factory.outcome(plan, world="real")
+    outcome.facts.diverged = Diverged(2, 5, 9)
+    figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
+    assert figures["status"] == "diverged since iteration 2"
+    assert figures["message"] == "5 of 9 training losses are not finite"
+    assert figures["examples_per_second"] > 0
 
 
 def test_a_dry_run_checks_the_data(path: Path) -> None:
