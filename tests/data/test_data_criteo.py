@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import lines as lines_module
-from recsim_train.data.criteo import CriteoParser, Malformed, check_file, read_first
+from recsim_train.data.criteo import CriteoParser, check_file, read_first
 from recsim_train.data.lines import Lines
+from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import held_out, open_stream
 
 INTEGERS = st.one_of(
