@@ -103,12 +103,7 @@ def check_data(data: Data, findings: Findings) -> None:
             message = f"expected a file of this machine, got the URL {shown(name)}: fetch it first"
             findings.add(("data", key), message)
     path, eval_path = data.path, data.eval_path
-    if (
-        path
-        and eval_path
-        and data.eval_rows
-        and os.path.abspath(path) == os.path.abspath(eval_path)
-    ):
+    if path and eval_path and data.eval_rows and _same_place(path, eval_path):
         findings.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
     if data.malformed_limit > 1.0:
         findings.add(("data", "malformed_limit"), "expected a share of at most 100 %")
@@ -117,6 +112,10 @@ def check_data(data: Data, findings: Findings) -> None:
     if generated and data.eval_path is None and rows <= held_out:
         message = f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}"
         findings.add(("data", "synthetic", "rows"), message)
+
+
+def _same_place(path: str, other: str) -> bool:
+    return os.path.abspath(path) == os.path.abspath(other)
 
 
 def check_criteo(model: Model, data: Data, findings: Findings) -> None:

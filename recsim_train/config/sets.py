@@ -91,9 +91,7 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
             findings.problems.append(Problem(mark, "", message))
             continue
         if not text.strip():  # as of a variable that is not set
-            message = (
-                f"expected a value, got empty text; {key.strip()}=null says that there is none"
-            )
+            message = f"expected a value, got empty text; to have none: {key.strip()}=null"
             findings.problems.append(Problem(mark, "", message))
             continue
         try:

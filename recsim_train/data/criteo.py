@@ -21,8 +21,8 @@ from recsim_train.config.criteo import WITHOUT_PATH, unfit
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.lines import Chunk, Lines, open_bytes
 from recsim_train.data.causes import is_header
+from recsim_train.data.lines import Chunk, Lines, open_bytes
 from recsim_train.data.look import EXPECTED, look
 from recsim_train.data.malformed import LOOKED_AT_FROM, PHRASES, Malformed, may_be_damaged
 from recsim_train.data.parse import KINDS, parse_lines, spoilt
@@ -72,6 +72,10 @@ class CriteoParser:
             ids=ids.reshape(-1),
             lengths=np.zeros(0, dtype=np.int32),
         )
+
+    def check(self) -> None:
+        """Raise RunFailed where too many of the lines so far were malformed, of however few."""
+        self.malformed.check(self._path, self._limit)
 
     def _replacements(self, kinds: NDArray[np.int8], chunks: Sequence[Chunk]) -> NDArray[np.int64]:
         good = np.flatnonzero(kinds == 0)
@@ -208,7 +212,7 @@ def read_first(
             yield batch
         if lines.done == 0:
             raise too_few_rows(RunFailed, path, 0, 0)
-    parser.malformed.check(path, malformed_limit)
+    parser.check()
 
 
 def check_columns(model: Model) -> None:

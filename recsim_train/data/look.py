@@ -16,6 +16,8 @@ _LINES = 1000
 _LOOK = 1 << 20
 """Bytes of text that are looked at."""
 _BINARY_LOOK = 1 << 16
+_PATTERN = set("*?[~$,")
+"""Signs of whoever means another file than the one of that name, or several."""
 EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
 
 
@@ -39,10 +41,9 @@ def look(path: Path) -> None:
             raise UserError(f"{path}: the name ends in .gz, but the file is not gzip data{seems}")
         text = _beginning(path, packed=packed)
     except FileNotFoundError:
-        pattern = (
-            " of that very name (patterns are not read)" if set("*?[~,") & set(str(path)) else ""
-        )
-        raise UserError(f"{path}: no such file{pattern}; expected {EXPECTED}") from None
+        literal = " of that very name, whose signs stand for themselves"
+        seems = literal if _PATTERN & set(str(path)) else ""
+        raise UserError(f"{path}: no such file{seems}; expected {EXPECTED}") from None
     except PermissionError:
         raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:

@@ -92,6 +92,11 @@ class BatchStream(ABC):
         """The stream's batch number ``index``; numbers only ever rise."""
 
     @abstractmethod
+    def check(self) -> None:
+        """Raise RunFailed where too many of the rows so far were malformed. To be asked at the end
+        of a stream that deals every batch; of others, their shares together count."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close files."""
 
@@ -120,6 +125,9 @@ class _CriteoStream(BatchStream):
         self._source.skip((index - self._next) * self.batch_size)
         self._next = index + 1
         return self._parser.batch(self._source.take(self.batch_size))
+
+    def check(self) -> None:
+        self._parser.check()
 
     def close(self) -> None:
         self._source.close()
@@ -153,6 +161,9 @@ class _GeneratedStream(BatchStream):
     def _make(self, index: int) -> NumpyBatch:
         self._last_row = (index + 1) * self.batch_size - 1
         return next(self._ahead)
+
+    def check(self) -> None:
+        """The generator's rows are well-formed."""
 
     def close(self) -> None:
         """There is nothing to close."""
