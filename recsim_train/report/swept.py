@@ -105,9 +105,9 @@ def _data(record: SweepRecord) -> list[str]:
         return [f"By point: {', '.join(varied)}."]
     data: dict[str, Any] = {}
     for key, value in record.header["settings"].items():
-        section, *path, name = key.split(".")
+        section, *path = key.split(".")
         if section == "data":
-            reduce(lambda at, part: at.setdefault(part, {}), path, data)[name] = value
+            reduce(lambda at, part: at.setdefault(part, {}), path[:-1], data)[path[-1]] = value
     return data_of([{"data": data}])
 
 

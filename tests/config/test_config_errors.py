@@ -258,8 +258,8 @@ BAD = {
     ),
     "dense features of Criteo": (
         MODEL + "{preset: tiny, dense_features: 14}\ndata: {path: a.tsv}\n",
-        "3:40: model.dense_features: the Criteo text 'a.tsv' (data.path) has 13 integer columns, too "
-        "few for 14 dense features",
+        "3:39: model.dense_features: the Criteo text 'a.tsv' (data.path) has 13 integer columns, "
+        "too few for 14 dense features",
     ),
     "tables of Criteo": (
         MODEL + "{preset: tiny, tables: {count: 27, rows: 3}}\ndata: {path: a.tsv}\n",

@@ -164,8 +164,9 @@ def test_malformed_lines_are_replaced_and_reported(
     batch = parser.batch(Lines(path).take(6))
     assert np.expm1(batch.dense[:, 0]).round().tolist() == [0, 3, 3, 3, 4, 0]
     assert parser.malformed.describe() == (
-        "1 without 40 columns (line 2, 2 columns); 1 with a label other than 0 or 1 (line 3, column "
-        '1: "2"); 1 with a category that is no hexadecimal number (line 6, column 15: "xyz")'
+        "1 without 40 columns (line 2, 2 columns); 1 with a label other than 0 or 1 "
+        '(line 3, column 1: "2"); 1 with a category that is no hexadecimal number '
+        '(line 6, column 15: "xyz")'
     )
 
 
@@ -316,7 +317,7 @@ def test_short_last_held_out_batch_of_malformed_rows_is_left_out(
     path = tmp_path / "x.txt"
     path.write_text((make_line() + "\n") * 4 + "bad\n" * 8)
     seen = Malformed()
-    data = Data(path=str(path), eval_rows=5, malformed_limit=0.2)
+    data = Data(path=str(path), eval_rows=5).model_copy(update={"malformed_limit": 0.2})
     assert [b.size for b in held_out(make_model((5,)), data, 4, seen)] == [4]
     assert seen.counts == {"columns": 1}
     with pytest.raises(RunFailed, match="no well-formed Criteo row"):
