@@ -104,7 +104,7 @@ def beyond(
     words.
     """
     total = sum(counts.values())
-    if path is None or total <= limit * rows:
+    if path is None or not rows or total / rows <= limit:
         return None
     return (
         f"{path}: {total:,} of the {rows:,} rows read so far are malformed ({total / rows:.2%}; "
