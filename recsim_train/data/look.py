@@ -36,8 +36,8 @@ def look(path: Path) -> None:
             raise UserError(f"{path}: the file is empty; expected {EXPECTED}")
         packed = head.startswith(GZIP_MAGIC)
         if path.suffix == ".gz" and not packed:
-            what = container(head)
-            seems = f" but {what}" if what else ""
+            other = container(head)
+            seems = f" but {other}" if other else ""
             raise UserError(f"{path}: the name ends in .gz, but the file is not gzip data{seems}")
         text = _beginning(path, packed=packed)
     except FileNotFoundError:
