@@ -60,10 +60,10 @@ def look(path: Path) -> None:
         if what is None and binary:
             what = "a binary file"
         if what is None:
-            seems = layout(lines, COLUMNS)
+            like = layout(lines, COLUMNS)
             what = (
                 f"no line among the first {len(lines)} has {COLUMNS} tab-separated columns"
-                f"{f' ({seems})' if seems else ''}"
+                f"{f' ({like})' if like else ''}"
             )
         raise UserError(f"{path}: {what}; expected {EXPECTED}")
 
