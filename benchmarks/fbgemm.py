@@ -59,7 +59,7 @@ from recsim_train.session import load
 RESULTS = Path("benchmarks/results")
 ALONE = (
     *("strategy=flat_ps", "roles.trainers=1", "roles.embedding_servers=0"),
-    *("roles.dense_servers=0", "data.path=", "data.eval_rows=0", "training.threads=1"),
+    *("roles.dense_servers=0", "data.path=null", "data.eval_rows=0", "training.threads=1"),
 )
 BAGS = (
     "model={preset: criteo-kaggle, name: bags, embedding_dim: 64, bottom_mlp: [64, 64], "

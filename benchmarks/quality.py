@@ -150,7 +150,7 @@ CASES = (
     *(curve("dp", "density", share) for share in DENSITIES),
     *masks("table"),
     *masks("sample"),
-    *paired("tables of 1,000 rows", ("data.path=", SAME_TABLES)),
+    *paired("tables of 1,000 rows", ("data.path=null", SAME_TABLES)),
     *paired("embeddings of 64", ("model.embedding_dim=64", "model.bottom_mlp=[64, 64]")),
 )
 

@@ -22,6 +22,7 @@ def calibrate(
             metavar="FILE",
             help=f"The profile to write.  [default: {_LOCAL}]",
             show_default=False,
+            parser=common.path_of,
         ),
     ] = None,
     experiments: Annotated[
@@ -29,6 +30,7 @@ def calibrate(
         typer.Option(
             "--for",
             metavar="EXPERIMENT",
+            parser=common.path_of,
             help="Also measure every operation of this experiment at its own shapes: half a minute "
             "for each of its strategies, less where there are many. May be given several times.",
         ),
@@ -38,6 +40,7 @@ def calibrate(
         typer.Option(
             "--into",
             metavar="PROFILE",
+            parser=common.path_of,
             help="With --for: measure only these operations, and add them to this profile.",
         ),
     ] = None,

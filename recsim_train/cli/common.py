@@ -19,7 +19,17 @@ P = ParamSpec("P")
 
 FAILED, BAD_INPUT, GATE_FAILED = 1, 2, 3
 
-ExperimentArgument = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Experiment YAML.")]
+
+def path_of(text: str | Path) -> Path:
+    """A path that was given; empty text is a variable that was not set, not the current folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("expected a path, got empty text")
+    return Path(text)
+
+
+ExperimentArgument = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT", help="Experiment YAML.", parser=path_of)
+]
 
 
 def _profile_name(name: str | None) -> str | None:
@@ -45,7 +55,10 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed; overrides the YAML.")]
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run directories go.")]
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", metavar="DIR", help="Where run directories go.", parser=path_of),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document; all else goes to stderr.")
 ]

@@ -17,7 +17,10 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 def generate(
     experiment: common.ExperimentArgument,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: data.path.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Default: data.path.", parser=common.path_of
+        ),
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="Default: data.synthetic.rows.")

@@ -22,17 +22,22 @@ def _percent(text: str) -> float:
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR", help="Run directories, or one sweep.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN_DIR", help="Run directories, or one sweep.", parser=common.path_of
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path(
-        "report"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="Where it goes.", parser=common.path_of),
+    ] = Path("report"),
     json: common.JsonOption = False,
     measured: Annotated[
         Path | None,
         typer.Option(
             "--measured",
             metavar="FILE.csv",
+            parser=common.path_of,
             help="Measurements made elsewhere, to put beside the predictions.",
         ),
     ] = None,

@@ -53,6 +53,7 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
     """The points of a sweep, and which do not fit."""
     from recsim_train.config.sweep import written
     from recsim_train.report.runs import title
+    from recsim_train.session.prepare import sources
 
     fits = [job.memory() for job in jobs]
     if json:
@@ -69,6 +70,8 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
         common.print_json({"points": points})
         return
     print(f"{jobs[0].loaded.experiment.name}: {len(jobs)} points")
+    for said in sources(jobs):
+        print(f"  data: {said}")
     for number, (job, memory) in enumerate(zip(jobs, fits, strict=True), start=1):
         chosen = job.plan.strategy
         name = title(chosen.kind, {"strategy_options": chosen.options})

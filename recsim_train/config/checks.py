@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from recsim_train.config.claim import Claim, claim_problems
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
+from recsim_train.config.criteo import WITHOUT_PATH, unfit
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -17,12 +20,21 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
-from recsim_train.config.problems import Findings, suggest
+from recsim_train.config.problems import Findings, shown, suggest
+from recsim_train.config.sweep import written
 from recsim_train.config.topology import Topology, Traffic
 from recsim_train.config.validation import Gates
 
-CRITEO_FEATURES = 13
-CRITEO_CATEGORIES = 26
+_WITHOUT = {
+    "path": "null: the generator feeds",
+    "eval_path": "null: the first data.eval_rows rows are held out",
+}
+"""What null means, by the settings of data that name a file."""
+SAME_ROWS = (
+    "{eval_path} holds the rows of {path} (data.path) itself, which are trained on; name a file of "
+    "other rows, or null: the first data.eval_rows rows of {path} are held out"
+)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_size(experiment: Experiment, findings: Findings) -> None:
@@ -61,8 +73,40 @@ def check_model(model: Model, findings: Findings) -> None:
             findings.add(("model", key), f"the last width must equal {what}, got {widths[-1]}")
 
 
+def take_lists_of_files(raw: Any, findings: Findings) -> Any:
+    """The section ``data`` without lists where one file is named; each is a finding."""
+    if not isinstance(raw, dict):
+        return raw
+    for key in _WITHOUT:
+        if isinstance(files := raw.get(key), list):
+            points = [f"{{data.{key}: {written(file)}}}" for file in files[:2]] or ["..."]
+            more = ", ..." if len(files) > 2 else ""
+            message = (
+                f"expected one file, got a list of {len(files)}; for an experiment with each of "
+                f"them: sweep.points=[{', '.join(points)}{more}]"
+            )
+            findings.add(("data", key), message)
+            raw = {**raw, key: None}
+    return raw
+
+
 def check_data(data: Data, findings: Findings) -> None:
-    """Enough rows for the held-out ones."""
+    """Files that are files, other rows held out than trained on, and enough of them."""
+    for key, otherwise in _WITHOUT.items():
+        name = getattr(data, key)
+        if name is None:
+            continue
+        if not name.strip():
+            message = f"expected a file, got empty text; {otherwise}"
+            findings.add(("data", key), message)
+        elif _URL.match(name):
+            message = f"expected a file of this machine, got the URL {shown(name)}: fetch it first"
+            findings.add(("data", key), message)
+    path, eval_path = data.path, data.eval_path
+    if path and eval_path and data.eval_rows and _same_place(path, eval_path):
+        findings.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
+    if data.malformed_limit > 1.0:
+        findings.add(("data", "malformed_limit"), "expected a share of at most 100 %")
     generated = data.path is None or data.generate
     rows, held_out = data.synthetic.rows, data.eval_rows
     if generated and data.eval_path is None and rows <= held_out:
@@ -70,32 +114,17 @@ def check_data(data: Data, findings: Findings) -> None:
         findings.add(("data", "synthetic", "rows"), message)
 
 
+def _same_place(path: str, other: str) -> bool:
+    return os.path.abspath(path) == os.path.abspath(other)
+
+
 def check_criteo(model: Model, data: Data, findings: Findings) -> None:
     """A model that Criteo text can feed."""
     if data.path is None:
         return
     source = f"the Criteo text {data.path!r} (data.path)"
-    if model.dense_features != CRITEO_FEATURES:
-        message = (
-            f"{source} has {CRITEO_FEATURES} integer columns, so dense_features must be "
-            f"{CRITEO_FEATURES}, got {model.dense_features}"
-        )
-        findings.add(("model", "dense_features"), message)
-    if len(model.tables) > CRITEO_CATEGORIES:
-        message = (
-            f"{source} has {CRITEO_CATEGORIES} categorical columns, too few for "
-            f"{len(model.tables)} tables"
-        )
-        findings.add(("model", "tables"), message)
-    for index, table in enumerate(model.tables):
-        if table.ids > 1 or table.variable:
-            message = (
-                f"{source} has one id per column, but table {index} takes "
-                f"{'up to ' if table.variable else ''}{table.ids} ids per example; without "
-                "data.path the generator feeds such tables"
-            )
-            findings.add(("model", "tables", index), message)
-            break
+    for path, why in unfit(model):
+        findings.add(path, f"{source} {why}; {WITHOUT_PATH}")
 
 
 def check_cluster(cluster: Cluster, findings: Findings) -> None:

@@ -86,14 +86,20 @@ class Data(Section):
     """Where examples come from: a Criteo-format file, or the generator directly."""
 
     path: str | None = None
-    """Criteo text (train.txt, day_0, also .gz); none: the generator feeds directly. Relative to
-    the current directory."""
+    """Criteo text (train.txt, day_0, also .gz); null: the generator feeds directly. Relative to
+    the current directory. A model with fewer dense features or tables than there are columns takes
+    the first ones."""
     eval_path: str | None = None
-    """File of held-out rows; none: the first ``eval_rows`` rows of ``path`` are held out."""
+    """File of held-out rows, other ones than those of ``path``; null: the first ``eval_rows`` rows
+    of ``path`` are held out."""
     eval_rows: Count = 10_000
     """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
     limit_rows: Positive | None = None
     """Training examples read from the file before it starts again; none: all."""
+    malformed_limit: Share = 0.01
+    """A run stops where more than this share of the rows read so far is malformed, looked at by
+    each reader from 10,000 rows on, and of all rows at the end. Up to there a malformed row is
+    replaced by the next well-formed one of its batch. 100 %: no limit."""
     synthetic: Synthetic = Synthetic()
     """The generator's settings: it feeds directly where there is no path, and writes the
     experiment's own path when that file does not exist yet and ``generate`` is set."""
@@ -103,6 +109,19 @@ class Data(Section):
     queue_batches: Positive = 4
     """Capacity of each worker thread's reader queue, in batches. A reader that makes several small
     ones at a time begins when there is room for one."""
+
+    @property
+    def said(self) -> str:
+        """Where training and held-out rows come from, in one phrase."""
+        source, made = self.path, self.synthetic
+        if source is None:
+            source = f"the generator (data.path is null), {made.rows:,} rows of seed {made.seed}"
+        elif self.generate:
+            source += " (made by the generator where it does not exist)"
+        if self.limit_rows is not None:
+            source += f", at most {self.limit_rows:,} rows trained on"
+        held_out = f"the first {self.eval_rows:,} rows of {self.eval_path or 'it'}"
+        return f"{source}; held out: {held_out if self.eval_rows else 'none'}"
 
 
 class Roles(Section):

@@ -36,7 +36,8 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     """
     settings = plain(experiment, digits=None)
     model = {key: value for key, value in settings["model"].items() if key != "name"}
-    data = {key: value for key, value in settings["data"].items() if key != "generate"}
+    beside = ("generate", "malformed_limit")
+    data = {key: value for key, value in settings["data"].items() if key not in beside}
     if experiment.data.path is not None:
         del data["synthetic"]
     for key in ("path", "eval_path"):

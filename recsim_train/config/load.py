@@ -18,6 +18,7 @@ from recsim_train.config.checks import (
     check_model,
     check_recovery,
     check_size,
+    take_lists_of_files,
 )
 from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
@@ -137,6 +138,8 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
     data = _without_empty_sections(Experiment, document.data)
     model = write_out_model(data.pop("model", None), findings)
     strategies = write_out_strategies(data.pop("strategy", None), schemas, findings)
+    if "data" in data:
+        data["data"] = take_lists_of_files(data["data"], findings)
     if "strategies" in data:
         findings.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
     # Where a part is beyond checking, a sound one takes its place: the rest is still checked.

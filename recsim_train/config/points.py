@@ -79,6 +79,8 @@ def is_axis(item: Assignment) -> bool:
         return False
     if key == ("strategy",):
         return False  # a list of strategies is what the setting itself takes
+    if key in (("data", "path"), ("data", "eval_path")):
+        return False  # several files are meant for parts of one data set, more often than not
     if key[0] == "strategy":
         return True
     of_profile = key[0] == "cluster" and len(key) > 1

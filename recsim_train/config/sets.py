@@ -90,6 +90,10 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
             message = "expected key=value, such as roles.trainers=4"
             findings.problems.append(Problem(mark, "", message))
             continue
+        if not text.strip():  # as of a variable that is not set
+            message = f"expected a value, got empty text; to have none: {key.strip()}=null"
+            findings.problems.append(Problem(mark, "", message))
+            continue
         try:
             assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
         except ConfigErrors as error:

@@ -214,6 +214,7 @@ class StreamCounts(IdCounts):
             counts = self._counter.count(next(self._stream).batch)
             self._counted.append(counts.astype(np.int32))
             if len(self._counted) == self._exact:
+                self._stream.check()
                 self._stream.close()
         return self._counted[index]
 

@@ -12,78 +12,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.config.criteo import WITHOUT_PATH, unfit
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS
+from recsim_train.data.causes import is_header
 from recsim_train.data.lines import Chunk, Lines, open_bytes
-from recsim_train.data.look import look
-from recsim_train.data.parse import KINDS, parse_lines
+from recsim_train.data.look import EXPECTED, look
+from recsim_train.data.malformed import LOOKED_AT_FROM, PHRASES, Malformed, may_be_damaged
+from recsim_train.data.parse import KINDS, parse_lines, spoilt
 
 _HEAD = 1024
 """Lines of a file that are looked at before a run."""
-_LINES_KEPT = 5
-_PHRASES = {
-    "columns": "without 40 columns",
-    "label": "with a label other than 0 or 1",
-    "integer": "with an integer column that is no integer",
-    "category": "with a category that is no hexadecimal number",
-}
-
-
-@dataclass(slots=True)
-class Malformed:
-    """Malformed lines met so far: a line is counted each time that the stream meets it."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    """By kind, see `recsim_train.data.parse.KINDS`."""
-    first_lines: dict[str, list[int]] = field(default_factory=dict)
-    """Line numbers, from 1, of the first few by kind."""
-
-    @property
-    def total(self) -> int:
-        """All malformed lines met."""
-        return sum(self.counts.values())
-
-    def add(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> None:
-        """Count lines by their codes (`recsim_train.data.parse.parse_lines`)."""
-        for code in np.unique(kinds[kinds != 0]).tolist():
-            numbers = lines[kinds == code]
-            self._count(KINDS[code - 1], len(numbers), numbers[:_LINES_KEPT].tolist())
-
-    def merge(self, other: Malformed) -> None:
-        """Add another reader's counts."""
-        for kind, count in other.counts.items():
-            self._count(kind, count, other.first_lines[kind])
-
-    def _count(self, kind: str, count: int, lines: Sequence[int]) -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + count
-        numbers = {*self.first_lines.get(kind, ()), *lines}
-        self.first_lines[kind] = sorted(numbers)[:_LINES_KEPT]
-
-    def describe(self) -> str:
-        """One phrase: how many of which kind, and where; "none" if there were none."""
-        parts = (
-            f"{self.counts[kind]:,} {_PHRASES[kind]} "
-            f"({'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
-            f"{' ...' if self.counts[kind] > len(lines) else ''})"
-            for kind, lines in self.first_lines.items()
-        )
-        return "; ".join(parts) or "none"
 
 
 class CriteoParser:
     """Lines to batches of one model's shape; keeps count of malformed lines."""
 
-    def __init__(self, model: Model, path: str) -> None:
-        """Raises UserError where the model cannot be fed from Criteo text."""
+    def __init__(self, model: Model, path: str, malformed_limit: float = 1.0) -> None:
+        """``malformed_limit``: as of `Data`. Raises UserError where the model cannot be fed from
+        Criteo text."""
         check_columns(model)
+        self._limit = malformed_limit
         self._model = model
         self._rows = np.array([table.rows for table in model.tables], np.uint64)
         self._path = path
@@ -92,7 +47,7 @@ class CriteoParser:
     def batch(self, chunks: Sequence[Chunk]) -> NumpyBatch:
         """All lines of the chunks as one batch.
 
-        Raises RunFailed if not one of them is well-formed.
+        Raises RunFailed if not one of them is well-formed, or too many so far were not.
         """
         n = sum(map(len, chunks))
         labels = np.empty(n, dtype=np.float32)
@@ -104,10 +59,12 @@ class CriteoParser:
             text = chunk.buffer, chunk.start, chunk.ends
             parse_lines(*text, at, self._rows, labels, dense, ids, kinds)
             at += len(chunk)
+        self.malformed.rows += n
         if kinds.any():
             lines = np.concatenate([c.first_line + np.arange(len(c)) for c in chunks])
-            self.malformed.add(kinds, lines)
-            source = self._replacements(kinds, lines)
+            self.malformed.add(kinds, lines, lambda place: _line(chunks, place))
+            source = self._replacements(kinds, chunks)
+            self.malformed.check(self._path, self._limit, least=LOOKED_AT_FROM)
             labels, dense, ids = labels[source], dense[source], ids[:, source]
         return NumpyBatch(
             labels=labels,
@@ -116,16 +73,30 @@ class CriteoParser:
             lengths=np.zeros(0, dtype=np.int32),
         )
 
-    def _replacements(self, kinds: NDArray[np.int8], lines: NDArray[np.int64]) -> NDArray[np.int64]:
+    def check(self) -> None:
+        """Raise RunFailed where too many of the lines so far were malformed, of however few."""
+        self.malformed.check(self._path, self._limit)
+
+    def _replacements(self, kinds: NDArray[np.int8], chunks: Sequence[Chunk]) -> NDArray[np.int64]:
         good = np.flatnonzero(kinds == 0)
         if not len(good):
+            first, last = chunks[0].first_line, chunks[-1].first_line + len(chunks[-1]) - 1
             raise RunFailed(
-                f"{self._path}: no well-formed Criteo row in a whole batch, lines "
-                f"{int(lines[0]):,} to {int(lines[-1]):,} (line {int(lines[0]):,} is one "
-                f"{_PHRASES[KINDS[int(kinds[0]) - 1]]})"
+                f"{self._path}: no well-formed Criteo row in a whole batch, lines {first:,} to "
+                f"{last:,} (line {first:,} is one {PHRASES[KINDS[int(kinds[0]) - 1]]}: "
+                f"{spoilt(_line(chunks, 0))}){may_be_damaged(self._path)}"
             )
         after = np.searchsorted(good, np.arange(len(kinds)))
         return good[after % len(good)]
+
+
+def _line(chunks: Sequence[Chunk], place: int) -> bytes:
+    """One line of a batch."""
+    for chunk in chunks:
+        if place < len(chunk):
+            return chunk.line(place)
+        place -= len(chunk)
+    raise IndexError(place)
 
 
 class TrainingRows:
@@ -212,13 +183,19 @@ def _open_after(path: str, skip: int) -> Lines:
 
 
 def read_first(
-    model: Model, path: str, rows: int, batch_size: int, malformed: Malformed | None = None
+    model: Model,
+    path: str,
+    rows: int,
+    batch_size: int,
+    malformed: Malformed | None = None,
+    malformed_limit: float = 1.0,
 ) -> Iterator[NumpyBatch]:
     """The first ``rows`` rows of a file (all where it has fewer) in batches, the last short.
 
     A short last batch without one well-formed row is left out. ``malformed``: where to count.
+    Raises RunFailed where more than ``malformed_limit`` of them are malformed.
     """
-    parser = CriteoParser(model, path)
+    parser = CriteoParser(model, path, malformed_limit)
     if malformed is not None:
         parser.malformed = malformed
     with Lines(path) as lines:
@@ -230,30 +207,18 @@ def read_first(
                 batch = parser.batch(chunks)
             except RunFailed:
                 if batch_size < lines.done and sum(map(len, chunks)) < batch_size:
-                    return
+                    break
                 raise
             yield batch
         if lines.done == 0:
             raise too_few_rows(RunFailed, path, 0, 0)
+    parser.check()
 
 
 def check_columns(model: Model) -> None:
     """Raise UserError unless Criteo text has the features and categories that the model takes."""
-    if len(model.tables) > CATEGORY_COLUMNS:
-        raise UserError(
-            f"the model has {len(model.tables)} tables and Criteo text {CATEGORY_COLUMNS} "
-            "categories; without data.path the generator feeds any model"
-        )
-    if model.dense_features > INTEGER_COLUMNS:
-        raise UserError(
-            f"the model has {model.dense_features} dense features and Criteo text "
-            f"{INTEGER_COLUMNS}; without data.path the generator feeds any model"
-        )
-    if any(table.ids > 1 or table.variable for table in model.tables):
-        raise UserError(
-            "the model has tables of several ids per example and Criteo text has one; "
-            "without data.path the generator feeds any model"
-        )
+    for _, why in unfit(model):
+        raise UserError(f"Criteo text {why}; {WITHOUT_PATH}")
 
 
 def check_file(model: Model, path: str, held_out: int) -> None:
@@ -270,11 +235,18 @@ def check_file(model: Model, path: str, held_out: int) -> None:
         try:
             parser.batch(head)
         except RunFailed:
-            kind = next(iter(parser.malformed.counts))
-            raise UserError(
-                f"{path} is not Criteo text: its first lines are {_PHRASES[kind]} "
-                "(label, 13 integers and 26 hexadecimal categories, separated by tabs)"
-            ) from None
+            raise UserError(_not_criteo(path, head, parser.malformed)) from None
         lines.skip(held_out + 1 - lines.done)
         if lines.done <= held_out:
             raise too_few_rows(UserError, path, lines.done, held_out)
+
+
+def _not_criteo(path: str, head: Sequence[Chunk], malformed: Malformed) -> str:
+    """The sentence about a file none of whose first lines is well-formed."""
+    kind = max(malformed.counts, key=malformed.counts.__getitem__)
+    line, wrong = malformed.samples[kind]
+    first = " (line 1 seems to be a header)" if is_header(_line(head, 0), b"\t") else ""
+    return (
+        f"{path} is not Criteo text: its first lines are {PHRASES[kind]} (line {line}, {wrong})"
+        f"{first}; expected {EXPECTED}"
+    )

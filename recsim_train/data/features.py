@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-INTEGER_COLUMNS = 13
-CATEGORY_COLUMNS = 26
-
 
 def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     """log(x + 1) of counts of any shape; negative counts are taken as 0.

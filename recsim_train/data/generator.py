@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.config.criteo import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import counter
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS, dense_values
+from recsim_train.data.features import dense_values
 from recsim_train.data.teacher import Bag, Teacher
 from recsim_train.data.zipf import Zipf
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +41,11 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def line(self, place: int) -> bytes:
+        """One line's text, without its line feed."""
+        only = self.part(place, place + 1)
+        return only.buffer[only.start : int(only.ends[0])].tobytes()
 
     def part(self, start: int, stop: int) -> Chunk:
         """Lines ``start`` to ``stop`` (exclusive) of the chunk."""
@@ -158,6 +165,49 @@ class Lines:
                 return
 
 
+def is_gzip(path: str | Path) -> bool:
+    """Whether a file begins like gzip data."""
+    with open(path, "rb") as file:
+        return file.read(2) == GZIP_MAGIC
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise UserError for what a reader would wait for, or find empty: a pipe, a device, a name
+    that means another file in each process. Raises OSError where there is nothing.
+    """
+    mode = os.stat(path).st_mode
+    what = next((name for test, name in _NOT_REGULAR if test(mode)), None)
+    if what is None and _of_a_process(os.fspath(path)):
+        what = "what one process has open"
+    if what is not None:
+        raise UserError(
+            f"{path}: is {what}; expected a regular file, because each process of a run reads it "
+            "for itself and from its beginning: write the data to a file first"
+        )
+
+
+_NOT_REGULAR = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_MOST_LINKS = 40
+
+
+def _of_a_process(path: str) -> bool:
+    """Whether a name leads through /proc, as /dev/stdin and /dev/fd/3 do."""
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(os.path.abspath(path))
+        path = os.path.join(os.path.realpath(folder), name)
+        if path.startswith("/proc/"):
+            return True
+        if not os.path.islink(path):
+            return False
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return False
+
+
 def open_bytes(path: str | Path) -> BinaryIO:
     """Open a plain or gzip file for reading.
 
@@ -165,6 +215,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     """
     name = str(path)
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             magic = file.read(2)
         if magic == GZIP_MAGIC:

@@ -7,13 +7,15 @@ return before the line feed is tolerated.
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.compiled import kept
-from recsim_train.data.features import CATEGORY_COLUMNS, INTEGER_COLUMNS
+from recsim_train.config.criteo import CATEGORY_COLUMNS, INTEGER_COLUMNS
 
 COLUMNS = 1 + INTEGER_COLUMNS + CATEGORY_COLUMNS
 KINDS = ("columns", "label", "integer", "category")
@@ -28,6 +30,23 @@ _HEX = np.full(256, _NONE, np.uint8)
 """The value of each character as a hexadecimal digit."""
 for _value, _pair in enumerate(zip("0123456789abcdef", "0123456789ABCDEF", strict=True)):
     _HEX[[ord(character) for character in _pair]] = _value
+
+_WELL_FORMED = (
+    re.compile(rb"[01]"),
+    *[re.compile(rb"(-?[0-9]{1,%d})?" % _INTEGER_DIGITS)] * INTEGER_COLUMNS,
+    *[re.compile(rb"[0-9a-fA-F]{0,%d}" % _HEX_DIGITS)] * CATEGORY_COLUMNS,
+)
+"""By column."""
+_LIKELY = (
+    (rb"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?", "written as a float, as pandas does with columns that "
+     "have missing values"),
+    (rb"(?i)nan|na|null|none|\\n|<na>", "where an empty field is a missing value"),
+    (rb"-?[0-9a-fA-F]{17,}", "of too many digits"),
+    (rb"""(['"]).*\1""", "in quotes"),
+)  # fmt: skip
+"""What the text of a wrong field suggests."""
+_SHOWN = 40
+"""Bytes of a wrong field that are shown."""
 
 Places = NDArray[np.int64]
 
@@ -103,6 +122,18 @@ def parse_lines(
 
 
 parse_lines = kept(parse_lines, nogil=True)
+
+
+def spoilt(line: bytes) -> str:
+    """What is wrong with a malformed line, in words: the column, its text, and a likely cause."""
+    fields = line.removesuffix(b"\r").split(b"\t")
+    if len(fields) != COLUMNS:
+        return f"{len(fields)} column{'' if len(fields) == 1 else 's'}"
+    pairs = enumerate(zip(_WELL_FORMED, fields, strict=True), start=1)
+    column, field = next((n, text) for n, (right, text) in pairs if not right.fullmatch(text))
+    said = json.dumps(field[:_SHOWN].decode("utf-8", "replace") + "..." * (len(field) > _SHOWN))
+    causes = (cause for likely, cause in _LIKELY if re.fullmatch(likely, field))
+    return ", ".join((f"column {column}: {said}", *list(causes)[:1]))
 
 
 def warm() -> None:

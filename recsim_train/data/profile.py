@@ -38,6 +38,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             for table, base, ids in zip(tables, bases, ids_by_table(model, fed.batch), strict=True):
                 met.append(base + table.add(ids))
             rates.add(np.concatenate(met))
+        stream.check()
         statistics: dict[str, object] = {
             "source": data.path or "generator",
             "batch_size": batch_size,

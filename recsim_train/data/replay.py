@@ -128,6 +128,7 @@ class Replay:
         while len(self._replayed) <= index:
             self._replayed.append(self._next())
             if len(self._replayed) == self._limit:
+                self._stream.check()
                 self._stream.close()
         return self._replayed[index]
 

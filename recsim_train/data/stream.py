@@ -19,17 +19,19 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from recsim_train.config.checks import SAME_ROWS
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.criteo import (
     CriteoParser,
-    Malformed,
     TrainingRows,
     check_file,
     read_first,
 )
 from recsim_train.data.generator import Generator
+from recsim_train.data.malformed import Malformed
+from recsim_train.data.same import same_rows
 from recsim_train.workload.reading import ROWS_TOGETHER
 
 _IDS_TOGETHER = 8192
@@ -90,6 +92,11 @@ class BatchStream(ABC):
         """The stream's batch number ``index``; numbers only ever rise."""
 
     @abstractmethod
+    def check(self) -> None:
+        """Raise RunFailed where too many of the rows so far were malformed. To be asked at the end
+        of a stream that deals every batch; of others, their shares together count."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close files."""
 
@@ -105,7 +112,7 @@ class _CriteoStream(BatchStream):
 
     def __init__(self, model: Model, data: Data, path: str, dealt: Dealt) -> None:
         super().__init__(dealt)
-        self._parser = CriteoParser(model, path)
+        self._parser = CriteoParser(model, path, data.malformed_limit)
         self.malformed = self._parser.malformed
         self._source = TrainingRows(path, held_out=held_out_rows(data), limit=data.limit_rows)
         self._next = 0
@@ -118,6 +125,9 @@ class _CriteoStream(BatchStream):
         self._source.skip((index - self._next) * self.batch_size)
         self._next = index + 1
         return self._parser.batch(self._source.take(self.batch_size))
+
+    def check(self) -> None:
+        self._parser.check()
 
     def close(self) -> None:
         self._source.close()
@@ -152,6 +162,9 @@ class _GeneratedStream(BatchStream):
         self._last_row = (index + 1) * self.batch_size - 1
         return next(self._ahead)
 
+    def check(self) -> None:
+        """The generator's rows are well-formed."""
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -174,8 +187,8 @@ def open_stream(
     are not looked at, and may be zeros.
 
     Raises UserError for a file that cannot be opened or a model that it cannot feed; while
-    iterating RunFailed, for a file that ends early, cannot be read on, or has a whole batch
-    without one well-formed row.
+    iterating RunFailed, for a file that ends early, cannot be read on, has a whole batch without
+    one well-formed row, or more malformed rows than `Data.malformed_limit`.
     """
     dealt = Dealt(batch_size, positions, total, iterations, start)
     if data.path is not None:
@@ -195,7 +208,8 @@ def held_out(
         return
     path = data.eval_path or data.path
     if path is not None:
-        yield from read_first(model, path, data.eval_rows, batch_size, malformed)
+        limit = data.malformed_limit
+        yield from read_first(model, path, data.eval_rows, batch_size, malformed, limit)
         return
     _generated_rows(data)
     generator = Generator(model, data.synthetic)
@@ -220,6 +234,9 @@ def check_data(model: Model, data: Data) -> None:
         check_file(model, data.path, held_out_rows(data))
     if data.eval_path is not None and data.eval_rows > 0:
         check_file(model, data.eval_path, 0)
+        if data.path is not None and same_rows(data.path, data.eval_path):
+            said = SAME_ROWS.format(path=data.path, eval_path=data.eval_path)
+            raise UserError(f"data.eval_path: {said}")
 
 
 def generator_stands_in(data: Data) -> bool:

@@ -12,10 +12,10 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.config.criteo import INTEGER_COLUMNS
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.data.criteo import check_columns
-from recsim_train.data.features import INTEGER_COLUMNS
 from recsim_train.data.generator import Generator
 
 _BLOCK_ROWS = 2048

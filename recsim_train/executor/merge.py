@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 
-from recsim_train.data.criteo import Malformed
+from recsim_train.data.malformed import Malformed
 from recsim_train.executor.part import Part
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted

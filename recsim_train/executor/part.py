@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recsim_train.data.criteo import Malformed
+from recsim_train.data.malformed import Malformed
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.ledger import Sample
 from recsim_train.trace.record import Outcome

@@ -11,7 +11,7 @@ from recsim_train.workload.compression import Mask
 
 def plan_document(plan: Plan) -> dict[str, object]:
     """The plan as JSON: processes, loops, shards with their bytes, groups."""
-    model = plan.experiment.model
+    model, data = plan.experiment.model, plan.experiment.data
     row = shape.row_bytes(model)
     value = shape.value_bytes(model)
     embedding: list[dict[str, object]] = [
@@ -42,6 +42,11 @@ def plan_document(plan: Plan) -> dict[str, object]:
     return {
         "strategy": plan.strategy.kind,
         "options": plan.options,
+        "data": {
+            "source": data.path or "generator",
+            "held_out": {"file": data.eval_path, "first_rows": data.eval_rows},
+            "limit_rows": data.limit_rows,
+        },
         "followed": sorted(plan.followed),
         "processes": [i.name for i in plan.instances],
         "loops": [
@@ -103,6 +108,7 @@ def describe(plan: Plan) -> str:
         f"{spec.training.batch_size} examples an iteration, "
         f"{spec.training.warmup_steps} + {spec.training.steps} iterations",
         f"  training.threads={spec.training.threads}: {_threads(plan)}",
+        f"  data: {spec.data.said}",
     ]
     masks = _masks(plan)
     for instance in plan.instances:

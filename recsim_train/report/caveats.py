@@ -135,7 +135,7 @@ def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
         )
     malformed = sorted((real.facts.malformed_rows or {}).items())
     if kinds := ", ".join(f"{count:,} {kind}" for kind, count in malformed if count):
-        yield f"Malformed rows of the data were skipped ({kinds})."
+        yield f"Malformed rows of the data were replaced by others of their batch ({kinds})."
     for record in (simulated, real):
         dropped = record.manifest.get("dropped_spans", 0)
         if dropped:

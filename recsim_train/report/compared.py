@@ -26,7 +26,7 @@ from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
 from recsim_train.report.glossary import glossary
 from recsim_train.report.machine import since_calibration
-from recsim_train.report.runs import limits, run_table
+from recsim_train.report.runs import data_of, limits, run_table
 from recsim_train.results.rundir import RunRecord
 
 _PAGE = Where.PAGE
@@ -80,6 +80,7 @@ class Compared:
                 *([published(self.claims, title)] if claims else ()),
                 *(self._comparing() if both else ()),
                 *self._elsewhere(),
+                doc.Lines(self._data(), Where.SHORT, "Data", "data"),
                 self._caution("Caveats", Where.SHORT),
                 *self._unpaired(),
                 *self._surroundings(),
@@ -226,6 +227,12 @@ class Compared:
         section = doc.Section("Runs without a partner", items, name="unpaired")
         return [replace(runs, where=Where.TERMINAL), section]
 
+    def _data(self) -> list[str]:
+        """Where the rows came from."""
+        paired = chain.from_iterable((*c.all_simulated, *c.all_real) for c in self.comparisons)
+        records = [*paired, *(u.record for u in self.findings.unpaired)]
+        return data_of(record.manifest["configuration"] for record in records)
+
     def _surroundings(self) -> list[doc.Item]:
         """The page's last sections: where, how, and the words."""
         records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
@@ -234,8 +241,9 @@ class Compared:
         note = doc.Lines(_REPEATING, mark="note", listed=False)
         words = doc.Cards([("", list(glossary(effects).items()))])
         cards = doc.Cards(environments(self.comparisons))
+        data = doc.Lines(self._data(), title="Data")
         return [
-            doc.Section("Environment", [cards], _PAGE, "environment"),
+            doc.Section("Environment", [data, cards], _PAGE, "environment"),
             doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
             doc.Section("Words", [words], _PAGE, "glossary"),
         ]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
+
+from recsim_train.config.experiment import Data
+from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, text, what_if
 from recsim_train.report.document import Column, Document, Lines, Section, Table, stopped
 from recsim_train.results.figures import Summary
@@ -55,6 +60,18 @@ def run_table(runs: Sequence[RunRecord]) -> Table:
             if any(c != text.NONE for c in cells)
         ]
     )
+
+
+def data_of(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Where training and held-out rows of runs came from, each way once.
+
+    ``configurations``: as manifests hold them; one that this version cannot read says nothing.
+    """
+    said: dict[str, None] = {}
+    for configuration in configurations:
+        with suppress(ValidationError):
+            said[parse(Data, configuration.get("data", {})).said] = None
+    return stopped(said)
 
 
 def title(strategy: str, document: Mapping[str, Any]) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where, stopped
+from recsim_train.report.runs import data_of
 from recsim_train.report.sweep import SweepFindings, binding
 from recsim_train.report.winner import Row
+from recsim_train.results.sweep import SweepRecord
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
@@ -48,9 +52,11 @@ def swept(
         "beat on this profile; memory is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
+    data = _data(record)
     shown: list[doc.Item] = [
         table(findings.best if large else points, Where.TERMINAL),
         doc.Lines([str(record.path)], mark="note"),
+        doc.Lines(data, lead="data"),
     ]
     if large:
         said = [f"the best point of each strategy, of {len(points)} points"]
@@ -62,7 +68,11 @@ def swept(
         [numbers, *listed.columns],
         folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
-    best = [table(findings.best, written), doc.Lines(explained, page, mark="note", listed=False)]
+    best = [
+        table(findings.best, written),
+        doc.Lines(explained, page, mark="note", listed=False),
+        doc.Lines(data, title="Data"),
+    ]
     binds = [*figure("binding"), doc.Lines(changes)]
     return doc.Document(
         subject=name,
@@ -87,6 +97,18 @@ def swept(
         ],
         footer=". Everything here is predicted; nothing was measured.",
     )
+
+
+def _data(record: SweepRecord) -> list[str]:
+    """Where the rows come from, or by which of the swept settings that differs."""
+    if varied := [key for key in record.keys if key.startswith("data.")]:
+        return [f"By point: {', '.join(varied)}."]
+    data: dict[str, Any] = {}
+    for key, value in record.header["settings"].items():
+        section, *path = key.split(".")
+        if section == "data":
+            reduce(lambda at, part: at.setdefault(part, {}), path[:-1], data)[path[-1]] = value
+    return data_of([{"data": data}])
 
 
 def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:

@@ -56,7 +56,7 @@ def load(
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
     ...     cluster="reference-2core",
-    ...     overrides=["model=tiny", "data.path=", "training.steps=20"],
+    ...     overrides=["model=tiny", "data.path=null", "training.steps=20"],
     ... )
     >>> study.experiment.roles.trainers
     2
@@ -91,7 +91,7 @@ def predict(
     where a simulated job fails; a sweep's points say so in their ``status`` instead.
 
     >>> import recsim_train
-    >>> small = ["model=tiny", "data.path=", "training.steps=20", "roles.dense_servers=0"]
+    >>> small = ["model=tiny", "data.path=null", "training.steps=20", "roles.dense_servers=0"]
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
     ...     cluster="paper-20core-25gbit",
@@ -141,7 +141,7 @@ def measure(
     >>> alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0"]
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
-    ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
+    ...     overrides=["model=tiny", "data.path=null", "training.steps=20", *alone],
     ... )
     >>> (run,) = recsim_train.measure(study)
     >>> run.examples_per_second > 0, 0 < run.auc < 1
@@ -187,7 +187,7 @@ def compare(
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
     ...     cluster="reference-2core",
-    ...     overrides=["model=tiny", "data.path=", "training.steps=20", *alone],
+    ...     overrides=["model=tiny", "data.path=null", "training.steps=20", *alone],
     ... )
     >>> report = recsim_train.compare(recsim_train.predict(study), recsim_train.measure(study))
     >>> (pair,) = report.findings.comparisons

@@ -13,6 +13,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
+from recsim_train.data.malformed import beyond
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import machine, versions
 from recsim_train.results.folder import writable
@@ -152,7 +153,7 @@ class Maker:
             if outcome is None:
                 return None
             writable(self._keep.out)
-            return self._kept(job, outcome)
+            return self._judged(job, outcome)
         writable(self._keep.out)
         try:
             with (
@@ -170,7 +171,19 @@ class Maker:
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
+            return self._judged(job, outcome)
+
+    def _judged(self, job: Job, outcome: Outcome) -> RunRecord:
+        """Keep a run that came to its end. Raises RunFailed, and keeps it as a partial one, where
+        too many of the rows that all of its readers read were malformed."""
+        data, facts = job.plan.experiment.data, outcome.facts
+        counts, rows = facts.malformed_rows or {}, facts.rows_read or 0
+        why = beyond(data.path, data.malformed_limit, counts, rows, facts.malformed)
+        if why is None:
             return self._kept(job, outcome)
+        record = self._kept(job, outcome, "partial", why)
+        self._caller.say(f"what was measured is kept in {record.path}")
+        raise RunFailed(why)
 
     def _speed(self) -> MachineSpeed | None:
         """The machine's at the moment; no run is lost because it cannot be measured."""

@@ -229,8 +229,21 @@ def needs_ids(plan: Plan) -> bool:
     return variable or bool(embedding.split_tables) or embedding.service.pooling == "worker"
 
 
+_MOST_SOURCES = 3
+"""Of the jobs of a sweep, which are said; of more it is their number."""
+
+
+def sources(jobs: Sequence[Job]) -> list[str]:
+    """Where the jobs' training and held-out rows come from, each way once."""
+    said = list(dict.fromkeys(job.loaded.experiment.data.said for job in jobs))
+    more = len(said) - _MOST_SOURCES
+    return said if more <= 0 else [*said[:_MOST_SOURCES], f"{more} more ways in the sweep's points"]
+
+
 def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
-    """The data files of these jobs, each once: see `ensure_data`."""
+    """The data files of these jobs, each once, and what they are: see `ensure_data`."""
+    for said in sources(jobs):
+        caller.say(f"data: {said}")
     needed: dict[object, bool] = {}
     own: dict[object, Loaded] = {}
     for job in jobs:

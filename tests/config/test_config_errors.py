@@ -257,8 +257,9 @@ BAD = {
         "4:26: data.synthetic.rows: must exceed data.eval_rows (10000), the rows held out of it",
     ),
     "dense features of Criteo": (
-        MODEL + "{preset: tiny, dense_features: 4}\ndata: {path: a.tsv}\n",
-        "model.dense_features: the Criteo text 'a.tsv' (data.path) has 13 integer columns",
+        MODEL + "{preset: tiny, dense_features: 14}\ndata: {path: a.tsv}\n",
+        "3:39: model.dense_features: the Criteo text 'a.tsv' (data.path) has 13 integer columns, "
+        "too few for 14 dense features",
     ),
     "tables of Criteo": (
         MODEL + "{preset: tiny, tables: {count: 27, rows: 3}}\ndata: {path: a.tsv}\n",

@@ -67,7 +67,7 @@ def test_what_does_not_count(tmp_path: Path, change: str) -> None:
         "model.max_rows=400",
         "model.dtype=float64",
         "data.path=a/c.tsv",
-        "data.path=",
+        "data.path=null",
         "data.limit_rows=5",
         "roles.trainers=3",
         "roles.readers=1",
@@ -92,8 +92,8 @@ def test_strategies_differ(tmp_path: Path) -> None:
 
 
 def test_the_generator_counts_where_it_feeds(tmp_path: Path) -> None:
-    one = load(tmp_path, "data.path=", "data.synthetic.zipf=1.2")
-    other = load(tmp_path, "data.path=", "data.synthetic.zipf=1.3")
+    one = load(tmp_path, "data.path=null", "data.synthetic.zipf=1.2")
+    other = load(tmp_path, "data.path=null", "data.synthetic.zipf=1.3")
     assert key(one) != key(other)
 
 

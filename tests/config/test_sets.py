@@ -144,7 +144,7 @@ class TestData:
         assert change(tmp_path, "data.eval_rows=5").data.generate
 
     def test_no_path(self, tmp_path: Path) -> None:
-        data = change(tmp_path, "data.path=").data
+        data = change(tmp_path, "data.path=null").data
         assert (data.path, data.generate) == (None, False)
 
 

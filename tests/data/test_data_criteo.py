@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import lines as lines_module
-from recsim_train.data.criteo import CriteoParser, Malformed, check_file, read_first
+from recsim_train.data.criteo import CriteoParser, check_file, read_first
 from recsim_train.data.lines import Lines
+from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import held_out, open_stream
 
 INTEGERS = st.one_of(
@@ -163,8 +164,9 @@ def test_malformed_lines_are_replaced_and_reported(
     batch = parser.batch(Lines(path).take(6))
     assert np.expm1(batch.dense[:, 0]).round().tolist() == [0, 3, 3, 3, 4, 0]
     assert parser.malformed.describe() == (
-        "1 without 40 columns (line 2); 1 with a label other than 0 or 1 (line 3); "
-        "1 with a category that is no hexadecimal number (line 6)"
+        "1 without 40 columns (line 2, 2 columns); 1 with a label other than 0 or 1 "
+        '(line 3, column 1: "2"); 1 with a category that is no hexadecimal number '
+        '(line 6, column 15: "xyz")'
     )
 
 
@@ -285,7 +287,7 @@ def test_models_that_criteo_text_can_not_feed(
     for model, what in (
         (make_model((5,) * 27), "27 tables"),
         (make_model((5,), 14), "14 dense features"),
-        (several, "several ids per example"),
+        (several, "takes 3 ids per example"),
     ):
         with pytest.raises(UserError, match=what):
             CriteoParser(model, "x.txt")
@@ -315,7 +317,7 @@ def test_short_last_held_out_batch_of_malformed_rows_is_left_out(
     path = tmp_path / "x.txt"
     path.write_text((make_line() + "\n") * 4 + "bad\n" * 8)
     seen = Malformed()
-    data = Data(path=str(path), eval_rows=5)
+    data = Data(path=str(path), eval_rows=5).model_copy(update={"malformed_limit": 0.2})
     assert [b.size for b in held_out(make_model((5,)), data, 4, seen)] == [4]
     assert seen.counts == {"columns": 1}
     with pytest.raises(RunFailed, match="no well-formed Criteo row"):

@@ -90,7 +90,7 @@ def test_named_gzip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_binary(tmp_path: Path, pack: object) -> None:
     assert callable(pack)
-    path = put(tmp_path, "x", pack(b"PAR1\0\0\0\x15" * 100))
+    path = put(tmp_path, "x", pack(b"\x15\0\0\0PAR1" * 100))
     assert failure(path) == f"{path}: a binary file; expected {EXPECTED}"
 
 
@@ -102,7 +102,8 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_other_text(tmp_path: Path) -> None:
     path = put(tmp_path, "x.csv", ROW.replace(b"\t", b",") * 20)
     assert failure(path) == (
-        f"{path}: no line among the first 20 has 40 tab-separated columns; expected {EXPECTED}"
+        f"{path}: no line among the first 20 has 40 tab-separated columns (a CSV file, whose 40 "
+        f"columns are separated by commas); expected {EXPECTED}"
     )
 
 

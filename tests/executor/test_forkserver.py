@@ -237,7 +237,7 @@ SCRIPT = """
 import recsim_train
 alone = ["roles.trainers=1", "roles.embedding_servers=0", "roles.dense_servers=0", "model=tiny"]
 study = recsim_train.load(
-    {experiment!r}, overrides=[*alone, "data.path=", "data.eval_rows=0", "training.steps=3"]
+    {experiment!r}, overrides=[*alone, "data.path=null", "data.eval_rows=0", "training.steps=3"]
 )
 for _ in range(2):
     (run,) = recsim_train.measure(study)

@@ -52,7 +52,10 @@ def test_a_clean_pair_has_no_caveat(tmp_path: Path, factory: Any) -> None:
         ("load before", "load 3.0 on 4 cores"),
         ("epochs", "went through its data more than once (epoch 3)"),
         ("torch", "calibrated with torch 2.13.0, the run used torch 2.6.0"),
-        ("malformed", "Malformed rows of the data were skipped (12 bad label)."),
+        (
+            "malformed",
+            "Malformed rows of the data were replaced by others of their batch (12 bad label).",
+        ),
         ("stated", "the queue overflowed"),
         ("placed", "The embedding shards were placed differently"),
     ],

@@ -18,7 +18,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.session import Caller, Study
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["model=tiny", "data.path=", "training.steps=10", "training.warmup_steps=1"]
+SMALL = ["model=tiny", "data.path=null", "training.steps=10", "training.warmup_steps=1"]
 CLAIM = (ROOT / "tests" / "claims" / "more.yaml").read_text(encoding="utf-8")
 
 

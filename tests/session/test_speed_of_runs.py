@@ -18,7 +18,7 @@ from recsim_train.session import Caller
 from recsim_train.trace.record import Outcome
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["model=tiny", "data.path=", "training.steps=60", "training.warmup_steps=5"]
+SMALL = ["model=tiny", "data.path=null", "training.steps=60", "training.warmup_steps=5"]
 
 
 def of(value: float) -> MachineSpeed:
