@@ -338,7 +338,14 @@ class Machines:
         *,
         delay: float = 0.0,
     ) -> Event:
-        """The bytes of a message after a ``delay``; ``head``: those that are not payload."""
+        """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
+        that are not payload."""
+        return self.stream(source, target, payload, head, delay + self.farther([source, target]))
+
+    def stream(
+        self, source: Process, target: Process, payload: float, head: int, delay: float
+    ) -> Event:
+        """Bytes of a message, or further ones, after a ``delay``."""
         self.header_bytes += head
         key = (source.name, target.name)
         kind = self._flows.get(key)
@@ -357,7 +364,6 @@ class Machines:
         work = payload + head
         self.book_wire(source, TRANSPORT, work * flows, self._wire)
         self.book_wire(target, TRANSPORT, work * flows, self._wire)
-        delay += self.farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 
