@@ -201,7 +201,7 @@ def _serial(
     what = _PARTS[largest]
     if largest == "transfer":
         members = max((len(group.members) for group in plan.groups), default=1)
-        alone = latency * (2 * requests + 2 * (members - 1) * steps)
+        alone = latency * (2 * requests + 4 * (members - 1) * steps)
         if alone >= 0.5 * share * whole:
             what = "latency"
     return f"{what} ({share:.0%} of an iteration): {said}"

@@ -404,21 +404,19 @@ class Machines:
         seconds = price * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
-    def together(
-        self, uses: list[tuple[Resource, float]], work: float, delay: float, price: float
-    ) -> Event:
-        """So many bytes of all after a ``delay``: ``uses`` of a resource for each byte, which a
-        thread handles in ``price`` seconds."""
+    def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Event:
+        """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
+        ``price`` seconds."""
         kind = self._wired(uses, price)
-        self.alone = delay + work / min(kind.cap, _rate(price, inf))
-        return self.engine.activity(kind, work, delay)
+        self.alone = work / min(kind.cap, _rate(price, inf))
+        return self.engine.activity(kind, work)
 
     def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
         return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0), _rate(price, inf))
 
     def farther(self, processes: Sequence[Process]) -> float:
-        """What one message takes longer because its ends are in different racks, seconds."""
+        """Seconds that one message takes longer because some of these are in different racks."""
         if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
             return 0.0
         return self._between_racks
