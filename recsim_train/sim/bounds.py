@@ -50,6 +50,8 @@ class Bounds:
     bound_eps: float
     bounds: dict[str, float]
     """Examples per second that each resource in use can sustain."""
+    busiest: str
+    """The resource that is used most, of those that training waits for."""
 
 
 def iterations_within(iterations: Sequence[Iteration], start: float, end: float) -> float:
@@ -130,7 +132,7 @@ def bounds_of(
         if any(u.busy > busiest.busy for u in utilisation):
             most = f"of those that training waits for, {most}"
         phrase = _serial(plan, totals, path, latency, most)
-    return Bounds(utilisation, phrase, bound, bounds)
+    return Bounds(utilisation, phrase, bound, bounds, busiest.resource)
 
 
 def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:

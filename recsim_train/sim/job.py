@@ -57,6 +57,8 @@ class Job:
         self._all: list[Iteration] = []
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
+        self.busiest: str | None = None
+        """The resource that is used most, of those that training waits for; None: not known yet."""
 
     def run(
         self,
@@ -217,6 +219,7 @@ class Job:
         booked = runtime.machines.books.between(start, end)
         spent = runtime.machines.cpu_seconds(window.used)
         outcome.facts.ledger = Ledger.of(end - start, spent, booked)
+        self.busiest = found.busiest
         outcome.utilisation = found.utilisation
         outcome.bottleneck = found.bottleneck
         outcome.bound_eps = found.bound_eps
