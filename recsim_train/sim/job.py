@@ -11,6 +11,7 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
+from recsim_train.sim.assumed import assumed
 from recsim_train.sim.bounds import Window, bounds_of, iterations_within, loops_bound
 from recsim_train.sim.critical import critical_path
 from recsim_train.sim.faults import HostFailed
@@ -177,6 +178,7 @@ class Job:
             )
         outcome.facts.resting = found = resting(runtime.machines, runtime.pricing)
         outcome.warn(resting_in_words(found))
+        outcome.warn(assumed(runtime, outcome))
         if replay is not None:
             outcome.facts.cache = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))

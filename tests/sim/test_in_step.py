@@ -1,4 +1,4 @@
-"""Free-running loops that share a server: the prediction carries both throughputs, in step or not."""
+"""Free-running loops that share a server: a prediction carries both throughputs, in step or not."""
 
 from __future__ import annotations
 
