@@ -19,6 +19,8 @@ _TYPICAL: Mapping[str, float] = {
     "gather_byte": 1e-10,
     "scatter_row": 3e-8,
     "scatter_byte": 1e-10,
+    "index_element": 4e-9,
+    "unique_id": 2e-8,
 }
 
 
@@ -40,11 +42,11 @@ def typical_prices() -> dict[str, float]:
     same in both worlds and for every profile, so it never depends on one machine's calibration.
 
     A price that is not listed has the magnitude that is its default; those without one (calls,
-    which each table has as many of) count nothing.
+    which each table has as many of, and work of other kinds) count nothing.
     """
     fields = Costs.model_fields.items()
     magnitudes = {n: 0.0 if f.is_required() else f.default.value for n, f in fields}
-    return magnitudes | _TYPICAL
+    return {**magnitudes, **_TYPICAL}
 
 
 def table_needs(experiment: Experiment) -> list[Need]:
@@ -63,7 +65,8 @@ def table_needs(experiment: Experiment) -> list[Need]:
 
     def shares(of: Callable[[int], float]) -> list[float]:
         values = [of(table) for table in range(len(model.tables))]
-        return [value / sum(values) for value in values]
+        total = sum(values)
+        return [value / total for value in values]
 
     sizes = shares(size)
     times = sizes if experiment.placement.cost == "bytes" else shares(time)
