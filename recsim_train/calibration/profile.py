@@ -47,6 +47,7 @@ from recsim_train.config.cluster import (
     Cooling,
     Costs,
     Host,
+    Loopback,
     Network,
     Price,
     Threads,
@@ -215,7 +216,12 @@ def _cluster(
         colocate=True,
         hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=wire.nic)},
         network=Network.model_construct(
-            latency=wire.latency, efficiency=1.0, connection_cap=wire.connection_cap
+            latency=wire.latency,
+            efficiency=1.0,
+            connection_cap=wire.connection_cap,
+            loopback=Loopback.model_construct(
+                latency=wire.latency, connection_cap=wire.connection_cap, nic=wire.nic
+            ),
         ),
         contention=shared,
         measured_cores=min(cores, MOST_BUSY),

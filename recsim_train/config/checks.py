@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsim_train.config.claim import Claim, claim_problems
@@ -20,7 +20,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
-from recsim_train.config.problems import Findings, shown, suggest
+from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import Topology, Traffic
 from recsim_train.config.validation import Gates
@@ -158,7 +158,43 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
         message = f"expected 100 %, because its basis is {wake.basis!r}"
         findings.add(("threads", "wake", "uncertainty"), message)
     _check_operations(cluster.operations or (), findings)
+    _check_loopback(cluster, findings)
     _check_surroundings(cluster, findings)
+
+
+def network_figures(cluster: Cluster) -> dict[KeyPath, float | None]:
+    """Those that calibration takes from loopback, by their keys."""
+    return {
+        ("network", "latency"): cluster.network.latency,
+        ("network", "connection_cap"): cluster.network.connection_cap,
+        ("hosts", "default", "nic"): cluster.hosts["default"].nic,
+    }
+
+
+def _check_loopback(cluster: Cluster, findings: Findings) -> None:
+    measured = cluster.network.loopback
+    if measured is not None:
+        within = {path: getattr(measured, str(path[-1])) for path in network_figures(cluster)}
+        check_apart(cluster, within, findings)
+
+
+def check_apart(
+    cluster: Cluster, within: Mapping[KeyPath, float | None], findings: Findings
+) -> None:
+    """Hosts of their own are joined by a network, of which loopback knows nothing. ``within``: what
+    was measured within one machine."""
+    if cluster.colocate:
+        return
+    given = network_figures(cluster)
+    left = [path for path, figure in within.items() if figure is not None and given[path] == figure]
+    if left:
+        names = ", ".join(dotted(path) for path in left)
+        message = (
+            f"with colocate: false hosts are joined by a network, and {names} "
+            f"{'is' if len(left) == 1 else 'are'} still what was measured within one machine: give "
+            "the network's (connection_cap: null where only the NIC limits a connection)"
+        )
+        findings.add(left[0], message)
 
 
 def _check_operations(operations: Sequence[MeasuredOperation], findings: Findings) -> None:

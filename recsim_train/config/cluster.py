@@ -32,6 +32,17 @@ class Host(Section):
     takes 1 / 0.8 times as long."""
 
 
+class Loopback(Section):
+    """What calibration measured between processes of one machine: no network's figures."""
+
+    latency: Duration
+    """As ``network.latency``."""
+    connection_cap: Rate
+    """As ``network.connection_cap``."""
+    nic: Rate
+    """As ``hosts.default.nic``."""
+
+
 class Network(Section):
     """What lies between two processes."""
 
@@ -41,6 +52,9 @@ class Network(Section):
     """Payload's share of the NIC rate: 1448/1514 for TCP over Ethernet."""
     connection_cap: Rate | None = None
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
+    loopback: Loopback | None = None
+    """What calibration measured within its own machine. With ``colocate: false`` such a value is
+    refused where a network's is expected. None: the profile is older, or of no machine."""
 
 
 Basis = Literal["repeats", "fit", "once", "limit", "magnitude"]

@@ -164,11 +164,11 @@ class Placement(Section):
     """How tables are put on embedding shards."""
 
     split_rows_above: Annotated[float, Field(gt=0.0)] = 1.0
-    """A table whose cost or bytes exceed this many times a shard's fair share (total / shards) is
-    split by rows over all shards."""
+    """A table whose bytes or modelled cost exceed this many times a shard's fair share (total /
+    shards) is split by rows over all shards."""
     cost: Literal["modelled", "bytes"] = "modelled"
-    """What is balanced. modelled: the time of lookups and updates, by typical prices that are the
-    same for every profile, and bytes, half each; bytes: bytes alone."""
+    """What is balanced: bytes as well as the modelled cost of lookups and updates, or bytes alone.
+    That cost is by typical prices, the same with every profile."""
 
 
 class Simulation(Section):

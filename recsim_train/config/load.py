@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from recsim_train.config.checks import (
+    check_apart,
     check_claim,
     check_cluster,
     check_criteo,
@@ -18,6 +20,7 @@ from recsim_train.config.checks import (
     check_model,
     check_recovery,
     check_size,
+    network_figures,
     take_lists_of_files,
 )
 from recsim_train.config.claim import Claim
@@ -251,18 +254,28 @@ def load_cluster(
         else replace(s, key=s.key.removeprefix(PROFILE_KEY))
         for s in sets
     ]
+    unset = deepcopy(document.data) if own else {}
     Sets(document, {}, findings).apply(own)
-    data = dict(document.data)
+    cluster = _cluster(document.data, findings)
+    if cluster is not None:
+        check_cluster(cluster, findings)
+        if unset.get("colocate") and not cluster.colocate and cluster.network.loopback is None:
+            # an older profile of one machine does not say so, but was one before it was changed
+            written = _cluster(unset, Findings(document.marks, document.file))
+            if written is not None:
+                check_apart(cluster, network_figures(written), findings)
+    findings.raise_any()
+    assert cluster is not None
+    return cluster
+
+
+def _cluster(written: Mapping[str, Any], findings: Findings) -> Cluster | None:
+    data = dict(written)
     costs = data.get("costs")
     if isinstance(costs, dict):
         # A price without its uncertainty may be written as the value alone.
         data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
-    cluster = check(Cluster, data, findings)
-    if cluster is not None:
-        check_cluster(cluster, findings)
-    findings.raise_any()
-    assert cluster is not None
-    return cluster
+    return check(Cluster, data, findings)
 
 
 def _no_profile(name: str, near: Path | None) -> str:

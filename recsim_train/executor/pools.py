@@ -17,11 +17,8 @@ from contextlib import suppress
 
 import torch
 
-_GRAIN = 1 << 15
-"""Numbers for each thread, below which torch's element-wise work uses fewer threads."""
+from recsim_train.workload.divided import CREW, GRAIN
 
-_LEAST = 64
-"""Examples that are worth waking a thread of a crew for."""
 _own = threading.local()
 
 
@@ -37,7 +34,7 @@ def make_pool(threads: int) -> tuple[int, ...]:
     if threads == 1:
         return ()
     before = tasks()
-    torch.zeros(threads * _GRAIN).add_(1.0)
+    torch.zeros(threads * GRAIN).add_(1.0)
     if getattr(_own, "crew", None) is None:
         _own.crew, all_here = ThreadPoolExecutor(threads - 1), threading.Barrier(threads)
         for _ in range(threads - 1):
@@ -51,7 +48,7 @@ def side_by_side(work: Callable[[int, int], None], examples: int) -> None:
 
     Worth it for what runs outside of the interpreter's lock.
     """
-    parts = max(1, min(getattr(_own, "threads", 1), examples // _LEAST))
+    parts = max(1, min(getattr(_own, "threads", 1), examples // CREW))
     cuts = [examples * part // parts for part in range(parts + 1)]
     others = [_own.crew.submit(work, *cuts[part : part + 2]) for part in range(1, parts)]
     work(*cuts[:2])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from recsim_train.config.cluster import Costs
 from recsim_train.config.experiment import Experiment
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import column_range
@@ -12,49 +13,64 @@ from recsim_train.workload import shape
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 
-MODELLED_SHARE = 0.5
-"""How the two needs of a table are weighed: half its share of time, half its share of memory."""
-
-TYPICAL_PRICES: Mapping[str, float] = {
-    "call": 0.0,
-    "interpreter": 0.0,
+_TYPICAL: Mapping[str, float] = {
     "stream_byte": 1e-10,
     "gather_row": 3e-8,
     "gather_byte": 1e-10,
     "scatter_row": 3e-8,
     "scatter_byte": 1e-10,
-    "hashed_id": 2e-8,
-    "gemm_flop": 0.0,
-    "effect": 0.0,
-    "request": 0.0,
-    "synthesize_row": 0.0,
+    "index_element": 4e-9,
+    "unique_id": 2e-8,
 }
-"""Relative weights only (a random row access against a streamed byte): placement must be the same
-in both worlds and for every profile, so it never depends on one machine's calibration."""
 
 
-def table_seconds(experiment: Experiment, table: int) -> float:
-    """Modelled seconds that one batch's lookup and update of a table take on a server."""
+class Need(NamedTuple):
+    """What a table needs of its shard, or a shard's tables of it, as shares of all tables'."""
+
+    size: float
+    """Bytes."""
+    time: float
+    """Seconds of lookups and updates."""
+
+    def plus(self, other: Need, share: float = 1.0) -> Need:
+        """This, and a share of another one."""
+        return Need(self.size + share * other.size, self.time + share * other.time)
+
+
+def typical_prices() -> dict[str, float]:
+    """Relative weights only (a random row access against a streamed byte): placement must be the
+    same in both worlds and for every profile, so it never depends on one machine's calibration.
+
+    A price that is not listed has the magnitude that is its default; those without one (calls,
+    which each table has as many of, and work of other kinds) count nothing.
+    """
+    fields = Costs.model_fields.items()
+    magnitudes = {n: 0.0 if f.is_required() else f.default.value for n, f in fields}
+    return {**magnitudes, **_TYPICAL}
+
+
+def table_needs(experiment: Experiment) -> list[Need]:
+    """What is balanced, per table; with ``cost: bytes`` both are the bytes."""
     model, b = experiment.model, experiment.training.batch_size
-    ids = b * shape.mean_ids(model, table)
-    scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
-    work = (cost("lookup_pooled", scope), cost("update_pooled", scope))
-    return sum(seconds(part, TYPICAL_PRICES)[0] for part in work)
+    prices = typical_prices()
 
+    def size(table: int) -> float:
+        return model.tables[table].rows
 
-def table_weights(experiment: Experiment) -> list[float]:
-    """What is balanced, per table; the weights sum to 1."""
-    tables = range(len(experiment.model.tables))
-    total_rows = sum(t.rows for t in experiment.model.tables)
-    size = [t.rows / total_rows for t in experiment.model.tables]
-    if experiment.placement.cost == "bytes":
-        return size
-    time = [table_seconds(experiment, t) for t in tables]
-    total = sum(time)
-    return [
-        MODELLED_SHARE * t / total + (1 - MODELLED_SHARE) * s
-        for t, s in zip(time, size, strict=True)
-    ]
+    def time(table: int) -> float:
+        ids = b * shape.mean_ids(model, table)
+        scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
+        work = cost("lookup_pooled", scope), cost("update_pooled", scope)
+        return sum(seconds(part, prices)[0] for part in work)
+
+    def shares(of: Callable[[int], float]) -> list[float]:
+        values = [of(table) for table in range(len(model.tables))]
+        total = sum(values)
+        return [value / total for value in values]
+
+    sizes = shares(size)
+    times = sizes if experiment.placement.cost == "bytes" else shares(time)
+    return [Need(*pair) for pair in zip(sizes, times, strict=True)]
 
 
 def row_cuts(rows: int, parts: int) -> list[tuple[int, int]]:
@@ -95,28 +111,32 @@ def pack_tables(
 ) -> tuple[tuple[TableSlice, ...], ...]:
     """Slices of each shard, in table order.
 
-    A table whose weight exceeds ``placement.split_rows_above`` fair shares is split by rows over
-    all shards; the others go, heaviest first, to the least loaded shard (longest processing time
-    first: Graham 1969).
+    A table that needs more than ``placement.split_rows_above`` fair shares of bytes or of time is
+    split by rows over all shards; the others go, largest need first, to the shard whose larger need
+    is then the least (longest processing time first, Graham 1969, for two needs at once).
     """
     model = experiment.model
-    weights = table_weights(experiment)
+    needs = table_needs(experiment)
     limit = experiment.placement.split_rows_above / shards
     content: list[list[TableSlice]] = [[] for _ in range(shards)]
-    load = [0.0] * shards
+    held = [Need(0.0, 0.0)] * shards
     whole = []
-    for table, weight in enumerate(weights):
+    for table, need in enumerate(needs):
         rows = model.tables[table].rows
-        if shards > 1 and weight > limit and rows >= shards and not whole_tables:
+        if shards > 1 and max(need) > limit and rows >= shards and not whole_tables:
             for shard, (start, stop) in enumerate(row_cuts(rows, shards)):
                 content[shard].append(TableSlice(table, start, stop))
-                load[shard] += weight / shards
+                held[shard] = held[shard].plus(need, 1 / shards)
         else:
             whole.append(table)
-    heap = [(load[shard], shard) for shard in range(shards)]
-    heapq.heapify(heap)
-    for table in sorted(whole, key=lambda t: (-weights[t], t)):
-        held, shard = heapq.heappop(heap)
-        content[shard].append(TableSlice(table, 0, model.tables[table].rows))
-        heapq.heappush(heap, (held + weights[table], shard))
+
+    def fullness(shard: int, need: Need) -> tuple[float, float]:
+        then = held[shard].plus(need)
+        return max(then), sum(then)
+
+    for table in sorted(whole, key=lambda t: (-max(needs[t]), -sum(needs[t]), t)):
+        need = needs[table]
+        best = min(range(shards), key=lambda shard: (*fullness(shard, need), shard))
+        content[best].append(TableSlice(table, 0, model.tables[table].rows))
+        held[best] = held[best].plus(need)
     return tuple(tuple(sorted(slices)) for slices in content)

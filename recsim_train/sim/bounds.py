@@ -50,6 +50,8 @@ class Bounds:
     bound_eps: float
     bounds: dict[str, float]
     """Examples per second that each resource in use can sustain."""
+    busiest: str
+    """The resource that is used most, of those that training waits for."""
 
 
 def iterations_within(iterations: Sequence[Iteration], start: float, end: float) -> float:
@@ -130,7 +132,7 @@ def bounds_of(
         if any(u.busy > busiest.busy for u in utilisation):
             most = f"of those that training waits for, {most}"
         phrase = _serial(plan, totals, path, latency, most)
-    return Bounds(utilisation, phrase, bound, bounds)
+    return Bounds(utilisation, phrase, bound, bounds, busiest.resource)
 
 
 def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:
@@ -201,7 +203,7 @@ def _serial(
     what = _PARTS[largest]
     if largest == "transfer":
         members = max((len(group.members) for group in plan.groups), default=1)
-        alone = latency * (2 * requests + 2 * (members - 1) * steps)
+        alone = latency * (2 * requests + 4 * (members - 1) * steps)
         if alone >= 0.5 * share * whole:
             what = "latency"
     return f"{what} ({share:.0%} of an iteration): {said}"

@@ -1,9 +1,9 @@
 """Collectives: all members arrive, then gloo's threads handle messages and bytes.
 
 What gloo does on the wire, per member: an all-reduce is a ring of 2(n-1) steps with 2(n-1)/n of the
-vector; all-gather and all-to-all send each peer its part at once. Every step costs the network's
-latency and the profile's ``collective_step``; what gloo's threads do, and for which bytes they
-wait, is in meetings.py. A group of one does nothing.
+vector; all-gather and all-to-all send each peer its part at once. Every step costs latencies and
+the profile's ``collective_step``; how many, what gloo's threads do and for which bytes they wait is
+in meetings.py. A group of one does nothing.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class GroupRuntime:
         return received, self._meetings.exchange(moved, sent)
 
     def _vote(self, votes: list[bool]) -> tuple[bool, list[Event]]:
-        return all(votes), self._meetings.ring(FLAG_BYTES)
+        return all(votes), self._meetings.flag(FLAG_BYTES)
 
 
 def _size(value: object) -> int:

@@ -157,6 +157,11 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         purpose, (kind, name) = f"{self.name}[{shard.index}].update", thread
         yield self.world.machines.compute(host, work, purpose, kind, name=name, client=client)
 
+    @property
+    def joint_shares(self) -> list[float]:
+        """By shard, where gradients of clients that have ids in common made one step."""
+        return [share for share in self._joint.values() if share < 1.0]
+
     def _joint_share(self, shard: EmbeddingShard, clients: int) -> float:
         """Distinct ids of ``clients`` batches together, as a share of the sum of each one's.
 

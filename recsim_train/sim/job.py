@@ -11,6 +11,7 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim import usage
+from recsim_train.sim.assumed import assumed
 from recsim_train.sim.bounds import Window, bounds_of, iterations_within, loops_bound
 from recsim_train.sim.critical import critical_path
 from recsim_train.sim.faults import HostFailed
@@ -57,6 +58,8 @@ class Job:
         self._all: list[Iteration] = []
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
+        self.busiest: str | None = None
+        """The resource that is used most, of those that training waits for; None: not known yet."""
 
     def run(
         self,
@@ -175,6 +178,7 @@ class Job:
             )
         outcome.facts.resting = found = resting(runtime.machines, runtime.pricing)
         outcome.warn(resting_in_words(found))
+        outcome.warn(assumed(runtime, outcome))
         if replay is not None:
             outcome.facts.cache = replay.figures(warmup, warmup + steps)
             outcome.warn(replay.warnings(steps))
@@ -217,6 +221,7 @@ class Job:
         booked = runtime.machines.books.between(start, end)
         spent = runtime.machines.cpu_seconds(window.used)
         outcome.facts.ledger = Ledger.of(end - start, spent, booked)
+        self.busiest = found.busiest
         outcome.utilisation = found.utilisation
         outcome.bottleneck = found.bottleneck
         outcome.bound_eps = found.bound_eps

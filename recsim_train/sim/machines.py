@@ -336,7 +336,14 @@ class Machines:
         *,
         delay: float = 0.0,
     ) -> Event:
-        """The bytes of a message after a ``delay``; ``head``: those that are not payload."""
+        """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
+        that are not payload."""
+        return self.stream(source, target, payload, head, delay + self.farther([source, target]))
+
+    def stream(
+        self, source: Process, target: Process, payload: float, head: int, delay: float
+    ) -> Event:
+        """Bytes of a message, or further ones, after a ``delay``."""
         self.header_bytes += head
         key = (source.name, target.name)
         kind = self._flows.get(key)
@@ -355,7 +362,6 @@ class Machines:
         work = payload + head
         self.book_wire(source, TRANSPORT, work * flows, self._wire)
         self.book_wire(target, TRANSPORT, work * flows, self._wire)
-        delay += self.farther([source, target])
         self.alone = delay + work / min(self._alone_rate, source.send.capacity)
         return self.engine.activity(kind, work, delay)
 
@@ -396,21 +402,19 @@ class Machines:
         seconds = price * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
-    def together(
-        self, uses: list[tuple[Resource, float]], work: float, delay: float, price: float
-    ) -> Event:
-        """So many bytes of all after a ``delay``: ``uses`` of a resource for each byte, which a
-        thread handles in ``price`` seconds."""
+    def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Event:
+        """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
+        ``price`` seconds."""
         kind = self._wired(uses, price)
-        self.alone = delay + work / min(kind.cap, _rate(price, inf))
-        return self.engine.activity(kind, work, delay)
+        self.alone = work / min(kind.cap, _rate(price, inf))
+        return self.engine.activity(kind, work)
 
     def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
         return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0), _rate(price, inf))
 
     def farther(self, processes: Sequence[Process]) -> float:
-        """What one message takes longer because its ends are in different racks, seconds."""
+        """Seconds that one message takes longer because some of these are in different racks."""
         if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
             return 0.0
         return self._between_racks

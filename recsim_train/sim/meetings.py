@@ -6,11 +6,16 @@ all others do; they run under SCHED_BATCH, so that one that is woken waits for w
 move meanwhile; for those that a member sends its threads wait, too, without work. On hosts of their
 own the loop handles a member's messages in one go before it is there, and bytes with what they take
 of the cores are one activity of all.
+
+Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
+come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
+different racks makes every step wait for them, however few such pairs there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.solver import Resource
@@ -42,12 +47,32 @@ class Meetings:
         it to the next one, the last to the first, and receives as much, all at one rate. Returns
         when each member has it."""
         steps = 2 * (self._size - 1)
-        each = steps / self._size * size
         if self._machines.one_by_one:
+            each = steps / self._size * size
             seconds = [2 * self._price("reduced_byte") * each] * len(self._members)
             waits = [self._price("reduced_wait") * each] * len(self._members)
             return self._hops(steps, seconds, waits, self._ring(each, 0.0))
-        return self._at_once(steps, lambda: self._ring(each, self._price("reduced_byte")))
+        return self._goes_round(size, (2 * steps, 2 * steps))
+
+    def flag(self, size: int) -> list[Event]:
+        """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
+        nobody waits for them, so that only its first receiver's notice is waited for."""
+        if self._machines.one_by_one:
+            return self.ring(size)
+        members, steps = self._members, 2 * (self._size - 1)
+        # reduced from the last member to the first, then from the first around to the second
+        down = list(pairwise(reversed(members)))
+        path = [*down, (members[0], members[-1]), *down[:-1]]
+        crossed = sum(source.rack is not target.rack for source, target in path)
+        return self._goes_round(size, (steps + 1, crossed + bool(crossed)))
+
+    def _goes_round(self, size: float, latencies: tuple[int, int]) -> list[Event]:
+        steps = 2 * (self._size - 1)
+
+        def move() -> Event:
+            return self._ring(steps / self._size * size, self._price("reduced_byte"))
+
+        return self._at_once(steps, latencies, move)
 
     def exchange(
         self, moved: Sequence[tuple[float, float]], sent: Mapping[int, Sequence[float]]
@@ -62,15 +87,11 @@ class Meetings:
             waits = [self._price("exchanged_wait") * max(pair) for pair in moved]
             return self._hops(2, seconds, waits, self._exchange(moved, sent, 0.0))
         price = self._price("exchanged_byte")
-        return self._at_once(2, lambda: self._exchange(moved, sent, price))
+        return self._at_once(2, (4, 4), lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:
         """Asked for when it is used: what a run uses is what may change it."""
         return self._pricing.prices[name]
-
-    @property
-    def _step(self) -> float:
-        return self._machines.latency + self._price("collective_step")
 
     # ------------------------------------------------------------------ on one host
 
@@ -79,15 +100,16 @@ class Meetings:
     ) -> list[Event]:
         """``seconds``, ``waits``: for each member's bytes, in all steps, with and without its work;
         ``moved``: when the network has moved them."""
+        step = self._machines.latency + self._price("collective_step")
         works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
         handling = max(work[0] for work in works) / self._members[0].cores.pace
-        waiting = steps * self._step + max(waits)
+        waiting = steps * step + max(waits)
         self.alone = max(self._machines.alone, handling + waiting)
         number, event = _works(steps), self._engine.event
         sent = [[event() for _ in range(number)] for _ in self._members]
         return [
             self._engine.process(
-                self._chain(place, part_of(work, 1.0 / number), wait / steps, sent, moved)
+                self._chain(place, part_of(work, 1.0 / number), step + wait / steps, sent, moved)
             )
             for place, (work, wait) in enumerate(zip(works, waits, strict=True))
         ]
@@ -95,15 +117,15 @@ class Meetings:
     def _chain(
         self, place: int, part: Seconds, wait: float, sent: Sequence[Sequence[Event]], moved: Event
     ) -> Steps:
-        """One member's threads: who reads waits for what the member before it has sent, and in each
-        step for ``wait`` seconds more. So a member may be done while a thread of another one still
-        waits for a core."""
+        """One member's threads: who reads waits for what the member before it has sent, and then
+        ``wait`` seconds more. So a member may be done while a thread of another one still waits for
+        a core."""
         member, before = self._members[place], sent[place - 1]
         for turn, done in enumerate(sent[place]):
             reads = turn % 2 == 1
             if reads:
                 yield before[turn - 1]
-                yield self._engine.timeout(self._step + wait)
+                yield self._engine.timeout(wait)
             name = f"{self._name}.{'reader' if reads else 'runner'}"
             yield self._machines.compute(
                 member, part, f"{name}.step", "wire", name=name, waits=True
@@ -113,14 +135,19 @@ class Meetings:
 
     # ------------------------------------------------------------------ on hosts of their own
 
-    def _at_once(self, steps: int, move: Callable[[], Event]) -> list[Event]:
-        """The latency of all messages, then all bytes."""
+    def _at_once(
+        self, steps: int, latencies: tuple[int, int], move: Callable[[], Event]
+    ) -> list[Event]:
+        """All latencies, then all bytes. ``latencies``: how many of the network, and of racks where
+        members stand in different ones."""
+        machines, (all_hosts, between_racks) = self._machines, latencies
 
         def whole() -> Steps:
-            latency = steps * self._step
+            latency = steps * self._price("collective_step") + all_hosts * machines.latency
+            latency += between_racks * machines.farther(self._members)
             yield self._engine.timeout(latency)
             moved = move()
-            self.alone = latency + self._machines.alone
+            self.alone = latency + machines.alone
             yield moved
 
         return [self._engine.process(whole())] * len(self._members)
@@ -138,8 +165,7 @@ class Meetings:
             self._members, [*self._members[1:], self._members[0]], strict=True
         ):
             uses += between(member, following, 1.0)
-        farther = 2 * (len(self._members) - 1) * machines.farther(self._members)
-        return machines.together(uses, each, farther, price)
+        return machines.together(uses, each, price)
 
     def _exchange(
         self,
@@ -162,7 +188,7 @@ class Meetings:
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += between(self._members[me], self._members[other], size / most)
-        return machines.together(uses, most, 2 * machines.farther(self._members), price)
+        return machines.together(uses, most, price)
 
     def _handled(
         self, member: Process, moved: float, share: float, price: float

@@ -13,6 +13,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.hosts import busy_cores, cores_unsure
+from recsim_train.sim.in_step import out_of_step
 from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory_check import check_memory, nearly_full
 from recsim_train.trace.facts import Folded, HalfFolded
@@ -76,6 +77,7 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(job, outcome)
         job.add_bounds(outcome)
+        outcome.warn(out_of_step(job, outcome))
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))

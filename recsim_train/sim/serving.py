@@ -232,12 +232,14 @@ class Connection(ServingThread):
         if beyond <= 0:
             arrived = machines.transfer(source, target, size, head, delay=latency)
             return _Moving(None, arrived, 0.0, machines.alone)
-        taken = machines.transfer(source, target, beyond, head, delay=latency)
+        latency += machines.farther([source, target])
+        taken = machines.stream(source, target, beyond, head, latency)
         first = machines.alone
-        rest = (first - latency) * BUFFER_BYTES / beyond
+        rest = (first - latency) * BUFFER_BYTES / (beyond + head)
         arrived = machines.engine.process(self._rest(taken, source, target))
         return _Moving(taken, arrived, first, first + rest)
 
     def _rest(self, taken: Event, source: Process, target: Process) -> Steps:
+        """The last bytes of a message, whose latency has passed."""
         yield taken
-        yield self._machines.transfer(source, target, BUFFER_BYTES)
+        yield self._machines.stream(source, target, BUFFER_BYTES, 0, 0.0)

@@ -21,7 +21,7 @@ from recsim_train.workload.scope import Scope
 from recsim_train.workload.threads import Divided
 
 GRAIN = 1 << 15
-"""Numbers; an operator on more of them is divided."""
+"""Numbers; an operator on more of them is divided, and each thread gets as many at least."""
 CREW = 64
 """Examples that are worth waking a thread of a crew for (`recsim_train.executor.pools`)."""
 

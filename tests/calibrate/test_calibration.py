@@ -14,7 +14,7 @@ from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
 from recsim_train.config.dump import dump_cluster
-from recsim_train.config.errors import RunFailed
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 
 
@@ -32,6 +32,12 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     target.write_text(dump_cluster(cluster), encoding="utf-8")
     loaded = load_cluster(str(target))
     assert loaded.colocate
+    loopback, network = loaded.network.loopback, loaded.network
+    assert loopback is not None
+    assert (loopback.latency, loopback.connection_cap) == (network.latency, network.connection_cap)
+    assert loopback.nic == loaded.hosts["default"].nic
+    with pytest.raises(UserError, match=r"network.latency, .*hosts.default.nic are still what"):
+        load_cluster(str(target), None, ["cluster.colocate=false"])
     assert loaded.hosts["default"].cores == len(os.sched_getaffinity(0))
     assert loaded.hosts["default"].memory > 1e8
     assert 1e7 < loaded.hosts["default"].nic < 1e12

@@ -167,7 +167,9 @@ def test_a_dry_run_says_whether_it_fits(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "memory: fits: " in done.stdout
     large = ["--set", "model.tables={count: 26, rows: 50000000}",
-             "--set", "cluster.colocate=false"]  # fmt: skip
+             "--set", "cluster.colocate=false", "--set", "cluster.network.latency=20 us",
+             "--set", "cluster.network.connection_cap=null",
+             "--set", "cluster.hosts.default.nic=10 Gbit/s"]  # fmt: skip
     done = command(*words, *large, cwd=folder)
     assert done.returncode == 2, done.stderr
     assert "trainer[0]" in done.stdout  # the plan is there nevertheless

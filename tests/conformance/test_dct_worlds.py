@@ -38,6 +38,7 @@ PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 ROLES = {
     "servers": Roles(trainers=2, embedding_servers=2, dense_servers=1),
     "two dense servers": Roles(trainers=2, embedding_servers=1, dense_servers=2),
+    "four dense servers": Roles(trainers=2, embedding_servers=1, dense_servers=4),
     "no servers": Roles(trainers=2),
     "one process": Roles(),
 }
@@ -116,6 +117,8 @@ CASES = [
     ("servers", "flat_ps", dct(mode="mp", mp_density="20 %", mask="sample")),
     ("servers", "allreduce", dct(mode="mp", mask="sample")),
     ("two dense servers", "flat_ps", dct(**FRESH)),
+    ("four dense servers", "flat_ps", dct(**FRESH)),
+    ("four dense servers", "flat_ps", dct(refresh=1, density="1 %")),
     ("no servers", "flat_ps", dct(mode="mp")),
     ("no servers", "allreduce", dct(mode="both", **FRESH)),
     ("one process", "flat_ps", dct(mode="both", **FRESH)),

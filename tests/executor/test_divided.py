@@ -6,6 +6,7 @@ looked at, and whether its pool really wakes.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -125,9 +126,22 @@ def test_counts_of_other_nets(kind: str, batch: int) -> None:
     assert counted == pytest.approx(found, abs=1), counter.found
 
 
-def test_the_crews_grain_is_the_pools() -> None:
-    assert CREW == pools._LEAST
-    assert pools._GRAIN == GRAIN
+def test_a_crew_begins_where_the_count_has_it() -> None:
+    """Twice as many examples as one thread is woken for."""
+    parts: list[tuple[int, int]] = []
+
+    def with_crew() -> None:
+        pools.make_pool(2)
+        for examples in (2 * CREW - 1, 2 * CREW):
+            pools.side_by_side(lambda *part: parts.append(part), examples)
+
+    thread = threading.Thread(target=with_crew)
+    thread.start()
+    thread.join(60)
+    torch.set_num_threads(1)
+    assert sorted(parts) == [(0, CREW), (0, 2 * CREW - 1), (CREW, 2 * CREW)]
+    # one place: pools has no numbers of its own
+    assert (pools.CREW, pools.GRAIN) == (CREW, GRAIN)
 
 
 def woken(call: Callable[[], object], pool: tuple[int, ...]) -> bool:

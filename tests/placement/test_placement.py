@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recsim_train.config.cluster import Costs, Price, magnitude
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import (
     Experiment,
@@ -18,14 +20,21 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.placement.binpack import pack_tables, row_cuts, table_weights
+from recsim_train.placement import binpack
+from recsim_train.placement.binpack import pack_tables, row_cuts, table_needs
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.strategy.registry import strategies
+from recsim_train.workload import operations
 
 
 def experiment(
-    rows: list[int], kind: str = "flat_ps", *, split: float = 1.0, **roles: int
+    rows: list[int],
+    kind: str = "flat_ps",
+    *,
+    split: float = 1.0,
+    cost: Literal["modelled", "bytes"] = "modelled",
+    **roles: int,
 ) -> Experiment:
     return Experiment(
         name="t",
@@ -37,7 +46,7 @@ def experiment(
         ),
         roles=Roles(**roles),
         training=Training(threads=2),
-        placement=Placement(split_rows_above=split),
+        placement=Placement(split_rows_above=split, cost=cost),
         strategies=(StrategyChoice(kind=kind),),
     )
 
@@ -62,10 +71,80 @@ def test_whole_tables_are_packed_within_the_bound_of_longest_first(
     rows: list[int], shards: int
 ) -> None:
     spec = experiment(rows, split=10.0)
-    weights = table_weights(spec)
-    loads = [sum(weights[p.table] for p in shard) for shard in pack_tables(spec, shards)]
-    assert max(loads) <= max(4 / 3 / shards, *weights) + max(weights) + 1e-9
-    assert sum(loads) == pytest.approx(1.0)
+    # all tables cost the same, so that their number is balanced beside their bytes
+    size, time = [r / sum(rows) for r in rows], [1 / len(rows)] * len(rows)
+    packed = pack_tables(spec, shards)
+    most = max(*size, *time)
+    for share in (size, time):
+        loads = [sum(share[p.table] for p in shard) for shard in packed]
+        assert sum(loads) == pytest.approx(1.0)
+        # whoever came last found every shard's larger need no smaller, and all needs are two
+        assert max(loads) <= 2 / shards + most + 1e-9
+
+
+@given(rows=st.lists(st.integers(1, 10**6), min_size=4, max_size=30), shards=st.integers(1, 4))
+def test_bytes_alone_are_packed_within_the_bound_of_longest_first(
+    rows: list[int], shards: int
+) -> None:
+    spec = experiment(rows, split=10.0, cost="bytes")
+    loads = [sum(rows[p.table] for p in shard) for shard in pack_tables(spec, shards)]
+    fair = sum(rows) / shards
+    assert max(loads) <= max(4 / 3 * fair, fair + max(rows) * (1 - 1 / shards)) + 1e-9
+
+
+def test_bytes_and_time_are_each_balanced() -> None:
+    """Three tables are nearly all bytes, and ids come from the many small ones."""
+    large = [Table(rows=50_000_000, ids=n) for n in (8, 19, 18)]
+    middle = [Table(rows=1_000_000, ids=n) for n in (5, 12, 30, 20, 16, 21, 19, 3, 20, 1)]
+    small = [Table(rows=10_000, ids=1 + 7 * n % 30) for n in range(27)]
+    tables = [*large, *middle, *small]
+    spec = experiment([1]).model_copy(
+        update={"model": experiment([1]).model.model_copy(update={"tables": tuple(tables)})}
+    )
+    packed = pack_tables(spec, 6)
+    assert all(len([p for p in shard if p.table < 3]) == 3 for shard in packed)  # split
+    every = [(p, tables[p.table]) for shard in packed for p in shard]
+    rows, ids = sum(t.rows for t in tables), sum(t.ids for t in tables)
+    assert sum(p.rows for p, _ in every) == rows
+    for shard in packed:
+        parts = [(p.rows, p.rows / tables[p.table].rows * tables[p.table].ids) for p in shard]
+        assert 0.9 * rows / 6 < sum(size for size, _ in parts) < 1.1 * rows / 6
+        assert 0.85 * ids / 6 < sum(asked for _, asked in parts) < 1.15 * ids / 6
+
+
+@pytest.mark.parametrize("balanced", ["modelled", "bytes"])
+@pytest.mark.parametrize("large", ["bytes", "time"])
+def test_a_table_is_split_that_is_large_in_either(large: str, balanced: str) -> None:
+    """Four shards: half of the bytes with few of the ids, or the other way round."""
+    odd = Table(rows=1_000_000, ids=1) if large == "bytes" else Table(rows=1_000, ids=1_000)
+    others = [Table(rows=100_000, ids=20) for _ in range(12)]
+    base = experiment([1], cost=balanced)
+    model = base.model.model_copy(update={"tables": (odd, *others)})
+    packed = pack_tables(base.model_copy(update={"model": model}), 4)
+    shards_of_odd = sum(part.table == 0 for shard in packed for part in shard)
+    assert shards_of_odd == (1 if (large, balanced) == ("time", "bytes") else 4)
+
+
+def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the magnitude that is its default."""
+
+    class More(Costs):
+        hopped_id: Price = magnitude(1e-5)
+
+    def needs() -> list[float]:
+        spec = experiment([1000] * 2)
+        tables = Table(rows=1000, ids=1), Table(rows=1000, ids=3)
+        model = spec.model.model_copy(update={"tables": tables})
+        return [need.time for need in table_needs(spec.model_copy(update={"model": model}))]
+
+    before = needs()
+    monkeypatch.setattr(binpack, "Costs", More)
+    lookup = operations.COSTS["lookup_pooled"]
+    monkeypatch.setitem(
+        operations.COSTS, "lookup_pooled", lambda s: {**lookup(s), "hopped_id": s.ids}
+    )
+    after = needs()
+    assert before[1] < after[1] == pytest.approx(0.75, rel=0.01)  # three of four ids
 
 
 @given(rows=st.integers(0, 10**9), parts=st.integers(1, 100))

@@ -245,3 +245,31 @@ def test_narrow_buffers_are_counted(plans: Plans, clusters: Clusters, wire: str)
     wide_ahead = more("trainer[0]", full, uses("full", 2))
     narrow_ahead = more("trainer[0]", narrow, uses(wire, 2))
     assert wide_ahead - narrow_ahead == 2 * vectors * 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("trainers", [1, 3])
+def test_a_trainers_own_loops_need_nothing_narrow_at_its_shards(
+    plans: Plans, clusters: Clusters, trainers: int, threads: int
+) -> None:
+    """Without servers each trainer holds a shard of both kinds: what its own loops ask of them
+    does not travel, what all others ask does, and what its loops ask of the others."""
+
+    def plan(wire: str) -> Plan:
+        return plans(
+            roles={"trainers": trainers},
+            training={"threads": threads},
+            execution=Execution(wire=wire),  # type: ignore[arg-type]
+        )
+
+    whole = plan("full")
+    assert whole.dense is not None
+    full, narrow = (memory_uses(p, clusters()) for p in (whole, plan("float16")))
+    vectors = 64 * 6 * 8
+    dense = sum(shard.elements for shard in whole.dense.shards)
+    for wide, use in zip(full, narrow, strict=True):
+        here = sum(s.elements for s in whole.dense.shards if s.host == use.instance)
+        numbers = vectors / trainers + here  # of the shards that it holds
+        asked_by_others = (trainers - 1) * threads * numbers
+        asked_of_others = threads * (vectors * (trainers - 1) / trainers + dense - here)
+        assert use.needed - wide.needed == 2 * 2 * (asked_by_others + asked_of_others)

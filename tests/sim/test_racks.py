@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import Topology, Traffic
@@ -21,6 +21,7 @@ from recsim_train.sim.meetings import Meetings
 from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
+from tests.sim import gloo_ring
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -46,11 +47,12 @@ class World:
         self.engine = Engine()
         self.machines = Machines(plan, cluster, self.engine, Jitter(1))
         self.of = {i.name: p for i, p in self.machines.processes.items()}
+        self.prices = {n: getattr(cluster.costs, n).value for n in Costs.model_fields}
         self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
 
     def meetings(self) -> Meetings:
         """Of all trainers, whose messages cost nothing."""
-        pricing = SimpleNamespace(meeting=lambda steps: NOTHING)
+        pricing = SimpleNamespace(meeting=lambda steps: NOTHING, prices=self.prices)
         world: Any = SimpleNamespace(machines=self.machines, engine=self.engine, pricing=pricing)
         return Meetings(world, "all", self.trainers, len(self.trainers))
 
@@ -163,29 +165,62 @@ def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> 
     assert used["rack[0].down"] == pytest.approx(into)
 
 
-def test_latency_between_racks(worlds: Callable[..., World]) -> None:
-    size = 1000.0
+@pytest.mark.parametrize(("near", "far"), [(0.0, 0.010), (0.002, 0.0), (0.002, 0.010)])
+@pytest.mark.parametrize("arrange", ["spread", "fill"])
+@pytest.mark.parametrize(("racks", "ranks"), [(2, 2), (2, 4), (2, 5), (3, 7), (2, 8), (2, 16)])
+def test_a_ring_pays_the_latencies_that_gloos_does(
+    worlds: Callable[..., World], racks: int, ranks: int, arrange: str, near: float, far: float
+) -> None:
+    """As gloo's own rules have it, one event after the other. Bytes take no time here."""
+
+    def seconds(what: str, size: int) -> float:
+        world = worlds(
+            roles={"trainers": ranks},
+            topology=topology(
+                racks=racks, arrange=arrange, latency=f"{far} s", uplink="100 Gbit/s"
+            ),
+            network={"latency": f"{near} s"},
+            prices=FREE | dict.fromkeys(("collective_step", "reduced_byte"), "0 s"),
+        )
+        return max(world.seconds(*getattr(world.meetings(), what)(size)))
+
+    racks_of_ranks = [
+        rank % racks if arrange == "spread" else rank // -(-ranks // racks) for rank in range(ranks)
+    ]
+
+    def apart(one: int, other: int) -> float:
+        return near + far * (racks_of_ranks[one] != racks_of_ranks[other])
+
+    whole = max(gloo_ring.Ring(ranks, 4 * 10 * ranks, apart).ends())
+    assert seconds("ring", 4 * 10 * ranks) == pytest.approx(whole, abs=1e-5)
+    flag = max(gloo_ring.Ring(ranks, 8, apart, number=8).ends())
+    # where it first has to cross, the notice may have come while it was on its way within a rack
+    hidden = near * ranks / 2 if near and far else 0.0
+    assert flag - 1e-5 <= seconds("flag", 8) <= flag + hidden + 1e-5
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("arrange", ["spread", "fill"])
+def test_an_exchange_pays_four_latencies(
+    worlds: Callable[..., World], arrange: str, empty: bool
+) -> None:
+    """A notice and the sizes, a notice and the content, though there may be none."""
+    size = 0 if empty else 1000
     sent = {me: [size] * 4 for me in range(4)}
-    moved = [(int(3 * size),) * 2] * 4
 
-    def act(world: World, what: str) -> Event:
-        zero, one, two, _ = world.trainers
-        if what == "ring":
-            return world.meetings()._ring(size, 0.0)
-        if what == "exchange":
-            return world.meetings()._exchange(moved, sent, 0.0)
-        return move(world, zero, two if what == "near" else one, size)
+    def seconds(latency: str) -> float:
+        world = worlds(topology=topology(arrange=arrange, latency=latency))
+        return max(world.seconds(*world.meetings().exchange([(3 * size,) * 2] * 4, sent)))
 
-    def spent(**changes: Any) -> list[float]:
-        found = []
-        for what in ("near", "far", "ring", "exchange"):
-            world = worlds(topology=topology(**changes))
-            found += world.seconds(act(world, what))
-        return found
+    assert seconds("10 ms") - seconds("0 s") == pytest.approx(0.04)
 
-    added = [b - a for a, b in zip(spent(), spent(latency="10 ms"), strict=True)]
-    # a ring of four has six steps, an exchange two
-    assert added == pytest.approx([0.0, 0.01, 0.06, 0.02])
+
+def test_a_message_within_a_rack_does_not_pay_for_racks(worlds: Callable[..., World]) -> None:
+    def seconds(other: int) -> float:
+        world = worlds(topology=topology(latency="10 ms"))
+        return world.seconds(move(world, world.trainers[0], world.trainers[other], 1000.0))[0]
+
+    assert seconds(1) - seconds(2) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_oversubscription(plans: Plans, clusters: Clusters) -> None:
