@@ -95,7 +95,8 @@ def causes(
     found: dict[str, float] = {}
     unsure = {name: _unsure(cluster, name, threads) for name in slopes}
     if any(unsure.values()):
-        found["prices"] = hypot(*(size(slopes[n]) * u for n, u in unsure.items()))
+        # what is dearer speeds nothing up: such a slope is scatter
+        found["prices"] = hypot(*(size(min(0.0, slopes[n])) * u for n, u in unsure.items()))
     if spent.by_operations:
         found["operations"] = size(operations) * spent.erring / spent.by_operations
     if known.fit_errors:

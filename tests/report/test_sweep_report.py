@@ -211,7 +211,7 @@ def test_what_if_says_what_is_surer_than_its_error(factory: Any) -> None:
         elasticities={"cores": 0.09, "nic": 0.02, "costs.call": -0.03, "dense_servers": 0.4},
         elasticity_errors={"cores": 0.01, "nic": 0.015, "costs.call": 0.0, "dense_servers": 0.1},
         calibration_ci95=(90.0, 112.0),
-        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}),
+        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10),
     )
     summary = factory.summary(examples_per_second=100.0, facts=facts)
     assert [name for name, _, _ in telling(summary)] == ["cores", "costs.call", "dense_servers"]
