@@ -48,7 +48,8 @@ _FIRST_STEPS = (
     "interval from calibration, are those of the first {steps} counted steps."
 )
 _WHAT_IF_TRAINERS = 16
-"""How many of folded trainers are simulated in the short runs that ask "what if"."""
+"""How many of folded trainers are simulated in the short runs that ask "what if", where the
+experiment does not say."""
 
 
 def simulate(
@@ -86,8 +87,11 @@ def simulate(
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:
+        most = plan.experiment.simulation.what_if_trainers
         if folding.simulated < folding.trainers and not folding.exact:
-            folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
+            most = most or _WHAT_IF_TRAINERS
+        if most:
+            folding = folding_of(plan, cluster, most=most)
         if job.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / job.period) * job.period
         if not plan.topology.steady:
