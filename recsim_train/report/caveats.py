@@ -64,6 +64,13 @@ def _placed(record: RunRecord, shards: str) -> Any:
     return record.manifest.get("plan", {}).get(shards)
 
 
+def doubts_of(record: RunRecord) -> list[str]:
+    """What must be known of a run that nothing stands beside."""
+    if record.world == "simulated":
+        return of_prediction(record)
+    return [*_unfinished(record), *stated(record), *cautions(record)]
+
+
 def of_prediction(simulated: RunRecord) -> list[str]:
     """What must be known of a prediction wherever it is shown, each sentence once: what its profile
     rests on, where it extrapolates, what the simulator left out, and what its strategy is."""

@@ -40,6 +40,8 @@ class Entry(Generic[T]):
     """Of them, 95 %."""
     cost: tuple[int, float, int]
     """Processes, cores of their hosts, computing threads: what is compared in this order."""
+    examples_per_step: int | None = None
+    """Of one step of the whole job; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         eps,
         hull(summary.ci95, apart(eps, facts.calibration_ci95, facts.calibration_errors)),
         (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
+        summary.synchronisation.elp,
     )
 
 

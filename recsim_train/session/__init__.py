@@ -84,8 +84,8 @@ def predict(
     there); None: a temporary folder that ends with this process. ``resume``: what lies there
     complete is not made again. ``processes``: how many simulate the points of a sweep.
     ``what_if``: ask what would change a prediction, and how far calibration's errors carry, by
-    short runs more, as ``simulation.what_if_steps`` says or else as is usual. A ``cluster`` that is `local` and was never measured
-    is measured first, in two minutes.
+    short runs more, as ``simulation.what_if_steps`` says or else as is usual. A ``cluster`` that is
+    `local` and was never measured is measured first, in two minutes.
 
     Raises UserError where something does not fit into memory or is wrong with the data, RunFailed
     where a simulated job fails; a sweep's points say so in their ``status`` instead.

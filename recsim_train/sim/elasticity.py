@@ -159,7 +159,8 @@ def elasticities(
     simulated. Hosts do not fail in these runs. Raises RunFailed as `recsim_train.sim.run.simulate`.
     """
     cluster = cluster.model_copy(update={"failures": None})
-    folding = folding or Folding(*[plan.experiment.roles.trainers] * 2)
+    trainers = plan.experiment.roles.trainers
+    folding = folding or Folding(trainers, trainers)
     short = _Short(_quiet(plan, steps), counts, steps, replay, folding)
     base, job, outcome = short.run(cluster)
     job.add_bounds(outcome)
