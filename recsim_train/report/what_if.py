@@ -54,11 +54,18 @@ CAUSES = {
     "operations": "errors and spread of the measured operations",
     "fits": "residuals of the fitted prices",
     "speed": "the machine's speed, which moves all prices together",
-    "cores": "cores, of which more are busy than were ever measured",
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
 }
 """What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
+
+
+_UNSEEN = 0.0005
+"""A standard error that would read 0.0 %."""
+_NOTHING_MISSED = (
+    "Of the model no error was seen beyond the known errors of predictions of calibration's own "
+    "runs, which are few and short: that is no proof that it has none"
+)
 
 
 def name_of(resource: str) -> str:
@@ -116,10 +123,17 @@ def made_of(errors: Mapping[str, float]) -> list[str]:
     """What the interval from calibration is made of; nothing where that is not known."""
     if not errors:
         return []
-    parts = [f"{CAUSES[cause]} {text.percent(error)}" for cause, error in errors.items()]
+    whole = text.percent(hypot(*errors.values()))
+    nothing = errors.get("model", 1.0) < _UNSEEN
+    parts = [
+        f"{CAUSES.get(cause, cause)} {text.percent(error)}"
+        for cause, error in errors.items()
+        if not (nothing and cause == "model")
+    ]
+    said = f"Calibration leaves a standard error of {whole}"
     return [
-        f"Calibration leaves a standard error of {text.percent(hypot(*errors.values()))}, "
-        f"in quadrature of {'; '.join(parts)}"
+        f"{said}, in quadrature of {'; '.join(parts)}" if parts else said,
+        *([_NOTHING_MISSED] if nothing else ()),
     ]
 
 

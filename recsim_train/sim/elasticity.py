@@ -37,7 +37,6 @@ from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.headroom import RATES, possible
-from recsim_train.sim.hosts import cores_unsure
 from recsim_train.sim.job import Job
 from recsim_train.sim.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
@@ -199,8 +198,7 @@ def elasticities(
         raised[f"{role}s"] = _times(bounds, outcome.facts.bounds)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
     slopes = {name: slope / log(1.0 + STEP) for name, slope in found.items()}
-    beyond = cores_unsure(plan, cluster)
-    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads, beyond)
+    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads)
     return Elasticities(changes, errors, spare, raised, unsure, short.runs, short.events, skipped)
 
 

@@ -12,7 +12,7 @@ from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
-from recsim_train.sim.hosts import busy_cores, cores_unsure
+from recsim_train.sim.hosts import cores_beyond
 from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory_check import check_memory, nearly_full
 from recsim_train.trace.facts import Folded, HalfFolded
@@ -40,8 +40,8 @@ _GUESSED_WAKING = (
 )
 _MORE_CORES = (
     "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
-    "with {measured}: how much cores slow each other down beyond that is extrapolated, with "
-    "{uncertainty:.0%} uncertainty of the cores' speed."
+    "with {measured}: how much more of them slow each other down was not measured. They are taken "
+    "to do so no more than those; how wrong that is, is not known, and no interval contains it."
 )
 _FIRST_STEPS = (
     "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
@@ -109,10 +109,8 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
         yield said.format(threads=threads, measured=measured)
     elif threads > 1 and cluster.threads.wake.basis == "magnitude":
         yield _GUESSED_WAKING.format(threads=threads)
-    unsure, seen = cores_unsure(plan, cluster), cluster.measured_cores
-    if unsure:
-        busy = busy_cores(plan, cluster)
-        yield _MORE_CORES.format(busy=busy, measured=seen, uncertainty=unsure)
+    if busy := cores_beyond(plan, cluster):
+        yield _MORE_CORES.format(busy=busy, measured=cluster.measured_cores)
 
 
 def _say_folding(job: Job, outcome: Outcome) -> None:

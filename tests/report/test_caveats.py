@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from recsim_train.report.caveats import caveats, noisy
+from recsim_train.calibration.grid import GRID, ranges
+from recsim_train.config.experiment import Table
+from recsim_train.report.caveats import caveats, elsewhere, noisy, of_prediction
 from recsim_train.results.environment import same_machine
 from recsim_train.trace.facts import Facts
 
@@ -74,6 +76,48 @@ def test_each_reason_to_doubt_is_said(
     found = doubts(*pair(factory, tmp_path, **changes))
     assert [w for w in found if expected in w], found
     assert len(found) == 1 or name == "placed"
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value"),
+    [
+        ({"tables": tuple(Table(rows=9, ids=n) for n in (1, 30, 2))}, "model.ids", 30),
+        ({"tables": (Table(rows=9),) * 41}, "model.tables", 41),
+        ({"top_mlp": (2048, 1)}, "model.layer_width", 2048),
+        ({"bottom_mlp": (8, 8)}, "model.layer_width", 8),
+        ({"embedding_dim": 128, "bottom_mlp": (16, 128)}, "model.embedding_dim", 128),
+    ],
+)
+def test_each_range_of_calibration_is_looked_at(
+    tmp_path: Path, factory: Any, model: dict[str, Any], key: str, value: int
+) -> None:
+    given = factory.experiment().model
+    inside = given.model_copy(update={"tables": (Table(rows=9),) * 4})
+    spans = {key: tuple(map(float, limits)) for key, limits in ranges(GRID).items()}
+    known = factory.cluster().calibration.model_copy(update={"valid_range": spans})
+    profile = factory.cluster(calibration=known)
+
+    def said(name: str, **changes: Any) -> list[str]:
+        plan = factory.plan(model=inside.model_copy(update=changes))
+        out = tmp_path / name
+        return of_prediction(factory.write(out, plan, "simulated", profile=profile))
+
+    assert said("inside") == []
+    (found,) = said("outside", **model)
+    assert f"{key} = {value} lies outside the calibrated range" in found
+
+
+def test_a_profile_of_elsewhere_is_said_to_whoever_predicts(factory: Any) -> None:
+    cluster = factory.cluster().model_dump(mode="json")
+    here = factory.environment()
+    assert list(elsewhere(cluster, here)) == []
+    other = factory.environment(machine="X 1, 4 cores", cpu="X 1", versions={"torch": "2.6.0"})
+    machine, torch = elsewhere(cluster, other)
+    assert (
+        "describes another machine (Testium 9000, 4 cores) than this one (X 1, 4 cores)" in machine
+    )
+    assert "calibrated with torch 2.13.0, here torch 2.6.0 is installed" in torch
+    assert list(elsewhere({**cluster, "calibration": None}, other)) == []
 
 
 def test_machines_are_told_apart_by_processor_and_cores(factory: Any) -> None:
