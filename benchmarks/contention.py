@@ -121,7 +121,9 @@ def main() -> None:
     asked = parser.parse_args()
     cluster = load_cluster(asked.profile)
     plans = load(asked.experiment).plans
-    print("| passes of | ms alone | slower beside another, median (95 % interval) | predicted | off |")
+    print(
+        "| passes of | ms alone | slower beside another, median (95 % interval) | predicted | off |"
+    )
     print("|---|---:|---:|---:|---:|")
     for point in map(int, asked.points.split(",")):
         plan = plans[point]
@@ -131,10 +133,9 @@ def main() -> None:
         model = predicted(plan, cluster) - 1.0
         label = f"{plan.experiment.model.name}, batch {plan.experiment.training.batch_size}"
         took = 1e3 * statistics.median(alone for alone, _ in pairs)
-        print(
-            f"| {label} | {took:.2f} | {slower.value:+.1%} ({slower.low:+.1%} .. {slower.high:+.1%}) "
-            f"| {model:+.1%} | {100 * (model - slower.value):+.1f} points |"
-        )
+        seen = f"{slower.value:+.1%} ({slower.low:+.1%} .. {slower.high:+.1%})"
+        off = 100 * (model - slower.value)
+        print(f"| {label} | {took:.2f} | {seen} | {model:+.1%} | {off:+.1f} |")
 
 
 if __name__ == "__main__":

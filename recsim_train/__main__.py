@@ -46,7 +46,8 @@ def _ended(end: BaseException) -> int | str | None:
         if "--resume" not in command:
             command.append("--resume")
         alone = "RANK" not in os.environ  # one of torchrun's processes cannot go on by itself
-        how = f"; to go on: {shlex.join(command)}" if alone and command[1] in RESUMABLE else ""
+        goes_on = alone and command[1] in RESUMABLE and signals.finished()
+        how = f"; to go on: {shlex.join(command)}" if goes_on else ""
         with suppress(OSError):
             print(f"interrupted{how}", file=sys.stderr, flush=True)
         return 128 + (number or signal.SIGINT)

@@ -41,6 +41,22 @@ def received() -> int | None:
     return _Wish.number
 
 
+class _Kept:
+    """What an interrupted command leaves."""
+
+    finished = False
+
+
+def note_finished() -> None:
+    """Something is kept complete that ``--resume`` takes instead of making it again."""
+    _Kept.finished = True
+
+
+def finished() -> bool:
+    """Whether `note_finished` was called: to go on is not to begin again."""
+    return _Kept.finished
+
+
 def listen() -> None:
     """Have SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, which calls this.
 

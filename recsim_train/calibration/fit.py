@@ -39,7 +39,9 @@ MOST_UNCERTAIN = 1.0
 """Relative error of a price of which only the magnitude is known: it was measured once, or lies at
 a limit of what was searched."""
 NOISE = 0.02
-"""Relative error below which nothing is claimed to be known: no price, no operation, no run."""
+"""Relative error below which nothing is claimed to be known: no price, no operation, no run. Half
+the range of a setting's repeats is more than that in most validations: 1.2 to 5.4 % in the median
+of their settings (`spread` in benchmarks/results/fidelity*/validation.csv)."""
 _HUBER = 1.5
 _CLOSE = 0.02
 _ROUNDS = 4

@@ -32,12 +32,13 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
         if not json:
             print(describe(job.plan))
         if memory is not None and not json:
-            print(f"  memory: {memory.phrase}")
+            said = "does not fit" if memory.problem else memory.phrase  # the error says why
+            print(f"  {memory.asked}: {said}")
         for warning in () if memory is None else memory.warnings:
             common.say(f"note: {warning}")
     problems = [f.problem for f in fits if f is not None and f.problem]
     if problems:
-        raise UserError("\n".join(problems))
+        raise UserError("\n".join(dict.fromkeys(problems)))
 
 
 def show_variants(study: Study) -> None:
@@ -99,8 +100,9 @@ def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json
     print(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")
 
 
-def show_sweep(record: SweepRecord, json: bool) -> None:
-    """A finished sweep: all points, or the best ones. Exit code 1 if one failed."""
+def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> None:
+    """A finished sweep: all points, or the best ones. Exit code 1 if one failed. ``caveats``: of
+    all its points, beside those in their rows."""
     from recsim_train.report.sweep import SweepFindings
     from recsim_train.report.swept import swept
     from recsim_train.report.terminal import show
@@ -112,7 +114,7 @@ def show_sweep(record: SweepRecord, json: bool) -> None:
             "sweep_dir": record.path.as_posix(),
             "axes": record.header["axes"],
         }
-        common.print_json({"sweep": sweep, "points": record.rows})
+        common.print_json({"sweep": sweep, "caveats": list(caveats), "points": record.rows})
     else:
         show(swept(SweepFindings(record)))
     failed = [row for row in record.rows if row["status"] == FAILED]
@@ -157,10 +159,6 @@ def show_files(results: Sequence[Runs], json: bool) -> None:
 
 
 def _noted(records: list[RunRecord]) -> list[RunRecord]:
-    from recsim_train.report.caveats import unvalidated
-
-    for said in dict.fromkeys(said for record in records for said in unvalidated(record)):
-        common.say(f"note: {said}")
     for record in records:
         if malformed := record.facts.malformed:
             common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
@@ -169,5 +167,11 @@ def _noted(records: list[RunRecord]) -> list[RunRecord]:
 
 def _document(records: Sequence[RunRecord]) -> dict[str, Any]:
     from recsim_train.results.rundir import run_document
+    from recsim_train.session.making import caveats_here
 
-    return {"runs": [run_document(record) for record in records]}
+    documents = []
+    for record in records:
+        predicted = record.world == "simulated"
+        said = {"caveats": caveats_here(record)} if predicted else {}
+        documents.append({**run_document(record), **said})
+    return {"runs": documents}

@@ -48,7 +48,7 @@ def simulate(
     else:
         runs = session.predict(study, processes=jobs or cores(), **keep)
         if runs.sweep is not None:
-            shown.show_sweep(runs.sweep, json)
+            shown.show_sweep(runs.sweep, json, runs.caveats)
         else:
             shown.show_runs(runs, json)
 

@@ -300,7 +300,8 @@ class Calibration(Section):
     """By how much predictions of calibration's own runs miss their throughput beyond what is known
     of the predictions' errors, root mean square of the logarithm, where no CPU second is of an
     operation; where a fifth is around operations (calls, requests, messages, collectives) a fifth
-    of it. How far one run is from another of the same is in it. None: the profile is older."""
+    of it. How far one run is from another of the same is in it. 0: they miss no more than is known,
+    which is no proof that the model has no error. None: the profile is older."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
@@ -332,8 +333,8 @@ class Cluster(Section):
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
     measured_cores: Positive | None = None
-    """Most cores that were seen busy side by side when that was measured; of hosts with more it is
-    extrapolated, and uncertain by 10 % for each doubling. None: the profile does not say."""
+    """Most cores that were seen busy side by side when that was measured; of hosts with more
+    nothing is known of it, and predictions say so. None: the profile does not say."""
     jitter: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Relative standard deviation of a computation's time: a lognormal factor with mean 1."""
     cooling: Cooling | None = None

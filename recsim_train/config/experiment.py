@@ -192,7 +192,11 @@ class Simulation(Section):
     what_if_steps: Count | None = None
     """Counted iterations per worker thread of each of 30 to 50 short runs, which tell what 10 %
     more of every resource and price would change, and how far calibration's own errors carry; 0:
-    none. Null: 5 where one experiment is simulated, none in sweeps, claims and folders."""
+    none. Null: 5 where one experiment is simulated, 3 for each point of a sweep, none in claims and
+    folders."""
+    what_if_trainers: Positive | None = None
+    """Of more equal trainers than this, about so many are simulated in the short runs. Null: 8 for
+    each point of a sweep; else 16 where trainers are folded, all where they are not."""
 
 
 class Recovery(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recsim_train.report import text
@@ -21,17 +21,17 @@ NOISY = 0.10
 def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
     """Every reason to doubt a prediction and its measurements, in a fixed order, each once."""
     found: list[str] = []
+    profile = simulated.manifest.get("cluster") or {}
     for real in repeats:
         found += _unfinished(simulated, real)
         found += _settings(simulated, real)
-        found += _profile(simulated, real)
-    found += unvalidated(simulated)
-    found += _range(simulated)
+        found += elsewhere(profile, real.environment, measured=True)
+    found += of_prediction(simulated)
     found += beside([(simulated, real) for real in repeats]).values()
     for real in repeats:
         found += stated(real)
         found += _data(simulated, real)
-    return list(dict.fromkeys([*found, *cautions(simulated), *reconstructions(simulated)]))
+    return list(dict.fromkeys(found))
 
 
 def _unfinished(*records: RunRecord) -> Iterator[str]:
@@ -64,30 +64,63 @@ def _placed(record: RunRecord, shards: str) -> Any:
     return record.manifest.get("plan", {}).get(shards)
 
 
-def _profile(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
+def doubts_of(record: RunRecord) -> list[str]:
+    """What must be known of a run that nothing stands beside."""
+    if record.world == "simulated":
+        return of_prediction(record)
+    return [*_unfinished(record), *stated(record), *cautions(record)]
+
+
+def of_prediction(simulated: RunRecord) -> list[str]:
+    """What must be known of a prediction wherever it is shown, each sentence once: what its profile
+    rests on, where it extrapolates, what the simulator left out, and what its strategy is."""
     cluster = simulated.manifest.get("cluster") or {}
-    name = cluster.get("name", "?")
+    said = [
+        *_assumed(cluster),
+        *_unvalidated(cluster),
+        *_range(cluster, simulated.manifest["configuration"]),
+        *stated(simulated),
+        *cautions(simulated),
+        *reconstructions(simulated),
+    ]
+    return list(dict.fromkeys(said))
+
+
+def elsewhere(
+    cluster: Mapping[str, Any], environment: Mapping[str, Any], *, measured: bool = False
+) -> Iterator[str]:
+    """Where a profile is of another machine or torch than there are. ``cluster``: the profile;
+    ``environment``: as
+    `recsim_train.results.environment.machine` has it; ``measured``: it is that of a measurement,
+    else of whoever asks for a prediction."""
     calibration = cluster.get("calibration")
     if not calibration:
-        yield f"The profile {name!r} was not calibrated: its prices are assumptions."
         return
-    here = str(real.environment.get("machine") or "")
+    name = cluster.get("name", "?")
+    here = str(environment.get("machine") or "") or "not named"
     measured_on = str(calibration.get("machine") or "")
-    if not same_machine(measured_on, real.environment):
-        yield (
-            f"The profile {name!r} describes another machine ({measured_on or 'not named'}) than "
-            f"the one measured ({here or 'not named'})."
-        )
+    if not same_machine(measured_on, environment):
+        other = f"describes another machine ({measured_on or 'not named'}) than"
+        if measured:
+            yield f"The profile {name!r} {other} the one measured ({here})."
+        else:
+            yield f"The profile {name!r} {other} this one ({here}): so do the predictions."
     theirs = calibration.get("versions", {}).get("torch")
-    torch = real.environment["versions"].get("torch")
+    torch = environment["versions"].get("torch")
     if theirs and torch and theirs != torch:
-        yield f"The profile was calibrated with torch {theirs}, the run used torch {torch}."
+        uses = f"the run used torch {torch}" if measured else f"here torch {torch} is installed"
+        yield f"The profile was calibrated with torch {theirs}, {uses}."
 
 
-def unvalidated(record: RunRecord) -> Iterator[str]:
-    """Of a prediction for a cluster: that its model of cores and network was never measured."""
-    cluster = record.manifest.get("cluster") or {}
-    if record.world == "simulated" and not cluster.get("colocate"):
+def _assumed(cluster: Mapping[str, Any]) -> Iterator[str]:
+    if cluster and not cluster.get("calibration"):
+        name = cluster.get("name", "?")
+        yield f"The profile {name!r} was not calibrated: its prices are assumptions."
+
+
+def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
+    """Of a prediction for a cluster: its model of cores and network was never measured."""
+    if cluster and not cluster.get("colocate"):
         yield (
             f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
             "their cores and network are predicted by equal fluid shares, which no measurement has "
@@ -96,29 +129,40 @@ def unvalidated(record: RunRecord) -> Iterator[str]:
         )
 
 
-def settings_of(record: RunRecord) -> dict[str, float]:
-    """Every numeric setting of a run, by its dotted name."""
-    return {
-        name: float(value)
-        for name, value in flat_settings(record.manifest["configuration"]).items()
+def _settings_of(configuration: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Every numeric setting by its dotted name, from the least to the largest of its values; of the
+    model what calibration spans, too."""
+    found = {
+        name: (float(value), float(value))
+        for name, value in flat_settings(configuration).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
+    model = configuration.get("model") or {}
+    tables = model.get("tables") or ()
+    ids = [float(table.get("ids", 1)) for table in tables]
+    widths = [float(w) for key in ("bottom_mlp", "top_mlp") for w in (model.get(key) or ())[:-1]]
+    for name, values in (("model.ids", ids), ("model.layer_width", widths)):
+        if values:
+            found[name] = min(values), max(values)
+    if tables:
+        found["model.tables"] = (float(len(tables)),) * 2
+    return found
 
 
-def _range(simulated: RunRecord) -> Iterator[str]:
-    calibration = (simulated.manifest.get("cluster") or {}).get("calibration") or {}
-    settings = settings_of(simulated)
+def _range(cluster: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iterator[str]:
+    calibration = cluster.get("calibration") or {}
+    settings = _settings_of(configuration)
     for key, limits in sorted((calibration.get("valid_range") or {}).items()):
         named = [s for s in settings if s == key or s.rsplit(".", 1)[-1] == key]
         if len(named) != 1 or len(limits) != 2:
             continue  # a range of something that is not one setting, such as bytes
-        value, (low, high) = settings[named[0]], limits
-        if not low <= value <= high:
-            yield (
-                f"{named[0]} = {value:g} lies outside the calibrated range {low:g} to {high:g}: "
-                "the prediction extrapolates."
-            )
-    yield from stated(simulated)
+        (least, most), (low, high) = settings[named[0]], limits
+        for value in dict.fromkeys((least, most)):
+            if not low <= value <= high:
+                yield (
+                    f"{named[0]} = {value:g} lies outside the calibrated range {low:g} to "
+                    f"{high:g}: the prediction extrapolates."
+                )
 
 
 def stated(record: RunRecord) -> Iterator[str]:

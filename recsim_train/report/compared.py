@@ -9,7 +9,7 @@ from itertools import chain
 from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
-from recsim_train.report.caveats import stated, unvalidated
+from recsim_train.report.caveats import doubts_of
 from recsim_train.report.claim_text import published
 from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison
@@ -23,7 +23,7 @@ from recsim_train.report.comparison_tables import (
 )
 from recsim_train.report.cpu import cpu
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.findings import NO_PAIR, Findings, doubts, headlines, predictions_alone
+from recsim_train.report.findings import NO_PAIR, Findings, alone, doubts, headlines
 from recsim_train.report.glossary import glossary
 from recsim_train.report.machine import since_calibration
 from recsim_train.report.runs import data_of, limits, run_table
@@ -61,8 +61,10 @@ class Compared:
         """The report."""
         both, claims = bool(self.comparisons), len(self.claims)
         said = headlines(self.findings)
-        against = both or self.findings.elsewhere or not said
-        heading = "Predicted against measured" if against else "Predictions"
+        worlds = {record.world for record in alone(self.findings)}
+        against = both or self.findings.elsewhere or not worlds or len(worlds) > 1
+        single = "measurements" if worlds == {"real"} else "predictions"
+        heading = "Predicted against measured" if against else single.capitalize()
         title = "Published claims beside predictions"
         if claims and not both and not self.findings.unpaired:
             heading, title = title, ""
@@ -70,7 +72,7 @@ class Compared:
             said = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
         return doc.Document(
             subject=_subject(self.findings, self.claims),
-            kind="predicted against measured" if both else "predictions",
+            kind="predicted against measured" if both else single,
             heading=heading,
             headlines=said or [NO_PAIR],
             tiles=self._tiles() if both else (),
@@ -199,7 +201,7 @@ class Compared:
 
     def _unpaired(self) -> list[doc.Item]:
         """Runs without a partner, with what their own world says of them."""
-        predictions = predictions_alone(self.findings)
+        records = alone(self.findings)
         rows, reasons, parts = [], [], []
         for number, u in enumerate(self.findings.unpaired, start=1):
             record, summary = u.record, u.record.summary
@@ -209,13 +211,14 @@ class Compared:
             reasons.append(f"{record.run_id}: {u.reason}")
             cut = cuts.sentences(record)
             told = Where.MARKDOWN if self.comparisons else Where.SHORT
-            notes = [*unvalidated(record), *stated(record), *cuts.cautions(record)]
+            notes = doubts_of(record)
             said, *drawn = self._limits(record, f"alone-{number}", *cut)
             brief = doc.Lines(stopped([*limits(summary), *cut]), told)
             noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
             parts.append(doc.Section(record.run_id, [said, brief, noted, *drawn]))
         heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
-        note = stopped([NO_PAIR]) if predictions and not self.findings.elsewhere else []
+        predicted = any(record.world == "simulated" for record in records)
+        note = stopped([NO_PAIR]) if predicted and not self.findings.elsewhere else []
         items = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
             doc.Table.of(heads, rows, words, where=_PAGE),
@@ -223,7 +226,7 @@ class Compared:
             doc.Lines(reasons, Where.MARKDOWN),
             *parts,
         ]
-        runs = run_table(predictions)
+        runs = run_table(records)
         section = doc.Section("Runs without a partner", items, name="unpaired")
         return [replace(runs, where=Where.TERMINAL), section]
 

@@ -12,7 +12,14 @@ from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
 from recsim_train.report.machine import beside
 from recsim_train.report.naming import labels, why_alone
-from recsim_train.report.winner import choose, entry_of_run, listed, rated, sentence
+from recsim_train.report.winner import (
+    choose,
+    entry_of_run,
+    listed,
+    not_compared,
+    rated,
+    sentence,
+)
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.statistics import kendall_tau, median
 
@@ -185,34 +192,58 @@ def pair_key(record: RunRecord) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def predictions_alone(findings: Findings) -> list[RunRecord]:
-    """Those of a report without a comparison that have a throughput; none in other reports."""
+def alone(findings: Findings) -> list[RunRecord]:
+    """Those of a report without a comparison that have a throughput, predictions first; none in
+    other reports."""
     if findings.comparisons:
         return []
-    records = [u.record for u in findings.unpaired]
-    return [r for r in records if r.world == "simulated" and r.summary.examples_per_second]
+    records = [u.record for u in findings.unpaired if u.record.summary.examples_per_second]
+    return sorted(records, key=lambda r: r.world == "real")
 
 
 def headlines(findings: Findings) -> list[str]:
-    """The findings of a report, without full stops: of each comparison, or of predictions alone."""
+    """The findings of a report, without full stops: of each comparison, or of runs alone."""
     if findings.comparisons or findings.elsewhere:
         own = [c.headline for c in findings.comparisons]
         return [*own, *(e.headline for e in findings.elsewhere)]
-    records = predictions_alone(findings)
+    records = alone(findings)
     names = dict(zip((r.path for r in records), labels(records), strict=True))
 
     def named(chosen: Sequence[RunRecord]) -> str:
         return listed([names[r.path] for r in chosen])
 
     each = []
+    predictions = [record for record in records if record.world == "simulated"]
     for record in records:
+        if record.world == "real":
+            speed = _measured(record)
+            each.append(f"{names[record.path]}: measured {speed}{_ended(record)}")
+            continue
         binds = record.summary.bottleneck
         limit = f"; it is limited by {binds}" if binds else ""
         each.append(f"{names[record.path]}: predicted {rated(entry_of_run(record))}{limit}")
-    if len(records) < 2:
-        return each
-    found = choose([entry_of_run(record) for record in records])
-    return [sentence(found, f"{len(records)} predictions", named), *each]
+    if len(predictions) < 2:
+        return each if predictions or not each else [NO_PAIR, *each]
+    entries = [entry_of_run(record) for record in predictions]
+    counts = {e.examples_per_step for e in entries if e.examples_per_step is not None}
+    among = f"{len(predictions)} predictions"
+    if len(counts) > 1:
+        return [f"There is no fastest of {among}: {not_compared(sorted(counts))}", *each]
+    return [sentence(choose(entries), among, named), *each]
+
+
+def _measured(record: RunRecord) -> str:
+    eps, around = record.summary.examples_per_second, record.summary.ci95
+    spread = text.half(eps, around)
+    return f"{text.rate(eps)} examples/s{'' if spread == text.NONE else f' {spread}'}"
+
+
+def _ended(record: RunRecord) -> str:
+    """How a run that is not complete ended; nothing of others."""
+    if record.status == "complete":
+        return ""
+    wanted = record.manifest["configuration"]["training"]["steps"]
+    return f"; it is {record.status}, {record.summary.steps:,} of {wanted:,} steps are counted"
 
 
 def doubts(findings: Findings) -> list[tuple[str, list[str]]]:

@@ -36,6 +36,7 @@ def run_table(runs: Sequence[RunRecord]) -> Table:
         "strategy": [_title(run) for run in runs],
         "world": [run.world for run in runs],
         "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
+        "examples/step": _examples(found),
         "goodput": [_goodput(d) for d in found],
         "from calibration": [what_if.calibration(d) for d in found],
         "threads": [_threads(d) for d in found],
@@ -72,6 +73,12 @@ def data_of(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
         with suppress(ValidationError):
             said[parse(Data, configuration.get("data", {})).said] = None
     return stopped(said)
+
+
+def _examples(found: Sequence[Summary]) -> list[str]:
+    """Of one step of the whole job, where runs differ in it."""
+    counts = [d.synchronisation.elp for d in found]
+    return [text.exact(n) if len(set(counts)) > 1 else text.NONE for n in counts]
 
 
 def title(strategy: str, document: Mapping[str, Any]) -> str:

@@ -21,8 +21,11 @@ from recsim_train.report.winner import (
     choose,
     contenders,
     listed,
+    not_compared,
+    of_size,
     rated,
     sentence,
+    sizes,
 )
 from recsim_train.results.sweep import SweepRecord
 
@@ -142,20 +145,28 @@ class SweepFindings:
         return lines[:MOST_LINES]
 
     @cached_property
-    def fastest(self) -> Choice[Row]:
-        """Of all points with a throughput, of which there must be one."""
-        return choose(contenders(self.done))
+    def sizes(self) -> list[int | None]:
+        """Of points with a throughput: examples of one step of the whole job, each number once."""
+        return sizes(self.done)
+
+    @cached_property
+    def fastest(self) -> Choice[Row] | None:
+        """Of all points with a throughput; None: there is none, or they differ in the examples of a
+        step, so that they are not compared."""
+        return choose(contenders(self.done)) if len(self.sizes) == 1 else None
 
     @cached_property
     def best(self) -> list[tuple[str, Row]]:
-        """(strategy, its fastest point; of those that tie the cheapest). Strategies that tie with
-        the fastest come first, the cheapest of them leading, then the others by throughput."""
-        if not self.done:
-            return []
-        tied = [e.item for e in self.fastest.tied]
+        """(strategy, its fastest point; of those that tie the cheapest), for each number of
+        examples of a step. Strategies that tie with the fastest come first, the cheapest of them
+        leading, then the others by throughput."""
+        return [pair for size in self.sizes for pair in self._best_of(of_size(self.done, size))]
+
+    def _best_of(self, done: list[Row]) -> list[tuple[str, Row]]:
+        tied = [e.item for e in choose(contenders(done)).tied]
         best = []
         for name in self.strategies:
-            if rows := [r for r in self.done if self.strategy(r) == name]:
+            if rows := [r for r in done if self.strategy(r) == name]:
                 own = [row for row in tied if self.strategy(row) == name]
                 best.append((name, own[0] if own else best_row(rows)))
 
@@ -219,9 +230,41 @@ class SweepFindings:
         """The finding in one sentence."""
         if not self.done:
             return "No point has a throughput"
-        choice = self.fastest
+        if self.fastest is None:
+            return f"There is no fastest of {len(self.done)} points: {not_compared(self._known())}"
+        return self._finding(self.fastest, self.done)
+
+    @property
+    def findings(self) -> list[str]:
+        """Where points differ in the examples of a step: a sentence for each number of them that
+        more than one point has."""
+        if self.fastest is not None:
+            return []
+        said = []
+        for size in self.sizes:
+            rows = of_size(self.done, size)
+            if len(entries := contenders(rows)) > 1:
+                found = self._finding(choose(entries), rows)
+                said.append(f"At {size or 0:,} examples a step {found}")
+        return said
+
+    def _known(self) -> list[int]:
+        return [size for size in self.sizes if size is not None]
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What predictions say of themselves, each sentence once, and of how many points it is
+        where it is not of all."""
+        said = Counter(note for row in self.record.rows for note in row.get("notes") or ())
+        many = len(self.done)
+        return [
+            note if count >= many else f"{note} ({count} of {many} points)"
+            for note, count in said.items()
+        ]
+
+    def _finding(self, choice: Choice[Row], rows: Sequence[Row]) -> str:
         row = choice.preferred.item
-        points = f"{len(self.done)} {'point' if len(self.done) == 1 else 'points'}"
+        points = f"{len(rows)} {'point' if len(rows) == 1 else 'points'}"
         if not choice.clear:
             where = "there" if choice.cheaper else "at the highest"
             shown = row if choice.cheaper else choice.top.item
@@ -244,7 +287,9 @@ class SweepFindings:
                 "complete": self.record.complete,
             },
             "headline": self.headline,
-            "fastest": self._fastest_document() if self.done else None,
+            "findings": self.findings,
+            "fastest": self._fastest_document(),
+            "examples_per_step": self.sizes,
             "best": [{"label": name, "point": _short(row)} for name, row in self.best],
             "over": self.x.key if self.x else None,
             "lines": [
@@ -255,6 +300,11 @@ class SweepFindings:
                             "value": dot.value,
                             "examples_per_second": dot.row["examples_per_second"],
                             "ci95": [dot.row["eps_low"], dot.row["eps_high"]],
+                            "calibration_ci95": [
+                                dot.row["calibration_low"],
+                                dot.row["calibration_high"],
+                            ],
+                            "examples_per_step": dot.row.get("examples_per_step"),
                             "bound_eps": dot.row["bound_eps"],
                             "binding": binding(dot.row),
                         }
@@ -267,14 +317,16 @@ class SweepFindings:
             "best_of": [a.key for a in self.best_of],
             "binding": self.bindings,
             "changes": self.changes,
+            "notes": self.notes,
             "not_fitting": [
                 {"point": r["point"], "status": r["status"], "message": r["message"]}
                 for r in self.without
             ],
         }
 
-    def _fastest_document(self) -> dict[str, Any]:
-        choice = self.fastest
+    def _fastest_document(self) -> dict[str, Any] | None:
+        if (choice := self.fastest) is None:
+            return None
         row = choice.preferred.item
         return {
             "clear": choice.clear,

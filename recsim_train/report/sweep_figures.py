@@ -22,7 +22,8 @@ from recsim_train.report.drawing import (
     wrapped,
 )
 from recsim_train.report.sweep import SCALING, SweepFindings, binding
-from recsim_train.report.winner import best_row
+from recsim_train.report.winner import UNKNOWN, best_row
+from recsim_train.results.interval import of_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,8 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
             rows = [dot.row for dot in line.dots]
             speed = [float(r["examples_per_second"]) for r in rows]
             fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
-            half = [((r["eps_high"] or 0.0) - (r["eps_low"] or 0.0)) / 2 for r in rows]
+            ends = [of_row(r) or UNKNOWN for r in rows]
+            half = [0.0 if i == UNKNOWN else (i[1] - i[0]) / 2 for i in ends]
             axes.errorbar(
                 at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
                 linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
@@ -71,8 +73,8 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
             first = [line.dots[0] for line in lines]
             slope = max(d.row["examples_per_second"] / x.number(d.value) for d in first)
-            ends = [x.numbers[0], x.numbers[-1]]
-            axes.plot(ends, [slope * e for e in ends], color=GRID, linestyle=":", linewidth=1.6)
+            over = [x.numbers[0], x.numbers[-1]]
+            axes.plot(over, [slope * n for n in over], color=GRID, linestyle=":", linewidth=1.6)
             notes.append("dotted: linear")
         if any(line.missing for line in lines):
             notes.append("×: no figure (does not fit, or failed)")

@@ -19,7 +19,17 @@ MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
-HEADS = ("strategy", "settings", "examples/s", "bound", "payload/step", "memory", "bound by")
+HEADS = (
+    "strategy",
+    "settings",
+    "examples/step",
+    "examples/s",
+    "from calibration",
+    "bound",
+    "payload/step",
+    "memory",
+    "bound by",
+)
 _WORDS = ("strategy", "settings", "bound by")
 
 
@@ -45,21 +55,29 @@ def swept(
 
     name = str(record.header["name"])
     changes, strategies = stopped(findings.changes), len(findings.strategies)
+    sized = len(findings.sizes) > 1
+    each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
+        *(["Points are compared at equal examples a step only."] if sized else ()),
         "Of points that tie within their intervals, the one with the fewest processes, then cores "
         "and threads.",
-        "Predicted examples per second with their 95 % interval; the bound is what nothing can "
-        "beat on this profile; memory is the fullest host's.",
+        "Predicted examples per second with the 95 % interval of the simulation; from calibration: "
+        "half of the one that the profile's own errors make; examples/step: of one step of the "
+        "whole job; the bound is what nothing can beat on this profile; memory is the fullest "
+        "host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
     data = _data(record)
     shown: list[doc.Item] = [
         table(findings.best if large else points, Where.TERMINAL),
+        doc.Lines(stopped(findings.findings), lead="best"),
+        doc.Lines(findings.notes, lead="caveat", mark="off"),
         doc.Lines([str(record.path)], mark="note"),
         doc.Lines(data, lead="data"),
     ]
     if large:
-        said = [f"the best point of each strategy, of {len(points)} points"]
+        at = ", at each number of examples a step," if sized else ""
+        said = [f"the best point of each strategy{at} of {len(points)} points"]
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
     listed = table(points[:MOST_LISTED], page)
     numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
@@ -69,6 +87,7 @@ def swept(
         folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
     best = [
+        doc.Lines(stopped(findings.findings), written),
         table(findings.best, written),
         doc.Lines(explained, page, mark="note", listed=False),
         doc.Lines(data, title="Data"),
@@ -88,7 +107,7 @@ def swept(
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
             doc.Section("", shown, Where.TERMINAL),
-            doc.Section("Best point of each strategy", best, written, "best"),
+            doc.Section(each, best, written, "best"),
             doc.Section("Throughput", figure("scaling"), written, "scaling"),
             doc.Section("Over two settings", figure("map"), written, "map"),
             doc.Section("What binds where", binds, written, "binding"),
@@ -115,12 +134,16 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
     """One row of the table, by `HEADS`."""
     if not row["examples_per_second"]:
         why = str(row["message"] or "").splitlines()
-        failed = [text.NONE, text.NONE, text.NONE, text.NONE]
-        return [name, findings.settings(row), *failed, f"{row['status']}: {(why or [''])[0]}"]
+        failed = [text.NONE] * 5
+        size = text.exact(row.get("examples_per_step"))
+        said = f"{row['status']}: {(why or [''])[0]}"
+        return [name, findings.settings(row), size, *failed, said]
     return [
         name,
         findings.settings(row) or text.NONE,
+        text.exact(row.get("examples_per_step")),
         text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
+        text.half(row["examples_per_second"], (row["calibration_low"], row["calibration_high"])),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),
@@ -148,5 +171,6 @@ def notes(findings: SweepFindings) -> Sequence[str]:
         )
     if findings.best_of:
         names = ", ".join(a.label for a in findings.best_of)
-        said.append(f"Lines and maps show the best value of {names} at each place.")
-    return said
+        most = ", of points with most examples a step" if len(findings.sizes) > 1 else ""
+        said.append(f"Lines and maps show the best value of {names} at each place{most}.")
+    return [*said, *findings.notes]

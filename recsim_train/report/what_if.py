@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import hypot
+from math import hypot, inf
 
 from recsim_train.report import text
 from recsim_train.report.document import Picture
@@ -18,9 +18,11 @@ from recsim_train.report.drawing import (
     style,
 )
 from recsim_train.results.figures import Summary
+from recsim_train.results.statistics import holm, t_quantile
 
-SURE = 3.0
-"""A change counts from this many standard errors on: some twenty are looked at side by side."""
+CHANCE = 0.05
+"""With which probability at most one change or more of all that are asked is shown where there is
+none."""
 WORTH_SAYING = 0.001
 """Changes of the throughput below this share are none."""
 SERVERS = {
@@ -52,11 +54,18 @@ CAUSES = {
     "operations": "errors and spread of the measured operations",
     "fits": "residuals of the fitted prices",
     "speed": "the machine's speed, which moves all prices together",
-    "cores": "cores, of which more are busy than were ever measured",
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
 }
 """What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
+
+
+_UNSEEN = 0.0005
+"""A standard error that would read 0.0 %."""
+_NOTHING_MISSED = (
+    "Of the model no error was seen beyond the known errors of predictions of calibration's own "
+    "runs, which are few and short: that is no proof that it has none"
+)
 
 
 def name_of(resource: str) -> str:
@@ -68,13 +77,28 @@ def name_of(resource: str) -> str:
 
 
 def telling(summary: Summary) -> list[tuple[str, float, float]]:
-    """(resource, change, standard error) of what changes the throughput, largest first."""
-    facts = summary.facts
+    """(resource, change, half of its 95 % interval) of what changes the throughput, largest first.
+
+    Some twenty inputs are asked, and the error is known from a few degrees of freedom: what counts
+    is decided for all of them together.
+    """
+    from scipy.special import stdtr
+
+    if (asked := summary.facts.what_if) is None:
+        return []
+    changes, errors = summary.facts.elasticities, summary.facts.elasticity_errors
+    chances = {}
+    for name, change in changes.items():
+        error = errors.get(name, 0.0)
+        far = abs(change) / error if error else inf if change else 0.0
+        # one more server may change the throughput either way, other answers only one way
+        chances[name] = float(stdtr(asked.degrees, -far)) * (2 if name in SERVERS else 1)
+    half = t_quantile(asked.degrees)
     found = [
-        (name, change, facts.elasticity_errors.get(name, 0.0))
-        for name, change in facts.elasticities.items()
+        (name, changes[name], half * errors.get(name, 0.0))
+        for name in holm(chances, CHANCE)
+        if abs(changes[name]) >= WORTH_SAYING
     ]
-    found = [f for f in found if abs(f[1]) >= max(WORTH_SAYING, SURE * f[2])]
     return sorted(found, key=lambda f: (f[0] in SERVERS, -abs(f[1]), f[0]))
 
 
@@ -99,10 +123,17 @@ def made_of(errors: Mapping[str, float]) -> list[str]:
     """What the interval from calibration is made of; nothing where that is not known."""
     if not errors:
         return []
-    parts = [f"{CAUSES[cause]} {text.percent(error)}" for cause, error in errors.items()]
+    whole = text.percent(hypot(*errors.values()))
+    nothing = errors.get("model", 1.0) < _UNSEEN
+    parts = [
+        f"{CAUSES.get(cause, cause)} {text.percent(error)}"
+        for cause, error in errors.items()
+        if not (nothing and cause == "model")
+    ]
+    said = f"Calibration leaves a standard error of {whole}"
     return [
-        f"Calibration leaves a standard error of {text.percent(hypot(*errors.values()))}, "
-        f"in quadrature of {'; '.join(parts)}"
+        f"{said}, in quadrature of {'; '.join(parts)}" if parts else said,
+        *([_NOTHING_MISSED] if nothing else ()),
     ]
 
 
@@ -117,26 +148,26 @@ def calibration(summary: Summary) -> str:
 
 
 def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
-    """Bars of the changes with three standard errors; None where there is nothing to show."""
+    """Bars of the changes with their 95 % intervals; None where there is nothing to show."""
     found = telling(summary)[:14]
     if not found:
         return None
     with style():
         figure, (axes,) = new_figure(1.1 + 0.32 * len(found))
         rows_of(axes, [name_of(resource) for resource, _, _ in found])
-        widest = max(abs(change) + SURE * error for _, change, error in found)
+        widest = max(abs(change) + error for _, change, error in found)
         for y, (_, change, error) in enumerate(found):
             fill = MEASURED if change > 0 else PREDICTED
             axes.barh(y, 100 * change, 0.62, color=fill)
             if error > 0.0005:
-                bar = 100 * SURE * error
+                bar = 100 * error
                 axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
-            end = change + (SURE * error + 0.015 * widest) * (1 if change > 0 else -1)
+            end = change + (error + 0.015 * widest) * (1 if change > 0 else -1)
             side = "left" if change > 0 else "right"
             axes.text(100 * end, y, signed(change), ha=side, va="center", fontsize=8)
         axes.axvline(0, color=GRID, linewidth=1.0)
-        low = min(0.0, *(c - SURE * e for _, c, e in found))
-        high = max(0.0, *(c + SURE * e for _, c, e in found))
+        low = min(0.0, *(c - e for _, c, e in found))
+        high = max(0.0, *(c + e for _, c, e in found))
         room = 0.16 * (high - low)
         axes.set_xlim(
             100 * (low - (room if low < 0 else 0)), 100 * (high + (room if high > 0 else 0))

@@ -2,13 +2,14 @@
 
 The fastest is one of those whose 95 % interval (`recsim_train.results.interval`) reaches above the
 lower ends of all others: these tie. One without an interval ties with everything, because nothing
-says how far it can be trusted.
+says how far it can be trusted. Only those are compared that process as many examples in one step of
+the whole job: others do not do the same work.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -39,6 +40,8 @@ class Entry(Generic[T]):
     """Of them, 95 %."""
     cost: tuple[int, float, int]
     """Processes, cores of their hosts, computing threads: what is compared in this order."""
+    examples_per_step: int | None = None
+    """Of one step of the whole job; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,27 @@ def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
     return Choice(tuple(sorted(tied, key=lambda e: (e.cost, -e.eps))))
 
 
+def sizes(rows: Iterable[Row]) -> list[int | None]:
+    """Examples of one step of the whole job, each number once, from the least on; None: of older
+    sweeps, which do not say."""
+    found = {row.get("examples_per_step") for row in rows}
+    return sorted(found, key=lambda size: size or 0)
+
+
+def of_size(rows: Iterable[Row], size: int | None) -> list[Row]:
+    """Those of so many examples in one step of the whole job."""
+    return [row for row in rows if row.get("examples_per_step") == size]
+
+
+def not_compared(counts: Sequence[int]) -> str:
+    """Why there is no winner among what processes ``counts`` examples in a step of the job."""
+    least, most = min(counts), max(counts)
+    return (
+        f"one step of the job processes {least:,} to {most:,} examples, and only where it "
+        "processes as many is one compared with another"
+    )
+
+
 def listed(names: Sequence[str]) -> str:
     """Names in a sentence: "a, b and c"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -123,12 +147,14 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         summary.examples_per_second or 0.0,
         of_summary(summary) or UNKNOWN,
         (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
+        summary.synchronisation.elp,
     )
 
 
 def best_row(rows: Sequence[Row]) -> Row:
-    """The fastest row, of those that tie the cheapest; of repeats the middle one counts."""
-    return choose(contenders(rows)).preferred.item
+    """The fastest row, of those that tie the cheapest; of repeats the middle one counts. Of rows
+    that differ in the examples of a step, one of those with most."""
+    return choose(contenders(of_size(rows, sizes(rows)[-1]))).preferred.item
 
 
 def contenders(rows: Sequence[Row]) -> list[Entry[Row]]:

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from importlib import metadata
@@ -56,7 +57,7 @@ def machine_name() -> str:
     return f"{cpu_model()}, {cores()} cores"
 
 
-def same_machine(calibrated: str, environment: dict[str, Any]) -> bool:
+def same_machine(calibrated: str, environment: Mapping[str, Any]) -> bool:
     """Whether a profile's machine is a run's: the same words, or its processor and core count."""
     here = str(environment.get("machine") or "")
     if not calibrated or not here:
@@ -67,7 +68,7 @@ def same_machine(calibrated: str, environment: dict[str, Any]) -> bool:
     return bool(cpu) and cpu in calibrated.casefold() and _same_cores(calibrated, environment)
 
 
-def _same_cores(calibrated: str, environment: dict[str, Any]) -> bool:
+def _same_cores(calibrated: str, environment: Mapping[str, Any]) -> bool:
     words = calibrated.replace(",", " ").replace("(", " ").split()
     counts = [a for a, b in itertools.pairwise(words) if b.startswith("core")]
     return not counts or counts[0] == str(environment.get("cores"))

@@ -27,7 +27,7 @@ from recsim_train.results.commands import repeatable
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import clean, newest_first, read_json, slug
 from recsim_train.results.summary import data_dependent, summarise
-from recsim_train.signals import held
+from recsim_train.signals import held, note_finished
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Iteration, Outcome, Span, Total, TotalKey
@@ -141,6 +141,28 @@ def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
     return f"{name}-{plan.strategy.kind}-{world}-{identity(plan, world, cluster)[:6]}"
 
 
+def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) -> dict[str, Any]:
+    """What is run, without what becomes of it."""
+    from recsim_train.config.identity import comparison_key, resolved
+
+    return {
+        "tool": "recsim-train",
+        "format": FORMAT,
+        "run_id": run_id,
+        "experiment": plan.experiment.name,
+        "world": world,
+        "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
+        "seed": plan.experiment.seed,
+        "identity": identity(plan, world, cluster),
+        "comparison_key": comparison_key(plan.experiment, plan.strategy),
+        "configuration": resolved(plan.experiment),
+        "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
+        "plan": plan_document(plan),
+        "data_dependent_effects": data_dependent(plan),
+        "thresholded_effect": plan.topology.thresholded,
+    }
+
+
 @held()
 @collection_paused()
 def write_run(
@@ -162,8 +184,6 @@ def write_run(
     disk does not take it; nothing half-written stays behind. Ctrl-C and SIGTERM wait until it is
     written, see `recsim_train.signals.held`.
     """
-    from recsim_train.config.identity import comparison_key, resolved
-
     base, said = base_name(plan, world, cluster), _status(status, outcome.facts)
     if outcome.facts.diverged is not None:
         message = message or outcome.facts.diverged.why
@@ -175,22 +195,9 @@ def write_run(
     if world == "simulated":
         environment = {"versions": environment.get("versions", {})}
     manifest = {
-        "tool": "recsim-train",
-        "format": FORMAT,
-        "run_id": run_id,
-        "experiment": plan.experiment.name,
-        "world": world,
-        "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
-        "seed": plan.experiment.seed,
+        **manifest_of(plan, world, cluster, run_id),
         "status": said,
         "message": message,
-        "identity": identity(plan, world, cluster),
-        "comparison_key": comparison_key(plan.experiment, plan.strategy),
-        "configuration": resolved(plan.experiment),
-        "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
-        "plan": plan_document(plan),
-        "data_dependent_effects": data_dependent(plan),
-        "thresholded_effect": plan.topology.thresholded,
         "dropped_spans": outcome.dropped_spans,
     }
     figures = summarise(plan, outcome=outcome, world=world, status=said)
@@ -218,6 +225,8 @@ def write_run(
         shutil.rmtree(aside, ignore_errors=True)
         with contextlib.suppress(OSError):
             target.rmdir()  # only an empty claim can be removed like this
+    if status == "complete":
+        note_finished()
     return read_run(target)
 
 
@@ -323,6 +332,7 @@ def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) 
         except UserError:
             continue  # damaged or still being written: it is done again
         if record.whole and record.manifest.get("identity") == wanted:
+            note_finished()
             return record
     return None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recsim_train.trace.record import Iteration, Throughput
@@ -38,6 +38,20 @@ def t_quantile(degrees: int) -> float:
     if degrees < 1:
         raise ValueError("a t quantile needs at least one degree of freedom")
     return _T975[degrees - 1] if degrees <= len(_T975) else Z975 + 2.4 / degrees
+
+
+def holm(chances: Mapping[str, float], level: float) -> set[str]:
+    """Which of several answers are none of chance (Holm, Scandinavian Journal of Statistics 6
+    (1979) 65): with probability ``level`` at most any of them is, however many are asked.
+
+    ``chances``: of each answer, that chance alone makes one as far from nothing.
+    """
+    found: set[str] = set()
+    for name in sorted(chances, key=chances.__getitem__):
+        if chances[name] > level / (len(chances) - len(found)):
+            break
+        found.add(name)
+    return found
 
 
 def counted(iterations: Iterable[Iteration], warmup: int, steps: int) -> list[Iteration]:

@@ -29,7 +29,7 @@ from recsim_train.results.folder import (
     slug,
     writing,
 )
-from recsim_train.signals import held
+from recsim_train.signals import held, note_finished
 
 FORMAT = 1
 HEADER, TABLE, CSV, POINTS = "sweep.json", "sweep.parquet", "sweep.csv", "points"
@@ -53,6 +53,7 @@ COLUMNS: Mapping[str, str] = {
     "seconds_per_iteration": "double",
     "steps": "int64",
     "elp": "int64",
+    "examples_per_step": "int64",
     "sync_gap": "double",
     "sync_gap_per_thread": "double",
     "staleness": "double",
@@ -79,15 +80,23 @@ COLUMNS: Mapping[str, str] = {
     "elasticities": "json",
     "cpu_per_example": "json",
     "calibration_errors": "json",
+    "notes": "json",
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
 process; ``memory_share``: the fullest host's; ``cores``: of all hosts together;
+``examples_per_step``: that one step of the whole job processes, an iteration of every training
+loop; ``notes``: what a reader must know of it, one sentence each;
 ``cpu_per_example``: seconds by "role.what"."""
 
 
 def row_of(
-    plan: Plan, cluster: Cluster | None, summary: Summary | None, status: str, message: str = ""
+    plan: Plan,
+    cluster: Cluster | None,
+    summary: Summary | None,
+    status: str,
+    message: str = "",
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The figures of one point, by column; those of a point without a run are None.
 
@@ -110,6 +119,8 @@ def row_of(
         "threads": plan.worker_threads,
         "operation_threads": plan.operation_threads,
         "batch_size": spec.training.batch_size,
+        "examples_per_step": len(plan.training) * spec.training.batch_size,
+        "notes": list(notes) or None,
         "seed": spec.seed,
         "wall_seconds": None,
         "run_id": None,
@@ -211,6 +222,8 @@ class SweepFolder:
             _put(self.path / CSV, _csv(rows, self.header))
             if len(rows) == len(self.header["points"]):
                 shutil.rmtree(self.path / POINTS, ignore_errors=True)
+        if any(row["status"] == COMPLETE for row in rows):
+            note_finished()
         return SweepRecord(self.path, self.header, rows)
 
     def abandon(self) -> None:
@@ -393,8 +406,8 @@ def _read_parquet(path: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
-    """The table without the columns that hold mappings, for spreadsheets."""
-    wide = [c for c, kind in COLUMNS.items() if kind == "json" and c != "options"]
+    """The table without the columns that hold figures by name, for spreadsheets."""
+    wide = [c for c, kind in COLUMNS.items() if kind == "json" and c not in ("options", "notes")]
     columns = [c for c in _types(header) if c not in wide]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

@@ -31,7 +31,7 @@ from recsim_train.results.folder import (
     writing,
 )
 from recsim_train.results.sweep import COMPLETE, FAILED
-from recsim_train.signals import held
+from recsim_train.signals import held, note_finished
 
 FORMAT = 2
 PREDICTIONS, RESULT, TABLE, MEASURED = (
@@ -94,6 +94,7 @@ class ValidationFolder:
             (path / MEASURED).mkdir(parents=True)
             with held():
                 put(path / PREDICTIONS, written)
+        note_finished()
         return cls(path, predictions, hashlib.sha256(written).hexdigest())
 
     @classmethod
@@ -112,6 +113,7 @@ class ValidationFolder:
                 run = read_json(file)
                 found._check(file, run)
                 found.runs[run["repeat"], run["number"]] = run
+            note_finished()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{path} is a damaged validation: {type(error).__name__}: {error}"

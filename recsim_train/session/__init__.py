@@ -83,9 +83,9 @@ def predict(
     Equal inputs give equal figures. ``out``: where run directories go (a sweep leaves one table
     there); None: a temporary folder that ends with this process. ``resume``: what lies there
     complete is not made again. ``processes``: how many simulate the points of a sweep.
-    ``what_if``: ask a single experiment what would change it, by short runs more, unless
-    ``simulation.what_if_steps`` says how much. A ``cluster`` that is `local` and was never measured
-    is measured first, which takes several minutes.
+    ``what_if``: ask what would change a prediction, and how far calibration's errors carry, by
+    short runs more, as ``simulation.what_if_steps`` says or else as is usual. A ``cluster`` that is
+    `local` and was never measured is measured first, which takes several minutes.
 
     Raises UserError where something does not fit into memory or is wrong with the data, RunFailed
     where a simulated job fails; a sweep's points say so in their ``status`` instead.
@@ -116,7 +116,10 @@ def predict(
     writable(keep.out)
     prepare.ensure_all_data([j for n, j in enumerate(jobs) if n not in refused], caller)
     if study.swept:
-        return runs_of(sweeps.simulate_all(jobs, refused, keep, processes, caller))
+        caveats = sweeps.caveats_of(jobs)
+        for sentence in caveats:
+            caller.say(f"note: {sentence}")
+        return runs_of(sweeps.simulate_all(jobs, refused, keep, processes, caller), caveats)
     runs = tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller))
     if study.claim is None:
         return Runs(runs)

@@ -98,6 +98,14 @@ class Simulator:
         return counts
 
 
+def caveats_here(record: RunRecord) -> list[str]:
+    """All that must be known of a prediction which somebody at this machine asks for."""
+    from recsim_train.report.caveats import elsewhere, of_prediction
+
+    cluster = record.manifest.get("cluster") or {}
+    return [*elsewhere(cluster, machine()), *of_prediction(record)]
+
+
 class Maker:
     """Makes one run after the other; equal ones are one."""
 
@@ -129,15 +137,16 @@ class Maker:
         shown = self._caller if job.step is None else NOBODY
         with shown.progress(f"simulating {job.plan.strategy.kind}") as progress:
             outcome = self._simulator.simulate(job.plan, job.cluster, progress)
+        record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
         if job.step is None or not job.step.where:
-            self._say_doubts(outcome)
-        return self._keep.write(job.plan, "simulated", job.cluster, outcome)
+            self._say_doubts(record)
+        return record
 
-    def _say_doubts(self, outcome: Outcome) -> None:
-        """What a prediction wants to be known about itself, and what "what if" has cost."""
-        for sentence in outcome.facts.warnings:
+    def _say_doubts(self, record: RunRecord) -> None:
+        """What must be known of a prediction, and what "what if" has cost."""
+        for sentence in caveats_here(record):
             self._caller.say(f"note: {sentence}")
-        asked = outcome.facts.what_if
+        asked = record.facts.what_if
         if asked is not None:
             self._caller.say(
                 f"what-if: {asked.runs} short runs with {asked.cost:.1f} times the events "

@@ -10,13 +10,15 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.results.rundir import clear
+from recsim_train.report.caveats import of_prediction
+from recsim_train.results.rundir import RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
 from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
 from recsim_train.session.making import Keep, Simulator
@@ -48,7 +50,8 @@ def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finis
         row = row_of(plan, task.cluster, None, status, str(error))
     else:
         summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
-        row = row_of(plan, task.cluster, summary, COMPLETE)
+        described = RunRecord(Path(), manifest_of(plan, "simulated", task.cluster, ""), {}, summary)
+        row = row_of(plan, task.cluster, summary, COMPLETE, notes=of_prediction(described))
         row["run_id"] = None if record is None else record.run_id
     row["wall_seconds"] = round(time.perf_counter() - start, 4)
     return task.number, row

@@ -173,7 +173,7 @@ def not_real(profile: Cluster | None) -> str | None:
 
 
 def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
-    """What does not fit into memory, as a sentence by the job's number.
+    """What does not fit into the hosts, or their memory, as a sentence by the job's number.
 
     Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
     """
@@ -191,9 +191,9 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
     if refused:
         first = next(iter(refused.values()))
         if len(refused) == len(jobs):
-            raise UserError(f"no point fits into memory; the first: {first}")
+            raise UserError(f"no point fits into the hosts; the first: {first}")
         caller.say(
-            f"note: {len(refused)} of {len(jobs)} points do not fit into memory, which their rows "
+            f"note: {len(refused)} of {len(jobs)} points do not fit into the hosts, as their rows "
             f"say; the first: {first}"
         )
     return refused

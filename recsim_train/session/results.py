@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,9 @@ class Runs:
     """The table that a sweep leaves."""
     claim: Judged | None = None
     """The verdict on the claim that the file makes."""
+    caveats: tuple[str, ...] = ()
+    """Of a sweep: where its profiles are of another machine or torch than there are here. What must
+    be known of each point is in its row."""
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
@@ -120,14 +123,14 @@ def run_of(job: Job, record: RunRecord) -> Run:
     return _run(job.world, job.settings, {**row, "run_id": record.run_id}, record.path)
 
 
-def runs_of(sweep: SweepRecord) -> Runs:
+def runs_of(sweep: SweepRecord, caveats: Sequence[str] = ()) -> Runs:
     """The points of a sweep."""
     runs = []
     for row in sweep.rows:
         path = sweep.path / RUNS / row["run_id"] if row["run_id"] else None
         values = {key: row[key] for key in sweep.keys}
         runs.append(_run("simulated", values, row, path))
-    return Runs(tuple(runs), sweep)
+    return Runs(tuple(runs), sweep, caveats=tuple(caveats))
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WHAT_IF_STEPS = 5
 """Counted iterations of the short runs that ask "what if", where the experiment does not say."""
+SWEPT = {"what_if_steps": 3, "what_if_trainers": 8}
+"""The same of a sweep's points, which are many: short, and of few trainers."""
 _MOST_ERRORS = 10
 
 
@@ -87,8 +89,9 @@ class Study:
         if self.swept and world == "real":
             caller.say(f"a sweep: {len(self.points)} points are measured one after the other")
         points = self.points
-        if what_if and not self.swept:
-            points = tuple(map(_with_what_if, points))
+        if what_if:
+            asked = SWEPT if self.swept else {"what_if_steps": WHAT_IF_STEPS}
+            points = tuple(_with_what_if(point, asked) for point in points)
         return _planned(points, profiles, caller)
 
     def _claimed(self, profiles: Profiles) -> list[Job]:
@@ -165,10 +168,9 @@ def _settings(loaded: Loaded, choice: StrategyChoice, known: Schemas) -> dict[st
     }
 
 
-def _with_what_if(loaded: Loaded) -> Loaded:
-    """One experiment is asked what would change it, unless its settings say how much."""
-    simulation = loaded.experiment.simulation
-    if simulation.what_if_steps is not None:
-        return loaded
-    asked = simulation.model_copy(update={"what_if_steps": WHAT_IF_STEPS})
-    return replace(loaded, experiment=loaded.experiment.model_copy(update={"simulation": asked}))
+def _with_what_if(loaded: Loaded, asked: Mapping[str, int]) -> Loaded:
+    """An experiment is asked what would change it, as far as its settings do not say how."""
+    given = loaded.experiment.simulation
+    unsaid = {name: value for name, value in asked.items() if getattr(given, name) is None}
+    update = {"simulation": given.model_copy(update=unsaid)}
+    return replace(loaded, experiment=loaded.experiment.model_copy(update=update))

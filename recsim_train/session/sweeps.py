@@ -12,6 +12,7 @@ from recsim_train.config.dump import plain
 from recsim_train.config.identity import resolved
 from recsim_train.results import sweep as results
 from recsim_train.results.commands import repeatable
+from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -49,6 +50,21 @@ def simulate_all(
             caller.say(f"{len(record.rows)} of {len(jobs)} points are kept in {record.path}")
         raise
     return folder.finish()
+
+
+def caveats_of(jobs: Sequence[Job]) -> list[str]:
+    """Where the profiles are of another machine or torch than there are."""
+    from recsim_train.report.caveats import elsewhere
+
+    here = machine()
+    found: dict[str, None] = {}
+    for job in jobs:
+        if job.cluster is None or (known := job.cluster.calibration) is None:
+            continue
+        told = {"machine": known.machine, "versions": known.versions}
+        asked = {"name": job.cluster.name, "calibration": told}
+        found |= dict.fromkeys(elsewhere(asked, here))
+    return list(found)
 
 
 def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:

@@ -45,16 +45,13 @@ _SETTLED = 0.2e-3
 _TAKES = 0.56, 0.86
 """With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
 seconds since it was woken or had its turn, and of one that has run for longer: about the medians of
-thirteen runs, by the kernel's records (docs/how-it-works.md)."""
+thirteen recordings, by the kernel's records, of settings of experiments/fidelity.yaml, with which
+predictions are validated, too (docs/how-it-works.md)."""
 _WARM = 0.5e-3
 _PULLS = 0.05, 0.33
 """With which chance a core that becomes free takes a thread that waits for another one: where all
 of these have run within `_WARM` seconds (Linux' sched_migration_cost), and where one has not; about
 the medians of nine recordings, as `_TAKES`."""
-_LEAVING = 5e-6
-"""Seconds for which a thread that has sent its last message is still at its core: whoever is woken
-by it waits before that one becomes free, so that it may take it. Here a message comes a network's
-latency after the sender's work, which on one machine is less than this."""
 _OVERLOADED = 1.17
 """Imbalance above which Linux calls cores that share a cache overloaded."""
 
@@ -197,11 +194,8 @@ class Cores:
         for number in range(len(self._cores)):
             self._next(number)
         for number, core in enumerate(self._cores):
-            if core.load == 0 and now - core.freed <= _LEAVING:
-                waiting = [w for other in self._cores for w in other.waiting]
-                if core.freed < now:  # those who waited before had their chance when it was
-                    waiting = [w for w in waiting if w in coming]
-                self._pull(number, waiting)
+            if core.load == 0 and core.freed == now:
+                self._pull(number, [w for other in self._cores for w in other.waiting])
         self._busy_since = sum(bool(core.load) for core in self._cores) / len(self._cores)
         if not self._looking and any(core.waiting for core in self._cores):
             self._looking = True

@@ -11,7 +11,9 @@ input uses. All runs meet the same stragglers (`recsim_train.sim.jitter`), so th
 unless queues make the order of events chaotic.
 
 The effect is a slope of log(throughput) over log(input) between -9 % and +10 %: of an input that
-stops to bind in between it is a mean.
+stops to bind in between it is a mean, which can be more than what 10 % more would bring. So of
+cores, NICs and uplinks one run more, with that input alone up, says how far each bound rises, and
+what an answer cannot be is cut off (`recsim_train.sim.headroom`).
 """
 
 from __future__ import annotations
@@ -34,18 +36,20 @@ from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.hosts import cores_unsure
-from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.headroom import RATES, possible
+from recsim_train.sim.job import Job
 from recsim_train.sim.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
+from recsim_train.trace.record import Outcome
 from recsim_train.workload.threads import CLASSES
 
 STEP = 0.1
 """Inputs are multiplied by 1 + STEP, or divided by it."""
 _WARMUP = 2
-_SPARE = 3
-"""Columns that no input uses, at least: from them the error is estimated."""
+_SPARE = 6
+"""Columns that no input uses, at least: from them the error is estimated, and with fewer of them a
+change must be so many errors large to count among some twenty others that hardly any would."""
 _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
 NO_HOST = "the cluster has no host left for it"
@@ -63,6 +67,11 @@ class Elasticities:
     server more."""
     errors: dict[str, float]
     """Standard error of each."""
+    degrees: int
+    """Degrees of freedom of that error."""
+    raised: dict[str, dict[str, float]]
+    """By each input or servers that there were more of: how many times as high each bound is
+    then."""
     causes: dict[str, float]
     """Relative standard errors of the throughput, by what calibration knows to be unsure
     (`recsim_train.sim.unsure`); empty: the profile says nothing of that."""
@@ -89,12 +98,14 @@ class Elasticities:
 
     def say(self, facts: Facts, eps: float, events: int) -> None:
         """Add to the facts of a run of ``events`` events that predicts ``eps``."""
-        facts.elasticities = {name: round(change, 6) for name, change in self.changes.items()}
+        changes = possible(self.changes, STEP, eps, facts.bounds, self.raised)
+        facts.elasticities = {name: round(change, 6) for name, change in changes.items()}
         facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
         facts.calibration_ci95 = self.interval(eps) if self.uncertain else None
         facts.calibration_errors = {cause: round(e, 6) for cause, e in self.causes.items()}
         cost = round(self.events / events, 4)
-        facts.what_if = WhatIf(STEP, self.runs, self.events, cost, dict(self.skipped))
+        skipped = dict(self.skipped)
+        facts.what_if = WhatIf(STEP, self.runs, self.events, cost, skipped, self.degrees)
 
 
 @dataclass(slots=True)
@@ -105,32 +116,29 @@ class _Short:
     counts: IdCounts
     steps: int
     replay: Replay | None
-    folding: Folding | None
+    folding: Folding
     runs: int = 0
     events: int = 0
 
     def speed(self, cluster: Cluster) -> float:
-        """log(examples per second), from the mean time of an iteration."""
+        """log(examples per second)."""
         return self.run(cluster)[0]
 
-    def run(self, cluster: Cluster) -> tuple[float, Runtime]:
-        """`speed`, and what has run."""
-        warmup = min(_WARMUP, self.plan.experiment.training.warmup_steps)
-        runtime = Runtime(
-            self.plan,
-            cluster,
-            self.counts,
-            iterations=warmup + self.steps,
-            replay=self.replay,
-            folding=self.folding,
-        )
-        runtime.run()
-        chosen = [i for i in runtime.ledger.iterations if i.iteration >= warmup]
-        seconds = sum(i.end - i.start for i in chosen) / len(chosen)
+    def run(self, cluster: Cluster) -> tuple[float, Job, Outcome]:
+        """`speed`, and what has run: a prediction like any other, which ends after ``steps``."""
+        job = Job(self.plan, cluster, self.folding, self.counts, self.replay)
+        outcome = job.run(None, self.steps)
         self.runs += 1
-        self.events += runtime.engine.events
-        examples = len(self.plan.training) * self.plan.experiment.training.batch_size
-        return log(examples / seconds), runtime
+        self.events += job.runtime.engine.events
+        assert outcome.speed is not None
+        assert outcome.speed.examples_per_second
+        return log(outcome.speed.examples_per_second), job, outcome
+
+    def bounds(self, cluster: Cluster) -> dict[str, float]:
+        """Examples per second that each resource allows."""
+        _, job, outcome = self.run(cluster)
+        job.add_bounds(outcome)
+        return outcome.facts.bounds
 
 
 @earlier_objects_skipped()
@@ -149,12 +157,13 @@ def elasticities(
     where the strategy asks for one. ``folding``: which trainers stand for others; none: each is
     simulated. Hosts do not fail in these runs. Raises RunFailed as `recsim_train.sim.run.simulate`.
     """
-    spec = plan.experiment
     cluster = cluster.model_copy(update={"failures": None})
-    execution = spec.execution.model_copy(update={"max_spans": 0})
-    quiet = replace(plan, experiment=spec.model_copy(update={"execution": execution}))
-    short = _Short(quiet, counts, steps, replay, folding)
-    base, first = short.run(cluster)
+    trainers = plan.experiment.roles.trainers
+    folding = folding or Folding(trainers, trainers)
+    short = _Short(_quiet(plan, steps), counts, steps, replay, folding)
+    base, job, outcome = short.run(cluster)
+    job.add_bounds(outcome)
+    first, bounds = job.runtime, outcome.facts.bounds
     spent = Spent.of(first)
     threads = plan.operation_threads
     names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
@@ -168,22 +177,49 @@ def elasticities(
     found = dict(zip(names, effects.tolist(), strict=False))
     changes = {name: exp(slope) - 1 for name, slope in found.items()}
     errors = dict.fromkeys(names, error)
+    raised = {
+        name: _times(bounds, short.bounds(scaled(cluster, {name: 1.0 + STEP})))
+        for name in names
+        if name in RATES
+    }
     skipped = {}
     for role in SERVERS:
         if short.replay is not None or not plan.of_role(role):
             continue
         try:
             other = _one_more(role, short)
-            changes[f"{role}s"] = exp(other.speed(cluster) - base) - 1
+            speed, job, outcome = other.run(cluster)
         except UserError as why:  # it cannot be built: the prediction itself stands
             skipped[f"{role}s"] = NO_HOST if isinstance(why, NoHostError) else str(why)
             continue
+        job.add_bounds(outcome)
+        changes[f"{role}s"] = exp(speed - base) - 1
         errors[f"{role}s"] = sigma * sqrt(2.0)
+        raised[f"{role}s"] = _times(bounds, outcome.facts.bounds)
         short.runs, short.events = short.runs + other.runs, short.events + other.events
     slopes = {name: slope / log(1.0 + STEP) for name, slope in found.items()}
-    beyond = cores_unsure(plan, cluster)
-    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads, beyond)
-    return Elasticities(changes, errors, unsure, short.runs, short.events, skipped)
+    unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads)
+    return Elasticities(changes, errors, spare, raised, unsure, short.runs, short.events, skipped)
+
+
+def _quiet(plan: Plan, steps: int) -> Plan:
+    """The plan of a short run: no spans, little to warm up, and at least as many steps."""
+    spec = plan.experiment
+    rules = spec.training
+    training = {
+        "warmup_steps": min(_WARMUP, rules.warmup_steps),
+        "steps": max(steps, rules.steps),
+    }
+    update = {
+        "execution": spec.execution.model_copy(update={"max_spans": 0}),
+        "training": rules.model_copy(update=training),
+    }
+    return replace(plan, experiment=spec.model_copy(update=update))
+
+
+def _times(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """How many times as high each bound is."""
+    return {name: after[name] / bound for name, bound in before.items() if name in after}
 
 
 def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
@@ -208,7 +244,7 @@ def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
 def _one_more(role: ServerRole, short: _Short) -> _Short:
     """The same with one server more. Raises UserError where there can be none."""
     more = with_servers(short.plan, role, len(short.plan.of_role(role)) + 1)
-    counts = counts_for(more, None if short.folding is None else short.folding.loops(more))
+    counts = counts_for(more, short.folding.loops(more))
     return _Short(more, counts, short.steps, None, short.folding)
 
 

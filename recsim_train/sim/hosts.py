@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import NoHostError, UserError
@@ -129,10 +129,6 @@ def uplink_rate(topology: Topology, cluster: Cluster, hosts: Sequence[Host]) -> 
     return whole / topology.oversubscription
 
 
-_DOUBLING = 0.1
-"""Relative standard error of the cores' speed for each doubling beyond what was measured."""
-
-
 def busy_cores(plan: Plan, cluster: Cluster) -> int:
     """Most cores of one host that loops' threads can keep busy side by side. At a server each loop
     has a thread."""
@@ -147,10 +143,8 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
     )
 
 
-def cores_unsure(plan: Plan, cluster: Cluster) -> float:
-    """Relative standard error of the speed of cores, where more of them are busy side by side than
-    when the prices were measured; 0 where not, or where the profile does not say how many."""
-    measured = cluster.measured_cores
-    if measured is None:
-        return 0.0
-    return _DOUBLING * max(0.0, log2(busy_cores(plan, cluster) / measured))
+def cores_beyond(plan: Plan, cluster: Cluster) -> int | None:
+    """How many cores of a host are busy side by side, where that is more than when the prices were
+    measured; None where it is not, or where the profile does not say how many that were."""
+    measured, busy = cluster.measured_cores, busy_cores(plan, cluster)
+    return busy if measured is not None and busy > measured else None

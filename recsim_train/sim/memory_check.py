@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
@@ -30,6 +31,8 @@ class MemoryCheck:
     no number up to `MOST_SERVERS` does."""
     present: dict[str, int]
     """By the same roles: how many the plan has."""
+    asked: Literal["memory", "hosts"] = "memory"
+    """Of what the problem is: the hosts may be too few, or not those that the profile names."""
 
     @property
     def phrase(self) -> str:
@@ -68,7 +71,11 @@ def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
     uses = memory_uses(plan, cluster)
     fullest = max(uses, key=lambda use: use.needed / use.available)
     problem = None
+    asked: Literal["memory", "hosts"] = "hosts"
     try:
+        if not cluster.colocate:
+            sites_of(plan, cluster)
+        asked = "memory"
         check_memory(plan, cluster)
     except UserError as error:
         problem = str(error)
@@ -80,6 +87,7 @@ def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
         warnings,
         {role: smallest(plan, cluster, role) for role in roles},
         {role: len(plan.of_role(role)) for role in roles},
+        asked,
     )
 
 

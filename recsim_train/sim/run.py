@@ -12,7 +12,7 @@ from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.elasticity import elasticities
 from recsim_train.sim.folding import folding_of
-from recsim_train.sim.hosts import busy_cores, cores_unsure
+from recsim_train.sim.hosts import cores_beyond
 from recsim_train.sim.in_step import out_of_step
 from recsim_train.sim.job import Job, Progress
 from recsim_train.sim.memory_check import check_memory, nearly_full
@@ -41,15 +41,16 @@ _GUESSED_WAKING = (
 )
 _MORE_CORES = (
     "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
-    "with {measured}: how much cores slow each other down beyond that is extrapolated, with "
-    "{uncertainty:.0%} uncertainty of the cores' speed."
+    "with {measured}: how much more of them slow each other down was not measured. They are taken "
+    "to do so no more than those; how wrong that is, is not known, and no interval contains it."
 )
 _FIRST_STEPS = (
     "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
     "interval from calibration, are those of the first {steps} counted steps."
 )
 _WHAT_IF_TRAINERS = 16
-"""How many of folded trainers are simulated in the short runs that ask "what if"."""
+"""How many of folded trainers are simulated in the short runs that ask "what if", where the
+experiment does not say."""
 
 
 def simulate(
@@ -88,8 +89,11 @@ def simulate(
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if wanted and predicted is not None:
+        most = plan.experiment.simulation.what_if_trainers
         if folding.simulated < folding.trainers and not folding.exact:
-            folding = folding_of(plan, cluster, most=_WHAT_IF_TRAINERS)
+            most = most or _WHAT_IF_TRAINERS
+        if most:
+            folding = folding_of(plan, cluster, most=most)
         if job.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / job.period) * job.period
         if not plan.topology.steady:
@@ -107,10 +111,8 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
         yield said.format(threads=threads, measured=measured)
     elif threads > 1 and cluster.threads.wake.basis == "magnitude":
         yield _GUESSED_WAKING.format(threads=threads)
-    unsure, seen = cores_unsure(plan, cluster), cluster.measured_cores
-    if unsure:
-        busy = busy_cores(plan, cluster)
-        yield _MORE_CORES.format(busy=busy, measured=seen, uncertainty=unsure)
+    if busy := cores_beyond(plan, cluster):
+        yield _MORE_CORES.format(busy=busy, measured=cluster.measured_cores)
 
 
 def _say_folding(job: Job, outcome: Outcome) -> None:

@@ -77,13 +77,12 @@ def causes(
     error: float,
     spent: Spent,
     threads: int,
-    cores: float = 0.0,
 ) -> dict[str, float]:
     """By cause, relative standard errors of the throughput.
 
     `recsim_train.report.what_if.CAUSES` has them in words; those of which the profile says nothing
     are left out. ``error``: standard error of a slope; what it adds on the mean is taken off.
-    ``threads``: on which operations run; ``cores``: standard error of the cores' speed.
+    ``threads``: on which operations run.
     """
     known = cluster.calibration or Calibration(date="", machine="")
     prices = {name: slope for name, slope in slopes.items() if name.startswith("costs.")}
@@ -95,7 +94,8 @@ def causes(
     found: dict[str, float] = {}
     unsure = {name: _unsure(cluster, name, threads) for name in slopes}
     if any(unsure.values()):
-        found["prices"] = hypot(*(size(slopes[n]) * u for n, u in unsure.items()))
+        # what is dearer speeds nothing up: such a slope is scatter
+        found["prices"] = hypot(*(size(min(0.0, slopes[n])) * u for n, u in unsure.items()))
     if spent.by_operations:
         found["operations"] = size(operations) * spent.erring / spent.by_operations
     if known.fit_errors:
@@ -111,8 +111,6 @@ def causes(
     if (moved := known.speed_spread) is not None:
         # at the run all work is as fast or slow together
         found["speed"] = moved * size(by_prices + operations, len(prices) + 1)
-    if cores:
-        found["cores"] = size(slopes["cores"]) * cores
     if known.own_error is not None:
         found["model"] = known.own_error * spent.share_around
     return found

@@ -214,6 +214,9 @@ class WhatIf:
     """Their events / those of the prediction itself."""
     skipped: dict[str, str]
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
+    degrees: int = 3
+    """Degrees of freedom of the answers' errors; older runs, which do not say, had at least so
+    many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def test_a_dry_run_says_whether_it_fits(folder: Path) -> None:
     done = command(*words, *large, cwd=folder)
     assert done.returncode == 2, done.stderr
     assert "trainer[0]" in done.stdout  # the plan is there nevertheless
-    assert "memory: does not fit: embedding_server[0] needs" in done.stdout
+    assert "memory: does not fit" in done.stdout
     assert "embedding servers would be enough" in done.stderr
     done = command(*words, *large, "--json", cwd=folder)
     memory = json.loads(done.stdout)["plans"][0]["memory"]

@@ -247,7 +247,7 @@ def test_points_that_do_not_fit_say_so_and_the_others_are_simulated(folder: Path
     none = command("simulate", "small.yaml", *words, "--set", "roles.embedding_servers=[1]",
                    cwd=folder)  # fmt: skip
     assert none.returncode == 2
-    assert "no point fits into memory" in none.stderr
+    assert "no point fits into the hosts" in none.stderr
 
 
 def test_dry_run_prints_the_points(folder: Path) -> None:

@@ -57,7 +57,8 @@ def test_strategies_alone_are_compared_as_far_as_intervals_tell(
     tmp_path: Path, factory: Any
 ) -> None:
     for kind, speed in (("flat_ps", 1.0), ("allreduce", 1.0)):
-        plan = factory.plan(kind)
+        batch = 128 if kind == "flat_ps" else 256  # each of two workers, or one on two threads
+        plan = factory.plan(kind, training={"batch_size": batch})
         found = factory.outcome(plan, speed=speed, jitter=0.2)
         found.facts.calibration_ci95 = (1_000.0, 90_000.0)
         factory.write(tmp_path / "tie", plan, "simulated", found=found)
@@ -78,6 +79,35 @@ def test_measurements_alone_say_that_there_is_no_prediction(tmp_path: Path, fact
     result = report_on([tmp_path / "runs"], tmp_path / "report")
     assert heading(result) == f"{NOTE}."
     assert printed(result, 100).startswith(NOTE)
+
+
+def test_what_differs_in_the_examples_of_a_step_is_not_compared(
+    tmp_path: Path, factory: Any
+) -> None:
+    for kind in ("flat_ps", "allreduce"):
+        plan = factory.plan(kind)  # two workers, or one on two threads
+        found = factory.outcome(plan, speed=8.0 if kind == "flat_ps" else 1.0)
+        factory.write(tmp_path / "runs", plan, "simulated", found=found)
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
+    assert heading(result).startswith("There is no fastest of 2 predictions")
+    assert "256 to 512 examples" in heading(result)
+    assert not any("fastest of 2" in said for said in result.document["headlines"][1:])
+    table = printed(result, 200)
+    assert "examples/step" in table
+
+
+def test_an_interrupted_measurement_alone_says_so(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    found = factory.outcome(plan, world="real", steps=17)
+    factory.write(tmp_path / "runs", plan, "real", found=found, status="interrupted")
+    result = report_on([tmp_path / "runs"], tmp_path / "report")
+    page = result.page.read_text(encoding="utf-8").replace("\u00a0", " ")
+    assert "quickstart: measurements" in page.split("<title>")[1].split("</title>")[0]
+    said = "it is interrupted, 17 of 60 steps are counted"
+    for text in (page, printed(result, 200), (result.out / "summary.md").read_text("utf-8")):
+        assert "predictions" not in text.split("How to reproduce")[0].lower()
+        assert said in text
+    assert "interrupted: its figures cover 17 counted steps" in page
 
 
 def test_no_digit_is_lost_at_80_columns(tmp_path: Path, factory: Any) -> None:

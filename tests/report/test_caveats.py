@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from recsim_train.cli import shown
-from recsim_train.report.caveats import caveats, noisy
+from recsim_train.calibration.grid import GRID, ranges
+from recsim_train.config.experiment import Table
+from recsim_train.report.caveats import caveats, doubts_of, elsewhere, noisy, of_prediction
 from recsim_train.report.write import report_on
 from recsim_train.results.environment import same_machine
 from recsim_train.trace.facts import Facts
@@ -85,7 +86,7 @@ UNVALIDATED = "equal fluid shares, which no measurement has validated"
 
 
 def test_a_prediction_for_hosts_of_their_own_says_that_nothing_was_validated(
-    tmp_path: Path, factory: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, factory: Any
 ) -> None:
     hosts = factory.cluster(colocate=False)
     (said,) = doubts(*pair(factory, tmp_path / "pair", profile=hosts))
@@ -93,16 +94,58 @@ def test_a_prediction_for_hosts_of_their_own_says_that_nothing_was_validated(
     assert "(colocate: true)" in said
     # it needs no measurement beside it: the terminal and the report of predictions alone say so
     record = factory.write(tmp_path / "alone", factory.plan(), "simulated", profile=hosts)
-    shown._noted([record, record])
-    assert capsys.readouterr().err.count(UNVALIDATED) == 1
+    assert sum(UNVALIDATED in said for said in of_prediction(record)) == 1
     made = report_on([tmp_path / "alone"], tmp_path / "report", None)
     assert made.findings.comparisons == ()
     for name in ("report.html", "summary.md"):
         assert UNVALIDATED in (tmp_path / "report" / name).read_text()
     # a measurement is of the machines as they are, and one shared machine was validated
-    shown._noted([factory.write(tmp_path / "real", factory.plan(), "real", profile=hosts)])
-    shown._noted([factory.write(tmp_path / "one", factory.plan(), "simulated")])
-    assert UNVALIDATED not in capsys.readouterr().err
+    for name, world, profile in (("real", "real", hosts), ("one", "simulated", None)):
+        given = {} if profile is None else {"profile": profile}
+        record = factory.write(tmp_path / name, factory.plan(), world, **given)
+        assert not any(UNVALIDATED in said for said in doubts_of(record))
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value"),
+    [
+        ({"tables": tuple(Table(rows=9, ids=n) for n in (1, 30, 2, 1))}, "model.ids", 30),
+        ({"tables": (Table(rows=9),) * 41}, "model.tables", 41),
+        ({"top_mlp": (2048, 1)}, "model.layer_width", 2048),
+        ({"bottom_mlp": (8, 8)}, "model.layer_width", 8),
+        ({"embedding_dim": 128, "bottom_mlp": (16, 128)}, "model.embedding_dim", 128),
+    ],
+)
+def test_each_range_of_calibration_is_looked_at(
+    tmp_path: Path, factory: Any, model: dict[str, Any], key: str, value: int
+) -> None:
+    given = factory.experiment().model
+    inside = given.model_copy(update={"tables": (Table(rows=9),) * 4})
+    spans = {key: tuple(map(float, limits)) for key, limits in ranges(GRID).items()}
+    known = factory.cluster().calibration.model_copy(update={"valid_range": spans})
+    profile = factory.cluster(calibration=known)
+
+    def said(name: str, **changes: Any) -> list[str]:
+        plan = factory.plan(model=inside.model_copy(update=changes))
+        out = tmp_path / name
+        return of_prediction(factory.write(out, plan, "simulated", profile=profile))
+
+    assert said("inside") == []
+    (found,) = said("outside", **model)
+    assert f"{key} = {value} lies outside the calibrated range" in found
+
+
+def test_a_profile_of_elsewhere_is_said_to_whoever_predicts(factory: Any) -> None:
+    cluster = factory.cluster().model_dump(mode="json")
+    here = factory.environment()
+    assert list(elsewhere(cluster, here)) == []
+    other = factory.environment(machine="X 1, 4 cores", cpu="X 1", versions={"torch": "2.6.0"})
+    machine, torch = elsewhere(cluster, other)
+    assert (
+        "describes another machine (Testium 9000, 4 cores) than this one (X 1, 4 cores)" in machine
+    )
+    assert "calibrated with torch 2.13.0, here torch 2.6.0 is installed" in torch
+    assert list(elsewhere({**cluster, "calibration": None}, other)) == []
 
 
 def test_machines_are_told_apart_by_processor_and_cores(factory: Any) -> None:

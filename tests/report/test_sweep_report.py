@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from recsim_train.config.errors import UserError
 from recsim_train.report.load import find_sweep
@@ -211,7 +215,7 @@ def test_what_if_says_what_is_surer_than_its_error(factory: Any) -> None:
         elasticities={"cores": 0.09, "nic": 0.02, "costs.call": -0.03, "dense_servers": 0.4},
         elasticity_errors={"cores": 0.01, "nic": 0.015, "costs.call": 0.0, "dense_servers": 0.1},
         calibration_ci95=(90.0, 112.0),
-        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}),
+        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10),
     )
     summary = factory.summary(examples_per_second=100.0, facts=facts)
     assert [name for name, _, _ in telling(summary)] == ["cores", "costs.call", "dense_servers"]
@@ -337,3 +341,71 @@ def test_repeats_tie_within_their_range(tmp_path: Path) -> None:
     found = sweep(tmp_path, points)
     assert [e.item["trainers"] for e in found.fastest.tied] == [1, 2]
     assert found.fastest.preferred.item["examples_per_second"] == 100.0
+
+
+def sized(folder: Path) -> SweepFindings:
+    """Two strategies at two numbers of examples a step; the larger one is faster throughout."""
+    points = [
+        (
+            {"training.batch_size": size},
+            {"strategy": kind, "examples_per_second": eps, "examples_per_step": size,
+             "calibration_low": 0.7 * eps, "calibration_high": 1.3 * eps,
+             "calibration_errors": {"prices": 0.13},
+             "notes": ["All of them."] + ["This one."] * (kind == "flat_ps")},
+        )
+        for size, kind, eps in (
+            (100, "flat_ps", 10.0), (100, "allreduce", 30.0),
+            (400, "flat_ps", 200.0), (400, "allreduce", 90.0),
+        )
+    ]  # fmt: skip
+    return sweep(folder, points)
+
+
+def test_no_winner_among_different_examples_a_step(tmp_path: Path) -> None:
+    found = sized(tmp_path)
+    assert found.fastest is None
+    assert "no fastest of 4 points" in found.headline
+    assert "100 to 400 examples" in found.headline
+    small, large = found.findings
+    assert small.startswith("At 100 examples a step allreduce is the fastest of 2 points")
+    assert large.startswith("At 400 examples a step flat_ps is the fastest of 2 points")
+    assert [(name, row["examples_per_step"]) for name, row in found.best] == [
+        ("allreduce", 100), ("flat_ps", 100), ("flat_ps", 400), ("allreduce", 400)
+    ]  # fmt: skip
+    told = found.document()
+    assert told["fastest"] is None
+    assert told["examples_per_step"] == [100, 400]
+    assert told["findings"] == [small, large]
+
+
+def test_at_one_place_the_points_with_most_examples_stand(tmp_path: Path) -> None:
+    """The smaller step is faster here, and is not the best of the line for that."""
+    points = [
+        ({"roles.trainers": n, "training.batch_size": b},
+         {"examples_per_second": 10.0 * n + 100.0 / b, "examples_per_step": n * b})
+        for n in (1, 2) for b in range(10, 20)
+    ]  # fmt: skip
+    (line,) = sweep(tmp_path, points).lines
+    assert [dot.row["examples_per_step"] for dot in line.dots] == [19, 38]
+
+
+def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:
+    found = sized(tmp_path)
+    shown = Console(file=io.StringIO(), width=200)
+    show(swept(found), shown)
+    terminal = shown.file.getvalue()  # type: ignore[attr-defined]
+    made = report_on([tmp_path / "made-sweep"], tmp_path / "report")
+    assert made.page is not None
+    page = made.page.read_text(encoding="utf-8").replace("\u00a0", " ")
+    short = (tmp_path / "report/summary.md").read_text(encoding="utf-8")
+    for text in (terminal, page, short):
+        assert "examples/step" in text
+        assert "± 30.0 %" in text
+        assert "All of them." in text
+        assert "This one. (2 of 4 points)" in text
+    table = (tmp_path / "made-sweep/sweep.csv").read_text(encoding="utf-8")
+    head, *rows = csv.reader(io.StringIO(table))
+    first = dict(zip(head, rows[0], strict=True))
+    assert first["examples_per_step"] == "100"
+    assert first["calibration_low"] == "7.0"
+    assert json.loads(first["notes"]) == ["All of them.", "This one."]

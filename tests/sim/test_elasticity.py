@@ -13,10 +13,20 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
-from recsim_train.report.what_if import sentences
-from recsim_train.sim.elasticity import STEP, Elasticities, elasticities, plackett_burman, scaled
+from recsim_train.report.what_if import sentences, telling
+from recsim_train.sim.elasticity import (
+    STEP,
+    Elasticities,
+    _Short,
+    elasticities,
+    plackett_burman,
+    scaled,
+)
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.headroom import possible
 from recsim_train.sim.run import simulate
 from recsim_train.sim.unsure import Spent, causes
+from recsim_train.trace.facts import Facts, WhatIf
 from tests.sim.priced import priced, priced_at
 
 Plans = Callable[..., Plan]
@@ -57,7 +67,7 @@ def test_one_price_decides_all(plans: Plans, clusters: Clusters) -> None:
     assert set(others) == {"cores", "nic"}
     assert all(abs(change) < 1e-9 for change in others.values())
     assert found.errors["costs.gemm_flop"] < 1e-9
-    assert found.runs == 1 + 12
+    assert found.runs == 1 + 12 + 2  # of the two rates alone how far they raise the bounds, too
 
 
 def test_prices_share_the_time(plans: Plans, clusters: Clusters) -> None:
@@ -232,3 +242,87 @@ def test_every_price_that_a_run_takes_is_asked(
     assert "costs.handover" not in found  # one loop in each process queues for no lock
     several = answers(plans(training={"threads": 2}), clusters(prices={"handover": "9 us"})).changes
     assert "costs.handover" in several
+
+
+def judged(factory: Any, changes: dict[str, float], error: float, degrees: int) -> list[str]:
+    facts = Facts(
+        elasticities=changes,
+        elasticity_errors=dict.fromkeys(changes, error),
+        what_if=WhatIf(STEP, 1, 1, 1.0, {}, degrees),
+    )
+    return [name for name, _, _ in telling(factory.summary(facts=facts))]
+
+
+@pytest.mark.parametrize("degrees", [3, 6, 14])
+def test_noise_is_seldom_a_finding_however_many_are_asked(factory: Any, degrees: int) -> None:
+    """Of predictions that nothing changes, at most one in twenty shows any change at all; one that
+    answers to an input shows it."""
+    draw = np.random.default_rng(degrees)
+    families, names = 400, [f"costs.{k}" for k in range(24)]
+    wrong = right = 0
+    for _ in range(families):
+        error = float(np.sqrt(draw.chisquare(degrees) / degrees)) * 0.01
+        drawn = np.minimum(0.0, draw.normal(0.0, 0.01, len(names)))  # gains are cut off
+        noise = dict(zip(names, drawn.tolist(), strict=True))
+        wrong += bool(judged(factory, noise, error, degrees))
+        right += "cores" in judged(factory, {**noise, "cores": 0.4}, error, degrees)
+    assert wrong <= 0.05 * families + 2.5 * sqrt(0.05 * 0.95 * families)
+    assert right > 0.7 * families
+
+
+def test_what_is_left_counts_among_what_is_left(factory: Any) -> None:
+    """Holm's steps, worked out by hand: 5 % / 4, / 3 and / 2; at 1,000 degrees of freedom 2.33
+    errors are 1 %, 2.06 are 2 %."""
+    changes = {"cores": 0.0233, "nic": 0.0233, "uplink": 0.0206, "latency": -0.0100}
+    assert set(judged(factory, changes, 0.01, 1000)) == {"cores", "nic", "uplink"}
+    assert judged(factory, {**changes, "cores": 0.0206, "nic": 0.0206}, 0.01, 1000) == []
+
+
+def test_no_answer_beats_the_bound(plans: Plans, clusters: Clusters) -> None:
+    """Twenty loops on nineteen cores: 10 % more cores are more than the loops can use. Beside 10 %
+    less, which are missed in full, the mean of both would be more than there is to gain."""
+    cluster = priced(clusters(cores=19), gemm_flop=1e-9)
+    plan = plans(training={"threads": 20}, simulation={"what_if_steps": 6})
+    outcome = simulate(plan, cluster)
+    assert outcome.facts.elasticities["cores"] == pytest.approx(20 / 19 - 1, abs=1e-3)
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    rate = outcome.speed.examples_per_second
+    most = outcome.facts.bounds["loops"]
+    assert rate * (1 + outcome.facts.elasticities["cores"]) == pytest.approx(most, rel=1e-6)
+
+
+def test_what_cannot_be_is_cut_off() -> None:
+    changes = {
+        "cores": 0.13, "nic": -0.02, "uplink": 0.09, "costs.call": 0.014, "latency": -0.12,
+        "costs.effect": -0.05, "embedding_servers": 0.5, "dense_servers": -0.2,
+    }  # fmt: skip
+    raised = {
+        "cores": {"cores": 1.1, "loops": 1.0},
+        "nic": {"cores": 1.0, "loops": 1.0},
+        "uplink": {"cores": 1.0, "loops": 1.05},
+        "embedding_servers": {"cores": 1.2, "loops": 1.1},
+        "dense_servers": {},
+    }
+    bounds = {"cores": 103.0, "loops": 108.0}
+    found = possible(changes, STEP, 100.0, bounds, raised)
+    assert found == pytest.approx(
+        {
+            "cores": 0.08, "nic": 0.0, "uplink": 0.03, "costs.call": 0.0,
+            "latency": 1 / 1.1 - 1, "costs.effect": -0.05, "embedding_servers": 0.188,
+            "dense_servers": -0.2,
+        }
+    )  # fmt: skip
+
+
+def test_loops_that_differ_count_by_what_they_do(plans: Plans, clusters: Clusters) -> None:
+    """One trainer's cores are half as fast: of free loops the throughput is the sum of both rates,
+    which is not the loops' number / the mean time of an iteration."""
+    mixed = {"trainer": ({"count": 1, "speed": 0.5}, {})}
+    cluster = priced(clusters(mixed=mixed), gemm_flop=1e-9)
+    plan = plans(roles={"trainers": 2}, training={"steps": 40})
+    outcome = simulate(plan, cluster)
+    seconds = {i.loop: i.end - i.start for i in outcome.iterations}
+    both = sum(plan.experiment.training.batch_size / s for s in seconds.values())
+    short = _Short(plan, counts_for(plan), 8, None, Folding(2, 2))
+    assert exp(short.speed(cluster)) == pytest.approx(both, rel=1e-3)

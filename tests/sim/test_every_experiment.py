@@ -12,6 +12,7 @@ import recsim_train
 from recsim_train.session.job import Job
 from recsim_train.sim import run
 from recsim_train.sim.memory_check import check_memory
+from recsim_train.strategy import registry
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
@@ -49,6 +50,22 @@ def test_no_prediction_beats_its_bounds(path: Path) -> None:
     assert last
     for job in last:
         check(job)
+
+
+@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p.stem != "fidelity"],
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_strategies_are_compared_at_equal_examples_a_step(path: Path) -> None:
+    """Those of fidelity.yaml are predicted and measured, not compared with each other."""
+    study = replace(recsim_train.load(path), cluster="reference-2core")
+    found: dict[str, set[int]] = {}
+    for job in study.jobs(dry=True):
+        training = job.plan.experiment.training
+        # an iteration of every Hogwild worker, or of the one worker of a lock-step strategy
+        workers = 1 if registry.strategies()[job.plan.strategy.kind].lock_step else training.threads
+        size = job.plan.experiment.roles.trainers * workers * training.batch_size
+        place = {k: v for k, v in job.settings.items() if not k.startswith("strategy")}
+        found.setdefault(repr(place), set()).add(size)
+    assert all(len(sizes) == 1 for sizes in found.values()), found
 
 
 @pytest.mark.slow

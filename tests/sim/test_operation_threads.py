@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log
 from typing import Any
 
 import pytest
@@ -404,7 +403,7 @@ def test_a_guess_and_an_extrapolation_are_said(plans: Plans, clusters: Clusters)
     assert "does not say what waking them takes" in said(4, threads=old)
 
 
-def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
+def test_more_cores_than_were_measured_are_said_and_in_no_interval(
     plans: Plans, clusters: Clusters
 ) -> None:
     def predicted(measured: int | None, cores: int = 4, trainers: int = 12) -> Any:
@@ -424,13 +423,10 @@ def test_more_cores_than_were_measured_are_said_and_widen_the_interval(
     assert width(plain) == width(known) == 1.0
     assert "Up to 4 cores of a host are busy side by side" in said(two)
     assert "measured with 2" in said(two)
-    assert "10% uncertainty" in said(two)
-    # all cores are busy, so that their speed is the throughput's: one doubling, 10 %
-    slope = log(1 + two.facts.elasticities["cores"]) / log(1.1)
-    assert slope > 0.7
-    assert log(width(two)) / 2 == pytest.approx(1.96 * 0.1 * slope, rel=0.05)
+    assert "no interval contains it" in said(two)
+    assert width(two) == 1.0
     assert said(predicted(2, trainers=2)) == ""  # of four cores two are ever busy
-    assert width(predicted(3)) < width(two)
+    assert "Up to 4 cores" in said(predicted(3))
 
 
 def test_serial_shares_are_among_what_would_change_it(plans: Plans, clusters: Clusters) -> None:
