@@ -120,10 +120,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=38)
     asked = parser.parse_args()
-    print(
-        f"# Drawn by `python benchmarks/draw_settings.py --count {asked.count} --seed {asked.seed}`,"
-    )
-    print("# before calibration; none of them was replaced.")
+    command = f"python benchmarks/draw_settings.py --count {asked.count} --seed {asked.seed}"
+    print(f"# Drawn by `{command}`,\n# before calibration; none of them was replaced.")
     text = yaml.safe_dump(
         experiment(asked.count, asked.seed), sort_keys=False, default_flow_style=None, width=120
     )
