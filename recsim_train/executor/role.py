@@ -175,6 +175,12 @@ class Role:
             ends.append(here or Remote(rules, self.transport.channel(number, key, rank)))
         return ends
 
+    def _first(self, number: int) -> int:
+        """With which shard a client of this trainer begins: so that neither the first loops of all
+        trainers nor all loops of one begin with the same."""
+        trainer = self.instance.index
+        return trainer + number - sum(loop.trainer < trainer for loop in self.plan.all_loops)
+
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:
         plan = self.plan
         if plan.embedding is None:
@@ -182,14 +188,14 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
-        return EmbeddingStub(ends, self.instance.index, whole=not own)
+        return EmbeddingStub(ends, self.instance.index, whole=not own, first=self._first(number))
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         spec = self.plan.experiment
         ends = self._ends(number, [DenseRules(spec, shard) for shard in self.plan.dense.shards])
-        return DenseStub(ends, like, central_order(self.plan))
+        return DenseStub(ends, like, central_order(self.plan), first=self._first(number))
 
     def _context(
         self,
