@@ -175,12 +175,6 @@ class Role:
             ends.append(here or Remote(rules, self.transport.channel(number, key, rank)))
         return ends
 
-    def _first(self, number: int) -> int:
-        """With which shard a client of this trainer begins: so that neither the first loops of all
-        trainers nor all loops of one begin with the same."""
-        trainer = self.instance.index
-        return trainer + number - sum(loop.trainer < trainer for loop in self.plan.all_loops)
-
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:
         plan = self.plan
         if plan.embedding is None:
@@ -188,14 +182,16 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
-        return EmbeddingStub(ends, self.instance.index, whole=not own, first=self._first(number))
+        return EmbeddingStub(
+            ends, self.instance.index, whole=not own, first=first_shard(self.plan, number)
+        )
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         spec = self.plan.experiment
         ends = self._ends(number, [DenseRules(spec, shard) for shard in self.plan.dense.shards])
-        return DenseStub(ends, like, central_order(self.plan), first=self._first(number))
+        return DenseStub(ends, like, central_order(self.plan), first=first_shard(self.plan, number))
 
     def _context(
         self,
@@ -450,6 +446,14 @@ def _common_start() -> float:
     said = [(machine, time.monotonic())]
     dist.broadcast_object_list(said, src=0)
     return said[0][1] if said[0][0] == machine else time.monotonic()
+
+
+def first_shard(plan: Plan, client: int) -> int:
+    """With which shard a client begins, counted round: neither the first loops of all trainers nor
+    all loops of one begin with the same."""
+    trainers = [loop.trainer for loop in plan.all_loops]
+    trainer = trainers[client] if client < len(trainers) else 0
+    return trainer + client - trainers.index(trainer)
 
 
 def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:
