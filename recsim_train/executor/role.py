@@ -246,6 +246,7 @@ class Role:
                 self.clock,
                 self._recorder,
                 self.fail,
+                self._stopped.is_set,
             )
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
