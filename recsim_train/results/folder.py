@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from recsim_train.config.errors import RunFailed, UserError
 
-
 _LONGEST = 100
 """Characters of a name in a path: file systems take 255, of which others follow."""
 _PROBE = 4096

@@ -77,9 +77,9 @@ def measure_machine(
     from recsim_train.calibration.profile import calibrate_machine
     from recsim_train.session.own_runs import predicted
 
+    writable(target.parent, target.name)
     if target.is_dir():
         raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
-    writable(target.parent, target.name)
     if add:
         cluster, said = load_cluster(str(target)), _comment(target)
         was = None if cluster.calibration is None else cluster.calibration.machine
