@@ -32,14 +32,21 @@ class Lines:
 
     def wait(self, due: Mapping[Asker, int]) -> None:
         """Until each of these connections has brought the answer of this number."""
+        for asker in self.askers:
+            if asker.unsent or asker.large:
+                self._wait_for_any(due)
+                break
+        for asker, number in due.items():
+            asker.wait(number)
+
+    def _wait_for_any(self, due: Mapping[Asker, int]) -> None:
+        """As `wait`, until one after the other will do."""
         while any(asker.unsent or asker.large for asker in self.askers):
             going = [asker for asker in self.askers if asker.under_way]
             if len(going) == 1 or all(asker.answered >= due[asker] for asker in due):
                 break
             _go_on(going)
         self.send()
-        for asker, number in due.items():
-            asker.wait(number)
 
 
 def _go_on(askers: list[Asker]) -> None:

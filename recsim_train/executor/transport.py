@@ -65,10 +65,11 @@ class Pending:
 
         Raises TimeoutError or ConnectionError where that does not happen.
         """
-        if any(asker.unsent for asker in self._due):
-            assert self._lines is not None
-            with _BOOKED:
-                self._lines.send()
+        for asker in self._due:
+            if asker.unsent:
+                assert self._lines is not None
+                with _BOOKED:
+                    self._lines.send()
 
     def wait(self) -> None:
         """Until all have been answered, or delivered where there is no answer.
