@@ -11,7 +11,7 @@ from contextlib import suppress
 from recsim_train import signals
 
 RESUMABLE = ("run", "simulate", "validate")
-_STDOUT = 1
+_STDOUT, _STDERR = 1, 2
 
 
 def main() -> None:
@@ -35,7 +35,19 @@ def main() -> None:
             raise
         sys.exit(_ended(end))
     finally:
+        _let_go()
         signals.stop_listening()
+
+
+def _let_go() -> None:
+    """Of messages that nobody could be told: Python would try again in the end, and make an exit
+    code of it."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
 
 
 def _ended(end: BaseException) -> int | str | None:

@@ -6,9 +6,9 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import IO, TYPE_CHECKING, Annotated, ParamSpec, TextIO, cast
 
 import typer
 
@@ -76,9 +76,37 @@ JobsOption = Annotated[
 ]
 
 
+class _Heard:
+    """A stream for messages that nobody need hear: where it is closed or full, or its reader has
+    gone, they are lost, and no work ends for that."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream is not None and not self._stream.closed and self._stream.isatty()
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise ValueError("a closed stream has no number")
+        return self._stream.fileno()
+
+
 def say(text: str) -> None:
     """A message to the person: standard error, so that --json stays one document."""
-    print(text, file=sys.stderr, flush=True)
+    print(text, file=_Heard(sys.stderr), flush=True)
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -117,7 +145,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(file=cast("IO[str]", _Heard(sys.stderr)))
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:

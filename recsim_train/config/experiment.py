@@ -238,7 +238,7 @@ class Experiment(Section):
     """One experiment: everything that a prediction and a measurement share."""
 
     name: str
-    """Name of the experiment; part of every run directory."""
+    """Name of the experiment; part of every run directory, of a long one its beginning."""
     model: Model
     data: Data = Data()
     roles: Roles = Roles()

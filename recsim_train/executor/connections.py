@@ -6,8 +6,9 @@ its bytes and the bytes. Both ends know every size from the plan; a message of a
 run. A payload that has been left in memory which both ends share does not follow: its place is in
 the upper bits of the number of its bytes, and it is used where it lies.
 
-While the system's buffers take no more of a request, the client receives answers that are on their
-way: the server may be waiting for just that. There is no thread for input and output.
+What the system's buffers do not take of a request waits until lines.py sends it, beside what the
+client has for others and while it receives answers that are on their way: the server may be waiting
+for just that. There is no thread for input and output.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class _Socket:
         self, sock: socket.socket, timeout: float | None, shared: Shared | None = None
     ) -> None:
         """``timeout``: seconds without any progress, after which TimeoutError is raised."""
-        self._sock, self._timeout, self._shared = sock, timeout, shared
+        self._sock, self.timeout, self._shared = sock, timeout, shared
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         if timeout is not None:
@@ -88,6 +89,10 @@ class _Socket:
 
     def close(self) -> None:
         self._sock.close()
+
+    def fileno(self) -> int:
+        """The system's number of the connection."""
+        return self._sock.fileno()
 
     def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
@@ -113,7 +118,7 @@ class _Socket:
             while parts:
                 parts = self._send(parts)
         except BlockingIOError:
-            raise self._late() from None
+            raise self.late() from None
 
     def receive(self, part: Buffer) -> None:
         """Fill it."""
@@ -122,10 +127,14 @@ class _Socket:
             while left:
                 left = self._receive(left, socket.MSG_WAITALL)
         except BlockingIOError:
-            raise self._late() from None
+            raise self.late() from None
 
-    def _late(self) -> TimeoutError:
-        return TimeoutError(f"the other end of a connection was silent for {self._timeout:g} s")
+    def late(self) -> TimeoutError:
+        return TimeoutError(f"the other end of a connection was silent for {self.timeout:g} s")
+
+
+AT_ONCE = 64 << 10
+"""Bytes of an answer that arrive whether or not anybody reads them, with any system's buffers."""
 
 
 class Asker(_Socket):
@@ -142,24 +151,31 @@ class Asker(_Socket):
         """Of that answer; where memory is shared, of its head first."""
         self._follows = False
         """Whether it comes right after its head."""
-        self._asked = self._answered = 0
+        self._asked = self.answered = 0
+        self.unsent: Sequence[Buffer] = ()
+        """Of requests: what the system has not taken yet."""
+        self.large = 0
+        """Answers that are awaited and may not arrive unless they are read."""
 
     def ask(self, header: bytes, payload: Sequence[Buffer], answer: Answer | None = None) -> int:
-        """Send a request, which is answered by ``answer``; returns its number for `wait`."""
+        """Send a request, which is answered by ``answer``, as far as that needs no waiting; returns
+        its number for `wait`."""
         size, place = sum(map(len, payload)), 0
         if self._shared is not None:
             self._shared.answers.settle()
             place = self._shared.put(payload) if size else 0
         head = memoryview(_SIZE.pack(size + place * LARGEST) + header)
         left: Sequence[Buffer] = [head] if place or not size else [head, *filter(len, payload)]
-        while left and self._awaited:
+        if self.unsent:
+            self.unsent = [*self.unsent, *left]
+        else:
             try:
-                left = self._send(left, socket.MSG_DONTWAIT)
+                self.unsent = self._send(left, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                self._turn()
-        self.send(left)
+                self.unsent = left
         if answer is not None:
             self._awaited.append(answer)
+            self.large += self._is_large(answer)
             if len(self._awaited) == 1:
                 self._next()
             self._asked += 1
@@ -169,23 +185,35 @@ class Asker(_Socket):
         """Memory for a payload of the next requests, which then need not be copied; None: none."""
         return self._shared.made.make(size) if self._shared else None
 
-    def _turn(self) -> None:
-        """The system takes no more: wait until it does, or until some of an answer is there."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN | select.POLLOUT)
-        ready = poll.poll(None if self._timeout is None else self._timeout * 1e3)
-        if not ready:
-            raise self._late()
-        if ready[0][1] & ~select.POLLOUT:
-            self._take(socket.MSG_DONTWAIT)
+    def _is_large(self, answer: Answer) -> bool:
+        return answer.size > AT_ONCE and (self._shared is None or not shareable(answer.size))
+
+    @property
+    def under_way(self) -> int:
+        """What is to be looked for: events of `select.poll`; 0: nothing is under way."""
+        return select.POLLIN * bool(self._awaited) | select.POLLOUT * bool(self.unsent)
+
+    def go_on(self, events: int) -> None:
+        """Receive and send what needs no waiting, after these ``events``."""
+        if self._awaited and events & ~select.POLLOUT:
+            with suppress(BlockingIOError):
+                self._take(socket.MSG_DONTWAIT)
+        if self.unsent and events & ~select.POLLIN:
+            with suppress(BlockingIOError):
+                self.unsent = self._send(self.unsent, socket.MSG_DONTWAIT)
+
+    def flush(self) -> None:
+        """Send what is left of requests, whatever else comes meanwhile."""
+        left, self.unsent = self.unsent, ()
+        self.send(left)
 
     def wait(self, number: int) -> None:
         """Until the answer to this request, and all before it, have arrived."""
         try:
-            while self._answered < number:
+            while self.answered < number:
                 self._take(socket.MSG_WAITALL)
         except BlockingIOError:
-            raise self._late() from None
+            raise self.late() from None
 
     def _next(self) -> None:
         answer = self._awaited[0]
@@ -215,7 +243,8 @@ class Asker(_Socket):
         elif _is_small(size):
             answer.arrive(bytearray(self._here[HEAD_BYTES : HEAD_BYTES + size]))
         self._awaited.popleft()
-        self._answered += 1
+        self.large -= self._is_large(answer)
+        self.answered += 1
         if self._awaited:
             self._next()
 

@@ -17,7 +17,7 @@ EVAL_BATCH = 1024
 def evaluate(plan: Plan, context: LoopContext) -> dict[str, float | None]:
     """Score the held-out rows with the replica and the shards' rows; nothing is recorded."""
     spec = plan.experiment
-    if not spec.data.eval_rows and spec.data.eval_path is None:
+    if not spec.data.eval_rows:
         return {"loss": None, "auc": None, "normalized_entropy": None}
     scores, labels = [], []
     assert context.embedding is not None

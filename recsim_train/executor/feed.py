@@ -6,10 +6,10 @@ for each loop sends them. Without reader processes every loop has a reader threa
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor.books import book
 from recsim_train.executor.model import dtype_of
 from recsim_train.executor.part import Reading
-from recsim_train.executor.queues import Fed, QueueFeed
+from recsim_train.executor.queues import Fed, QueueFeed, Stopped, ThreadQueue
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.strategy.values import Batch
@@ -158,7 +158,9 @@ class ReaderProcess:
         clock: Callable[[], float],
         new_recorder: Callable[[], Recorder],
         failed: Failed,
+        stopped: Stopped,
     ) -> None:
+        """``stopped``: whether any thread of this process has ``failed``."""
         self.plan, self.instance, self.group, self.clock = plan, instance, group, clock
         self.failed = failed
         self.reading = Reading()
@@ -167,9 +169,8 @@ class ReaderProcess:
             for loop in plan.feeding
             if (reader := plan.reader_of(loop)) is not None and reader.name == instance
         ]
-        self._queues: dict[LoopId, queue.Queue[tuple[int, NumpyBatch] | None]] = {
-            loop: queue.Queue(1) for loop in self.loops
-        }
+        self._queues = {loop: ThreadQueue(1, stopped) for loop in self.loops}
+        """Of (iteration, batch); None: that was the last."""
         self.header_bytes = dict.fromkeys(self.loops, 0)
         """What was sent beside payload, by loop."""
         self._recorders = {loop: new_recorder() for loop in self.loops}
@@ -200,8 +201,8 @@ class ReaderProcess:
         torch.set_num_threads(1)
         target, tag = loop.trainer, _tag(self.plan, loop)
         try:
-            while (item := self._queues[loop].get()) is not None:
-                iteration, batch = item
+            while (item := self._queues[loop].take()) is not None:
+                iteration, batch = cast("tuple[int, NumpyBatch]", item)
                 begin = self.clock()
                 buffer = torch.from_numpy(pack(batch))
                 size = torch.tensor([buffer.numel()])

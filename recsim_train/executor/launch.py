@@ -24,6 +24,10 @@ from recsim_train.trace.record import Outcome
 
 GRACE = 5.0
 """Seconds between asking processes to end and ending them."""
+LEAVING = 60.0
+"""The same of a process that has begun to write what it has measured."""
+_LOOK = 0.02
+"""Seconds between two looks at the processes."""
 VERDICT = 1.5
 """Seconds after the first failure in which others may show the real cause."""
 
@@ -59,6 +63,8 @@ class Child:
     scheduled: bool | None = None
     ended_at: float | None = None
     stopped_by_us: bool = False
+    leaving: bool = False
+    """Whether it has begun to write its part."""
 
 
 def execute(
@@ -85,10 +91,10 @@ def execute(
                 children.append(_start(plan, instance, staging, messages))
         _watch(plan, children, messages, progress)
     except KeyboardInterrupt:
-        _end(children)
+        _end(children, messages)
         raise Interrupted(_partial(plan, staging)) from None
     finally:
-        _end(children)
+        _end(children, messages)
     _drain(messages)
     for child in children:
         if child.process.returncode != 0:
@@ -149,7 +155,7 @@ def _watch(
             return
         if failed_at is not None and now - failed_at > VERDICT:
             return
-        time.sleep(0.02)
+        time.sleep(_LOOK)
 
 
 def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
@@ -165,6 +171,8 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
         if "progress" in message:
             child.progress = int(str(message["progress"]))
             moved = True
+        if "leaving" in message:
+            child.leaving = True
         if "sched_batch" in message:
             child.scheduled = bool(message["sched_batch"])
         if "error" in message:
@@ -173,17 +181,21 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
             child.waits = [str(line) for line in waits] if isinstance(waits, list) else []
 
 
-def _end(children: list[Child]) -> None:
+def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, object]]]) -> None:
     """End what still runs: ask, wait, then kill; only processes that were started here."""
     alive = [child for child in children if child.process.poll() is None]
     for child in alive:
         child.stopped_by_us = True
         child.process.send_signal(signal.SIGTERM)
-    limit = time.monotonic() + GRACE
-    for child in alive:
-        if child.process.poll(max(0.0, limit - time.monotonic())) is None:
+    asked = time.monotonic()
+    while alive := [child for child in alive if child.process.poll(_LOOK) is None]:
+        _drain(messages)
+        waited = time.monotonic() - asked
+        late = [child for child in alive if waited > (LEAVING if child.leaving else GRACE)]
+        for child in late:
             child.process.send_signal(signal.SIGKILL)
             child.process.poll(GRACE)
+            alive.remove(child)
 
 
 def _sentence(children: list[Child]) -> str:

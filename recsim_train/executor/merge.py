@@ -57,7 +57,7 @@ def merge(
     caches = [part.cache for part in parts if part.cache is not None]
     facts.cache = Cached.merged(caches) if caches else None
     if not complete:
-        _truncate(plan, whole)
+        _truncate(plan, whole, {part.instance for part in parts})
     facts.ledger = _ledger(plan, whole, parts, one_machine)
     return whole
 
@@ -95,9 +95,16 @@ def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool
     return Ledger.of(window, total, seconds, machine)
 
 
-def _truncate(plan: Plan, whole: Outcome) -> None:
+def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:
+    """``left``: processes that have left a part: only of their loops is known what they did."""
     warmup, steps = plan.experiment.training.warmup_steps, plan.experiment.training.steps
-    finished = {loop.name: 0 for loop in plan.training}
+    trainers = {f"trainer[{t}]": t for t in range(plan.experiment.roles.trainers)}
+    if lost := [name for name in trainers if name not in left]:
+        whole.warn(
+            [f"{', '.join(lost)} left nothing: iterations and speeds are of the other trainers"]
+        )
+    known = {trainers[name] for name in left if name in trainers}
+    finished = {loop.name: 0 for loop in plan.training if loop.trainer in known}
     for iteration in whole.iterations:
         if warmup <= iteration.iteration < warmup + steps:
             finished[iteration.loop] += 1

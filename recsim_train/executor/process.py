@@ -12,7 +12,6 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -75,6 +74,38 @@ class Progress:
         say(progress=min((c.done for c in contexts if c.definition.trains), default=0))
 
 
+class Legacy:
+    """What a process leaves: once and whole, whatever signals come while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begun = self._writing = self._asked = False
+
+    def leave(self, part: Callable[[], object]) -> None:
+        """Write the part, the first time. Where `hears_later` was asked meanwhile, the process ends
+        after it."""
+        if self._begun:
+            return
+        self._begun = self._writing = True
+        try:
+            # To the launcher, which then gives it more time. Not by `say`: a signal handler may
+            # have come in the middle of another message.
+            with suppress(OSError):
+                os.write(1, b'{"leaving": true}\n')
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_bytes(pickle.dumps(part()))
+            temporary.replace(self._path)
+        finally:
+            self._writing = False
+            if self._asked:
+                os._exit(1)
+
+    def hears_later(self) -> bool:
+        """Whether a signal to end came in the middle of `leave`, which sees to it."""
+        self._asked = self._asked or self._writing
+        return self._writing
+
+
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
     plan, keep_state = _read_spec(staging)
@@ -87,18 +118,16 @@ def run_role(staging: Path, rank: int) -> None:
 
     torch.set_num_threads(1)
     role: Role | None = None
-    part = staging / f"part-{rank}.pickle"
-    written = threading.Lock()
+    legacy = Legacy(staging / f"part-{rank}.pickle")
 
     def leave() -> None:
-        if role is not None and written.acquire(blocking=False):
-            temporary = part.with_suffix(".tmp")
-            temporary.write_bytes(pickle.dumps(role.part()))
-            temporary.replace(part)
+        if role is not None:
+            legacy.leave(role.part)
 
     def terminated(_: int, __: FrameType | None) -> None:
-        leave()
-        os._exit(1)
+        if not legacy.hears_later():
+            leave()
+            os._exit(1)
 
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

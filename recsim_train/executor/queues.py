@@ -17,6 +17,8 @@ T = TypeVar("T")
 _LOOK = 0.2
 """Seconds between two looks at whether the process has failed."""
 
+_FAILED = "another loop of this process failed"
+
 Stopped = Callable[[], bool]
 
 
@@ -47,7 +49,7 @@ def _until(action: Callable[[], T], stopped: Stopped) -> T:
             return action()
         except (queue.Full, queue.Empty):
             if stopped():
-                raise TimeoutError("another loop of this process failed") from None
+                raise TimeoutError(_FAILED) from None
 
 
 class ThreadBarrier:
@@ -69,7 +71,7 @@ class ThreadBarrier:
             self._let_go()
             while self._passed == passing:
                 if self._stopped():
-                    raise TimeoutError("another loop of this process failed")
+                    raise TimeoutError(_FAILED)
                 self._changed.wait(_LOOK)
             return self._present
 
@@ -104,7 +106,7 @@ class ThreadProgress:
             try:
                 while self._ended < iterations and self._going:
                     if self._stopped():
-                        raise TimeoutError("another loop of this process failed")
+                        raise TimeoutError(_FAILED)
                     self._changed.wait(_LOOK)
                 return self._ended
             finally:
@@ -157,10 +159,12 @@ class QueueFeed:
 
     def next(self) -> Batch | None:
         """The next batch; None after the last, as often as it is asked. Raises what the reader
-        raised."""
+        raised, and TimeoutError where another thread has failed."""
         with self._changed:
             while not self._items:
-                self._changed.wait()
+                if self._stopped():  # its reader may have left
+                    raise TimeoutError(_FAILED)
+                self._changed.wait(_LOOK)
             item = self._items[0]
             if item is None:
                 return None

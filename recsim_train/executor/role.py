@@ -182,14 +182,16 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
-        return EmbeddingStub(ends, self.instance.index, whole=not own)
+        return EmbeddingStub(
+            ends, self.instance.index, whole=not own, first=first_shard(self.plan, number)
+        )
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         spec = self.plan.experiment
         ends = self._ends(number, [DenseRules(spec, shard) for shard in self.plan.dense.shards])
-        return DenseStub(ends, like, central_order(self.plan))
+        return DenseStub(ends, like, central_order(self.plan), first=first_shard(self.plan, number))
 
     def _context(
         self,
@@ -244,6 +246,7 @@ class Role:
                 self.clock,
                 self._recorder,
                 self.fail,
+                self._stopped.is_set,
             )
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
@@ -444,6 +447,14 @@ def _common_start() -> float:
     said = [(machine, time.monotonic())]
     dist.broadcast_object_list(said, src=0)
     return said[0][1] if said[0][0] == machine else time.monotonic()
+
+
+def first_shard(plan: Plan, client: int) -> int:
+    """With which shard a client begins, counted round: neither the first loops of all trainers nor
+    all loops of one begin with the same."""
+    trainers = [loop.trainer for loop in plan.all_loops]
+    trainer = trainers[client] if client < len(trainers) else 0
+    return trainer + client - trainers.index(trainer)
 
 
 def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:

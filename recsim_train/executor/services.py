@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recsim_train.config.errors import RunFailed
 from recsim_train.executor import kernels, kernels_sync, wire
 from recsim_train.executor.books import book, booked
 from recsim_train.executor.cache import fetch_rows, store_rows
@@ -45,9 +46,15 @@ class Together:
     ) -> None:
         """Hand in one trainer's part; returns when all have been applied.
 
-        Raises TimeoutError when a trainer stays away.
+        Raises TimeoutError when a trainer stays away, RunFailed for a second part of one trainer
+        before all others have come.
         """
         with self._turn:
+            if trainer in self._parts:
+                raise RunFailed(
+                    f"two loops of trainer[{trainer}] sent a gradient for one update that is "
+                    'applied together (apply="together"): one loop of a trainer may send updates'
+                )
             self._parts[trainer] = part
             if len(self._parts) == len(self.trainers):
                 # In trainer order, whatever the order of arrival: bit-identical repetition.

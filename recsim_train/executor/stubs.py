@@ -6,7 +6,7 @@ answers and returns (value, payload bytes that this side sent).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -52,8 +52,23 @@ DenseEnd = DenseServer | Remote[DenseRules]
 """A shard where a loop finds it: the server itself in its own process."""
 
 
-def _is_local(end: EmbeddingEnd | DenseEnd) -> bool:
-    return not isinstance(end, Remote)
+class _Turns:
+    """In which order one loop asks its shards: the remote ones first, since while these work on
+    their requests the local ones do; and of them each loop begins with another, because a link to
+    which all loops send at once makes the others wait."""
+
+    def __init__(self, ends: Sequence[EmbeddingEnd | DenseEnd], first: int) -> None:
+        remote = [place for place, end in enumerate(ends) if isinstance(end, Remote)]
+        begin = first % len(remote) if remote else 0
+        self._remote = remote[begin:] + remote[:begin]
+        self._local = [place for place, end in enumerate(ends) if not isinstance(end, Remote)]
+
+    def __call__(self, pending: Pending) -> Iterator[int]:
+        """Places of the ends; of ``pending`` all has been sent when there are no more."""
+        yield from self._remote
+        # Before a local shard is asked: there, others may be waited for who wait for this.
+        pending.send()
+        yield from self._local
 
 
 @dataclass(slots=True)
@@ -92,12 +107,13 @@ class EmbeddingStub:
         trainer: int,
         *,
         whole: bool = True,
+        first: int = 0,
     ) -> None:
+        """``first``: with which remote end the loop begins, counted round."""
         self.ends, self.trainer = ends, trainer
         self.whole = whole
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
-        # While remote shards work on their requests, the local ones do.
-        self._turns = sorted(range(len(ends)), key=lambda place: _is_local(ends[place]))
+        self._turns = _Turns(ends, first)
         rules = ends[0].rules
         self._parts = Parts(rules.model, [end.rules.shard.slices for end in ends], rules.split)
         self._lookups: Lookups[Looked] = Lookups()
@@ -123,7 +139,7 @@ class EmbeddingStub:
         self._lookups.add(looked)
         pending = Pending()
         asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
-        for place in self._turns:
+        for place in self._turns(pending):
             end, routed = self.ends[place], looked.routed[place]
             if isinstance(end, Remote):
                 request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
@@ -163,7 +179,7 @@ class EmbeddingStub:
         looked = self._lookups.of(number)
         pieces = self._pieces(gradient, looked.routed) if self.whole else [gradient.tensor]
         pending = Pending()
-        for place in self._turns:
+        for place in self._turns(pending):
             end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
             if (rule := end.rules.mask) is not None:
                 passed = looked.passed[place]
@@ -190,7 +206,7 @@ class EmbeddingStub:
         parts = self._route(ids)
         asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
         pending = Pending()
-        for place in self._turns:
+        for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
             if not isinstance(end, Remote):
                 asked[place] = end.fetch(part.values, part.counts)
@@ -211,7 +227,7 @@ class EmbeddingStub:
         parts = self._route(rows.ids)
         pieces = self._pieces(rows, parts)
         pending = Pending()
-        for place in self._turns:
+        for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
             if not isinstance(end, Remote):
                 end.store(part.values, part.counts, pieces[place])
@@ -230,8 +246,12 @@ class DenseStub:
         ends: Sequence[DenseEnd],
         like: Tensor,
         order: Tensor | None = None,
+        *,
+        first: int = 0,
     ) -> None:
-        self.ends = sorted(ends, key=_is_local)
+        """``first``: as in `EmbeddingStub`."""
+        self.ends = ends
+        self._turns = _Turns(ends, first)
         self._like = like
         self._order = order
         """Which parameter each element of the central copy is; None: the same."""
@@ -251,7 +271,8 @@ class DenseStub:
         """The central parameters [parameters]."""
         whole, pending, narrowed = Answer(self._like.shape, self._like.dtype), Pending(), []
         request = wire.PullRequest(iteration)
-        for end in self.ends:
+        for place in self._turns(pending):
+            end = self.ends[place]
             shard = end.rules.shard
             part = whole.part(shard.start, shard.stop)
             if not isinstance(end, Remote):
@@ -281,7 +302,8 @@ class DenseStub:
     ) -> Finish:
         """Have every shard apply its part of a gradient, or add it; not acknowledged."""
         pending = Pending()
-        for end in self.ends:
+        for place in self._turns(pending):
+            end = self.ends[place]
             start, stop = end.rules.shard.start, end.rules.shard.stop
             if isinstance(gradient, RealSparse):
                 part = cut_sparse(end.rules.model, gradient, start, stop)
@@ -303,19 +325,20 @@ class DenseStub:
     ) -> Finish:
         """alpha * (w - central) of every part, with the old or the ``new`` central values."""
         elastic, pending = Answer(value.tensor.shape, value.tensor.dtype), Pending()
-        for end in self.ends:
+        for place in self._turns(pending):
+            end = self.ends[place]
             shard = end.rules.shard
             first = max(shard.start, value.start)
             last = min(shard.stop, value.start + value.tensor.numel())
             if last <= first:
                 continue
-            begin, stop, place = first - value.start, last - value.start, first - shard.start
+            begin, stop, start = first - value.start, last - value.start, first - shard.start
             sent, part = value.tensor[begin:stop], elastic.part(begin, stop)
             if isinstance(end, Remote):
-                request = wire.ExchangeRequest(iteration, alpha, place, new)
+                request = wire.ExchangeRequest(iteration, alpha, start, new)
                 end.ask(pending, request, sent, answer=part)
             else:
-                part.tensor.copy_(end.exchange(sent, alpha, place, new=new))
+                part.tensor.copy_(end.exchange(sent, alpha, start, new=new))
 
         def answer() -> Done:
             pending.wait()

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 import numpy as np
 import psutil
@@ -29,6 +28,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
+from recsim_train.executor.lines import Lines
 from recsim_train.executor.ring import Buffer
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
 from recsim_train.executor.wire import ACKNOWLEDGED
@@ -74,6 +74,8 @@ class TcpTransport:
         self._shares = plan.experiment.execution.shared_memory
         self._store, self._timeout = store, timeout.total_seconds()
         self._askers: dict[tuple[int, int], Asker] = {}
+        self._lines: dict[int, Lines] = {}
+        """Of each client."""
         if rank == 0:
             store.set("requests/token", secrets.token_hex(TOKEN_BYTES // 2))
         self._token: bytes = store.get("requests/token")
@@ -88,12 +90,14 @@ class TcpTransport:
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
         """As `recsim_train.executor.transport.Transport.channel`."""
         asker = self._askers.get((client, rank))
+        lines = self._lines.setdefault(client, Lines())
         if asker is None:
             address = self._store.get(f"requests/{rank}").decode()
             near = self._shares and address.rpartition(":")[0] == self._here
             asker = connect(address, self._token, client, self._timeout, near=near)
             self._askers[client, rank] = asker
-        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes)
+            lines.askers.append(asker)
+        return TcpChannel(lines, asker, _KEY.pack(*key), self._header_bytes)
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
@@ -102,10 +106,10 @@ class TcpTransport:
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
-        for (number, _), asker in self._askers.items():
-            if number == client:
-                key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
-                stop_talk(pending, TcpChannel(asker, key, self._header_bytes))
+        key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
+        if (lines := self._lines.get(client)) is not None:
+            for asker in lines.askers:
+                stop_talk(pending, TcpChannel(lines, asker, key, self._header_bytes))
         pending.wait()
 
 
@@ -113,6 +117,8 @@ class TcpTransport:
 class TcpChannel:
     """A client's way to one shard."""
 
+    lines: Lines
+    """All of the client."""
     asker: Asker
     key: bytes
     header_bytes: int
@@ -131,10 +137,8 @@ class TcpChannel:
             content = [memory_of(part.contiguous()) for part in parts]
             pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        if answer is None or not answer.size:
-            self.asker.ask(head, content)
-        else:
-            pending.add(partial(self.asker.wait, self.asker.ask(head, content, answer)))
+        expected = answer if answer is not None and answer.size else None
+        pending.asked(self.lines, self.asker, self.asker.ask(head, content, expected))
 
 
 class TcpPort:

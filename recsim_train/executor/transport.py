@@ -18,6 +18,8 @@ from torch import Tensor
 from recsim_train.executor import wire
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.books import booked
+from recsim_train.executor.connections import Asker
+from recsim_train.executor.lines import Lines
 from recsim_train.trace.ledger import TRANSPORT
 
 
@@ -41,10 +43,12 @@ def size_of(tensor: Tensor) -> int:
 class Pending:
     """Requests of one effect under way, with the tensors that must live until they are answered."""
 
-    __slots__ = ("_waits", "bytes")
+    __slots__ = ("_due", "_lines", "_waits", "bytes")
 
     def __init__(self) -> None:
         self._waits: list[Callable[[], object]] = []
+        self._lines: Lines | None = None
+        self._due: dict[Asker, int] = {}
         self.bytes = 0
         """Payload bytes handed to the transport by this side."""
 
@@ -52,17 +56,35 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
+    def asked(self, lines: Lines, asker: Asker, number: int) -> None:
+        """Over one of a client's lines: until the answer of this number has arrived."""
+        self._lines, self._due[asker] = lines, number
+
+    def send(self) -> None:
+        """Until all that was asked is under way, or has been taken by the system.
+
+        Raises TimeoutError or ConnectionError where that does not happen.
+        """
+        for asker in self._due:
+            if asker.unsent:
+                assert self._lines is not None
+                with _BOOKED:
+                    self._lines.send()
+
     def wait(self) -> None:
         """Until all have been answered, or delivered where there is no answer.
 
         Raises RuntimeError, TimeoutError or ConnectionError where that does not happen.
         """
-        if not self._waits:
+        if not self._waits and self._lines is None:
             return
         with _BOOKED:
+            if self._lines is not None:
+                self._lines.wait(self._due)
             for wait in self._waits:
                 wait()
         self._waits.clear()
+        self._due.clear()
 
 
 class Channel(Protocol):
@@ -74,8 +96,9 @@ class Channel(Protocol):
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """Send a request whose payload is ``parts`` and which ``answer`` answers: under way until
-        ``pending`` has been waited for."""
+        """Ask something: with ``parts`` as payload, and answered by ``answer``; under way until
+        ``pending`` has been waited for. Of a large one a part may not have been sent before
+        `Pending.send`."""
 
 
 def stop_talk(pending: Pending, channel: Channel) -> None:

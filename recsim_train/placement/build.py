@@ -193,6 +193,19 @@ def _groups(experiment: Experiment, topology: Topology) -> tuple[GroupPlan, ...]
     return tuple(groups)
 
 
+def _one_gradient(plan: Plan, service: EmbeddingService) -> None:
+    """Where gradients are applied together, once there is one of each trainer."""
+    loops = sum(loop.copies for loop in plan.topology.loops if loop.training)
+    if service.apply == "together" and loops > 1:
+        raise UserError(
+            f'{plan.strategy.kind}: its embedding service has apply="together", which waits for '
+            f"one gradient of each trainer, but {loops} loops of a trainer train side by side "
+            f"with training.threads={plan.experiment.training.threads}; use training.threads=1, or "
+            "a strategy with lock_step = True (one worker on all threads) or "
+            'apply="on_arrival"'
+        )
+
+
 def _whole_groups(trainers: int, size: int) -> None:
     if trainers % size:
         raise UserError(
@@ -213,6 +226,7 @@ def check(plan: Plan) -> None:
     assert len(loops) == len(plan.topology.loops), "two loops have one name"
     if plan.embedding is not None:
         _whole_groups(plan.experiment.roles.trainers, plan.embedding.service.group or 1)
+        _one_gradient(plan, plan.embedding.service)
         empty = [shard.host.name for shard in plan.embedding.shards if not shard.slices]
         if empty:
             raise UserError(

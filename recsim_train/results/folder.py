@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from recsim_train.config.errors import RunFailed, UserError
 
+_LONGEST = 100
+"""Characters of a name in a path: file systems take 255, of which others follow."""
+_PROBE = 4096
+"""Bytes that a folder must take."""
+
 
 def slug(name: str, otherwise: str) -> str:
-    """A name as part of a path; ``otherwise``: where nothing of it can be."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or otherwise
+    """A name as part of a path; ``otherwise``: where nothing of it can be.
+
+    Of a long one the beginning, and a digest by which it differs from others that begin alike.
+    """
+    text = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or otherwise
+    if len(text) <= _LONGEST:
+        return text
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[: _LONGEST - 9]}-{digest}"
 
 
 def numbered(name: str) -> Iterator[str]:
@@ -35,14 +49,28 @@ def newest_first(base: Path) -> list[Path]:
     return sorted(numbers, key=lambda path: numbers[path], reverse=True)
 
 
-def writable(folder: Path) -> None:
-    """Make a folder, parents too. Raises UserError where it cannot be used."""
+def writable(folder: Path, name: str = "") -> None:
+    """Make a folder, parents too, and see that it takes something of this ``name``: before work
+    whose result is to go there. Raises UserError where it cannot be used."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be used as a folder: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: no permission to write there")
+    try:
+        aside = tempfile.TemporaryDirectory(
+            prefix=".writing-",
+            suffix=f"-{name}" * bool(name),
+            dir=folder,
+            ignore_cleanup_errors=True,
+        )
+        with aside as path:
+            Path(path, "probe").write_bytes(bytes(_PROBE))
+    except OSError as error:
+        raise UserError(
+            f"{folder / name}: nothing can be written there: {error.strerror}"
+        ) from None
 
 
 def put(path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -17,7 +18,14 @@ from recsim_train.data.malformed import beyond
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import machine, versions
 from recsim_train.results.folder import writable
-from recsim_train.results.rundir import RunRecord, Status, World, find_complete, write_run
+from recsim_train.results.rundir import (
+    RunRecord,
+    Status,
+    World,
+    base_name,
+    find_complete,
+    write_run,
+)
 from recsim_train.session.caller import NOBODY, Caller, Progress
 from recsim_train.session.job import Job
 from recsim_train.signals import held
@@ -157,13 +165,11 @@ class Maker:
         from recsim_train.executor.launch import Interrupted, PartialRun, execute
         from recsim_train.executor.torchrun import execute_rank, under_torchrun
 
+        if os.environ.get("RANK", "0") == "0" or not under_torchrun():  # who writes the run
+            writable(self._keep.out, base_name(job.plan, "real", job.cluster))
         if under_torchrun():
             outcome = execute_rank(job.plan)
-            if outcome is None:
-                return None
-            writable(self._keep.out)
-            return self._judged(job, outcome)
-        writable(self._keep.out)
+            return None if outcome is None else self._judged(job, outcome)
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,

@@ -76,13 +76,15 @@ def measure_machine(
     from recsim_train.calibration.profile import calibrate_machine
     from recsim_train.session.own_runs import predicted
 
+    writable(target.parent, target.name)
+    if target.is_dir():
+        raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
     if add:
         cluster, said = load_cluster(str(target)), _comment(target)
         was = None if cluster.calibration is None else cluster.calibration.machine
         if was != (here := machine_name()):
             caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
     else:
-        writable(target.parent)
         said = "Written by `recsim-train calibrate`; edit a copy, not this file."
         with caller.progress("calibrating") as progress:
             cluster = calibrate_machine(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from recsim_train.executor import connections, ring
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.connections import Answerer, Asker, Listener, connect
+from recsim_train.executor.lines import Lines
 from recsim_train.placement.transport import SHARED_LEAST
 
 TOKEN = b"t" * connections.TOKEN_BYTES
@@ -35,6 +36,12 @@ def pair(timeout: float = 20.0, *, near: bool = False) -> Iterator[tuple[Asker, 
         asker.close()
         answerer.close()
         listener.close()
+
+
+def lines_of(*askers: Asker) -> Lines:
+    lines = Lines()
+    lines.askers += askers
+    return lines
 
 
 def answer_of(size: int) -> Answer:
@@ -124,7 +131,7 @@ def test_large_requests_and_large_answers_at_once_do_not_wait_for_each_other(
         answers = [answer_of(size) for _ in range(count)]
         for answer in answers:
             last = asker.ask(b"\0" * HEAD, [memoryview(content)], answer)
-        asker.wait(last)
+        lines_of(asker).wait({asker: last})
         thread.join(20)
         assert not thread.is_alive()
     assert all(content_of(answer)[::-1] == content for answer in answers)
@@ -222,8 +229,9 @@ def test_a_server_that_does_not_read_is_given_up_after_the_time_out(under_way: i
     with pair(timeout=0.3) as (asker, _):
         for _ in range(under_way):
             asker.ask(b"a" * HEAD, [], answer_of(4))
+        asker.ask(b"a" * HEAD, [content])
         with pytest.raises(TimeoutError):
-            asker.ask(b"a" * HEAD, [content])
+            lines_of(asker).send()
 
 
 @pytest.mark.parametrize(

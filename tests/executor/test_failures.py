@@ -95,13 +95,11 @@ def test_a_killed_process_is_named_and_everything_ends(
     assert not any(p.is_running() for p in seen)
     outcome = failure.value.outcome
     assert outcome is not None
-    assert 0 <= outcome.steps < 10**6
-    if not role.startswith("trainer"):
-        assert outcome.steps > 0
-        assert {i.loop for i in outcome.iterations} == {
-            "trainer[0].worker[0]",
-            "trainer[1].worker[0]",
-        }
+    assert 0 < outcome.steps < 10**6
+    left = {f"trainer[{t}]" for t in range(2)} - {role}
+    assert {i.loop for i in outcome.iterations} == {f"{name}.worker[0]" for name in left}
+    lost = [warning for warning in outcome.facts.warnings if "left nothing" in warning]
+    assert [role in warning for warning in lost] == [True] * role.startswith("trainer")
 
 
 def test_the_death_of_what_roles_are_forked_from_is_told(tmp_path: Path) -> None:

@@ -78,3 +78,42 @@ def test_a_reader_of_a_full_queue_ends_with_the_run() -> None:
     feed.put(batch())
     threading.Timer(0.05, over.set).start()
     assert not feed.room()
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["while it waits", "before it waits"])
+def test_a_loop_whose_reader_has_left_ends_with_the_run(before: bool) -> None:
+    over, said = threading.Event(), []
+    feed = QueueFeed(1, over.is_set)
+    feed.put(batch())
+
+    def read() -> None:  # as the reader threads do
+        while feed.room():
+            feed.put(batch())
+
+    def loop() -> None:
+        try:
+            while feed.next() is not None:
+                over.wait(0.01)
+        except TimeoutError as error:
+            said.append(str(error))
+
+    if before:
+        over.set()
+    reader, taker = (threading.Thread(target=work, daemon=True) for work in (read, loop))
+    reader.start()
+    taker.start()
+    time.sleep(0.1)
+    over.set()
+    for thread in (reader, taker):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert said == ["another loop of this process failed"]
+
+
+def test_what_was_made_before_the_run_failed_is_still_fed() -> None:
+    over = threading.Event()
+    feed, made = QueueFeed(3, over.is_set), batch()
+    feed.put(made, None)
+    over.set()
+    assert feed.next() is made
+    assert feed.next() is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from recsim_train.config.errors import RunFailed
 from recsim_train.executor import books, kernels
 from recsim_train.executor.services import Together
 from recsim_train.trace.ledger import REQUESTS
@@ -42,6 +43,23 @@ def test_each_round_is_applied_once_by_trainer_and_nobody_is_let_go_before() -> 
     for counts in seen.values():
         # let go after its own round, and nobody can apply the next one without it
         assert counts == list(range(1, rounds + 1))
+
+
+def test_a_second_gradient_of_one_trainer_is_not_taken_for_the_first() -> None:
+    together, applied = Together(range(2), timeout=20.0), []
+
+    def apply(parts: list[kernels.Part]) -> None:
+        applied.append([int(places[0]) for places, _, _ in parts])
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(together.submit, 0, part_of(10), apply)
+        while not together._waiting:
+            time.sleep(1e-3)
+        with pytest.raises(RunFailed, match=r"two loops of trainer\[0\] .*together"):
+            together.submit(0, part_of(20), apply)
+        together.submit(1, part_of(11), apply)
+        waiting.result(20)
+    assert applied == [[10, 11]]
 
 
 def test_who_stays_away_is_named() -> None:

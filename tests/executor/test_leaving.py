@@ -1,0 +1,137 @@
+"""What a process has measured survives signals that come while it is written."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recsim_train.config.experiment import (
+    Data,
+    Experiment,
+    Model,
+    Roles,
+    StrategyChoice,
+    Synthetic,
+    Table,
+    Training,
+)
+from recsim_train.executor import launch
+from recsim_train.executor.merge import merge
+from recsim_train.executor.part import Part
+from recsim_train.executor.process import write_spec
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.plan import Plan
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from recsim_train.executor import process, role
+
+write = role.Role.part
+
+def part(self):
+    print("writing", flush=True)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:  # as where there are many spans: work, no single sleep
+        time.sleep(0.01)
+    return write(self)
+
+role.Role.part = part
+process.run_role(Path(sys.argv[1]), 0)
+"""
+
+
+def plan_of(steps: int) -> Plan:
+    model = Model(
+        embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(8, 1), tables=(Table(rows=40), Table(rows=30))
+    )
+    spec = Experiment(
+        name="leaving",
+        model=model,
+        data=Data(eval_rows=64, synthetic=Synthetic(rows=5_000)),
+        roles=Roles(),
+        training=Training(batch_size=16, steps=steps, warmup_steps=0),
+        strategies=(StrategyChoice(kind="allreduce"),),
+    )
+    return build_plan(spec, spec.strategies[0])
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"),
+    [(10**6, '"progress": '), (50, "writing")],
+    ids=["in training", "at the end"],
+)
+@pytest.mark.parametrize("more", [1, 5])
+def test_a_part_is_written_whole_under_repeated_signals(
+    tmp_path: Path, steps: int, first: str, more: int
+) -> None:
+    plan = plan_of(steps)
+    write_spec(tmp_path, plan, None)
+    command = [sys.executable, "-c", SLOW, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if first in line and not line.endswith(": 0}\n"):
+                break
+        process.send_signal(signal.SIGTERM)
+        if first != "writing":
+            assert any(line == "writing\n" for line in process.stdout)
+        for _ in range(more):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        assert process.wait(60) == 1
+    part = pickle.loads((tmp_path / "part-0.pickle").read_bytes())
+    assert isinstance(part, Part)
+    outcome = merge(plan, [part], complete=False)
+    assert outcome.steps > 0
+    assert len(part.records.iterations) == outcome.steps
+
+
+class Writes:
+    """A process that ends so many seconds after it has been asked to."""
+
+    returncode: int | None = None
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.signals = seconds, list[signal.Signals]()
+
+    def poll(self, seconds: float = 0.0) -> int | None:
+        time.sleep(min(seconds, 0.01))
+        if self.signals and time.monotonic() >= self.end:
+            self.returncode = 1
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+        wait = self.seconds if number == signal.SIGTERM else 0.0
+        self.end = time.monotonic() + wait
+
+
+def test_who_writes_is_given_more_time_than_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE", 0.2)
+    monkeypatch.setattr(launch, "LEAVING", 2.0)
+    instance = plan_of(5).instances[0]
+    processes = {"writes": Writes(0.6), "hangs": Writes(1e9), "writes for ever": Writes(1e9)}
+    messages: queue.Queue[tuple[launch.Child, dict[str, object]]] = queue.Queue()
+    children = {
+        name: launch.Child(instance, process, Path())  # type: ignore[arg-type]
+        for name, process in processes.items()
+    }
+    for name in ("writes", "writes for ever"):
+        messages.put((children[name], {"leaving": True}))
+    begin = time.monotonic()
+    launch._end([*children.values()], messages)
+    assert 2.0 < time.monotonic() - begin < 30
+    both = [signal.SIGTERM, signal.SIGKILL]
+    assert {name: process.signals for name, process in processes.items()} == {
+        "writes": both[:1],
+        "hangs": both,
+        "writes for ever": both,
+    }
