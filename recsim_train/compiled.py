@@ -19,7 +19,7 @@ _SUM = 32
 """Bytes of a checksum."""
 
 
-class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+class _Files(IndexDataCacheFile):
     """Kept files that end in a checksum, of the source's state, too."""
 
     def _sum(self, data: bytes) -> bytes:
@@ -37,7 +37,7 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
         return pickle.loads(data)
 
 
-class _Kept(FunctionCache):  # type: ignore[misc]
+class _Kept(FunctionCache):
     """What is kept of one function. Whatever is wrong with it, the function is compiled anew."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
