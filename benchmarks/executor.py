@@ -55,7 +55,7 @@ OLD, NEW = "old", "new"
 
 
 def measure(piece: Piece, batch: int, steps: int, number: int) -> Result:
-    busy = psutil.cpu_percent(interval=0.5) / 100 * (psutil.cpu_count() or 1)
+    busy = sum(psutil.cpu_percent(interval=0.5, percpu=True)) / 100
     figures, error = None, None
     begin = time.monotonic()
     try:

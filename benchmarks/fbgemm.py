@@ -29,7 +29,6 @@ import argparse
 import functools
 import importlib
 import importlib.metadata
-import os
 import random
 import shlex
 import statistics
@@ -432,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "# Kernels on embedding rows: ours and fbgemm's",
         "",
         f"{about['date']}, {about['machine']}, {about['system']}, "
-        f"{len(os.sched_getaffinity(0))} cores, revision {about.get('revision', 'unknown')}; "
+        f"revision {about.get('revision', 'unknown')}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + ".",
         "",

@@ -10,7 +10,6 @@ the share of all CPU time. Below stands what is neither an operation nor the mak
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import statistics
 import sys
@@ -18,6 +17,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from recsim_train.results import environment
 from recsim_train.session import Run, load, measure, predict
 from recsim_train.trace.ledger import AROUND
 
@@ -89,7 +89,7 @@ def main() -> None:
         for run in predict(study, what_if=False):
             expected[f"{study.path.stem}: {run.strategy}"] = profile(run)
     command = " ".join(["python benchmarks/profiles.py", *sys.argv[1:]])
-    cores = len(os.sched_getaffinity(0))
+    cores = environment.cores()
     lines = [
         "# Where the CPU time of each role goes",
         "",

@@ -9,9 +9,10 @@ import sys
 from contextlib import suppress
 
 from recsim_train import signals
+from recsim_train.cli import output
 
 RESUMABLE = ("run", "simulate", "validate")
-_STDOUT, _STDERR = 1, 2
+_STDERR = 2
 
 
 def main() -> None:
@@ -20,19 +21,21 @@ def main() -> None:
     Exit codes above 128 are a shell's: 128 and the signal that ended, or would have ended, us.
     """
     signals.listen()
+    output.prepare()
     try:
+        if sys.stdout is None:
+            sys.exit(f"failed: {output.CLOSED}")
         try:
             from recsim_train.cli.main import main as command_line
 
             command_line()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except BaseException as end:
         # Of an interrupt, a library that is being imported may make any other error.
         expected = isinstance(end, KeyboardInterrupt | SystemExit | BrokenPipeError)
         if not expected and signals.received() is None:
-            raise
+            sys.exit(_failed(end))
         sys.exit(_ended(end))
     finally:
         _let_go()
@@ -65,9 +68,17 @@ def _ended(end: BaseException) -> int | str | None:
         return 128 + (number or signal.SIGINT)
     if _broken_pipe(end):
         # The reader of our output has gone (`| head`): nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        output.drop()
         return 128 + signal.SIGPIPE
     return end.code if isinstance(end, SystemExit) else 1
+
+
+def _failed(end: BaseException) -> int:
+    """The exit code; says what went wrong."""
+    said = output.unable(end) if isinstance(end, OSError) else output.fault(end)
+    with suppress(OSError):
+        print(f"failed: {said}", file=sys.stderr, flush=True)
+    return 1
 
 
 def _broken_pipe(end: BaseException | None) -> bool:

@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_SUM = 32
+"""Bytes of a checksum."""
+
+
+class _Files(IndexDataCacheFile):
+    """Kept files that end in a checksum, of the source's state, too."""
+
+    def _sum(self, data: bytes) -> bytes:
+        return hashlib.sha256(repr(self._source_stamp).encode() + data).digest()
+
+    def _dump(self, content: object) -> bytes:
+        data: bytes = super()._dump(content)
+        return data + self._sum(data)
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._data_path(name)).read_bytes()
+        data = content[:-_SUM]
+        if self._sum(data) != content[-_SUM:]:
+            raise ValueError(f"{name} is damaged")  # machine code that may do anything
+        return pickle.loads(data)
+
+
+class _Kept(FunctionCache):
+    """What is kept of one function. Whatever is wrong with it, the function is compiled anew."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, *asked: Any) -> Any:
+        try:
+            return super().load_overload(*asked)
+        except Exception:  # of a damaged file it may be any
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, *made: Any) -> None:
+        # A full disk, or a damaged file that cannot be replaced.
+        with suppress(Exception):
+            super().save_overload(*made)
 
 
 def kept(function: _Function, **options: Any) -> _Function:
     """``function`` compiled; the result is kept beside its file, in the user's cache folder, or
     where NUMBA_CACHE_DIR says. ``options``: of `numba.njit`."""
-    try:
-        return cast(_Function, njit(cache=True, **options)(function))
-    except RuntimeError:  # none of them can be written: each process compiles for itself
-        return cast(_Function, njit(**options)(function))
+    made = njit(**options)(function)
+    with suppress(RuntimeError):  # none of them can be written: each process compiles for itself
+        made._cache = _Kept(function)  # as njit(cache=True) does with numba's own
+    return cast(_Function, made)
 
 
 def _prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:

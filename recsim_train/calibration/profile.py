@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import psutil
@@ -74,7 +75,8 @@ def calibrate_machine(
     """
     begin = time.monotonic()
     load = os.getloadavg()[0]
-    processor = psutil.cpu_percent(interval=0.2)
+    by_core = enumerate(psutil.cpu_percent(interval=0.2, percpu=True))
+    processor = fmean([busy for core, busy in by_core if core in environment.allowed()] or [0.0])
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         measuring, folder = Measuring(quick, progress), Path(path)
         before = measuring.speed()
@@ -209,7 +211,7 @@ def _cluster(
         )
         for price, estimate in prices.estimates.items()
     }
-    memory = float(psutil.virtual_memory().total)
+    memory = float(environment.memory())
     return Cluster(
         name=name,
         description=f"This machine, measured by `recsim-train calibrate`: {calibration.machine}",

@@ -41,6 +41,15 @@ def _profile_name(name: str | None) -> str | None:
     return name
 
 
+def _settings(given: list[str] | None) -> list[str] | None:
+    """Bytes of a command line that are no text cannot be written down again."""
+    for word in given or ():
+        if any("\udc80" <= character <= "\udcff" for character in word):
+            encoding = sys.getfilesystemencoding()
+            raise typer.BadParameter(f"{word!a} is no text in this terminal's encoding, {encoding}")
+    return given
+
+
 ClusterOption = Annotated[
     str | None,
     typer.Option(
@@ -52,7 +61,12 @@ ClusterOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one setting; may be repeated.",
+        callback=_settings,
+    ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed; overrides the YAML.")]
 OutOption = Annotated[
@@ -114,6 +128,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from recsim_train.cli import output
         from recsim_train.config.errors import RunFailed, UserError
 
         try:
@@ -127,9 +142,13 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:
             raise  # nobody reads our output any more, see `recsim_train.__main__`
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            say(f"failed: {where}{error.strerror or error}")
+            say(f"failed: {output.unable(error)}")
             raise typer.Exit(FAILED) from None
+        except MemoryError as error:
+            say(f"failed: there is not enough memory{f': {error}' if str(error) else ''}")
+            raise typer.Exit(FAILED) from None
+        except EOFError as error:  # of which typer would make "Aborted!"
+            raise RuntimeError("something ended early") from error
 
     return run
 

@@ -21,14 +21,15 @@ from typing import ParamSpec, TypeVar
 
 from recsim_train.executor.part import Moves
 from recsim_train.executor.pools import tasks
+from recsim_train.results.environment import allowed
 from recsim_train.trace.ledger import RUNTIME, SUPERVISION, Booked, Sample
 
 _GAP = 0.25
 """Seconds between two samples at first."""
 _MOST = 2000
 """Samples; with more, every second one is dropped and the gap doubles."""
-_FIRST_LINE = 256
-"""Bytes that hold it."""
+_FIRST_LINE, _ALL_LINES = 256, 1 << 16
+"""Bytes that hold the first line, which is of all cores, and those of each core after it."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -243,12 +244,28 @@ def _machines_clock() -> int:
     return os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
 
 
+@cache
+def _named() -> frozenset[bytes]:
+    """The lines there of the cores that this process may run on; "cpu": it may on all of them."""
+    mine = allowed()
+    everywhere = len(mine) >= (os.cpu_count() or 1)
+    return frozenset({b"cpu"} if everywhere else (b"cpu%d" % number for number in mine))
+
+
 def machine_seconds() -> tuple[float, float]:
-    """(seconds of all cores that were not idle, seconds stolen) since the machine's start."""
+    """(seconds in which the cores that this process may run on were not idle, seconds stolen of
+    them) since the machine's start."""
     try:
-        words = os.pread(_machines_clock(), _FIRST_LINE, 0).partition(b"\n")[0].split()
+        size = _FIRST_LINE if b"cpu" in _named() else _ALL_LINES
+        lines = [line.split() for line in os.pread(_machines_clock(), size, 0).splitlines()]
     except OSError:
         return 0.0, 0.0
-    user, nice, system, _, _, interrupts, soft, steal = map(int, words[1:9])
+    # A container may show cores by numbers of its own: then all that it shows are meant.
+    mine = [words for words in lines if words[:1] and words[0] in _named()] or lines[:1]
+    busy = stolen = 0
+    for words in mine:
+        user, nice, system, _, _, interrupts, soft, steal = map(int, words[1:9])
+        busy += user + nice + system + interrupts + soft
+        stolen += steal
     tick = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + interrupts + soft) / tick, steal / tick
+    return busy / tick, stolen / tick

@@ -32,6 +32,9 @@ ENVIRONMENT = {
     # a pool's threads sleep soon after an operation, since others need the cores that they would
     # spin on; but not at once, since waking them up takes as long as a short operation
     "GOMP_SPINCOUNT": "1000",
+    # otherwise, with any of OpenMP's variables that tie threads to cores, torch's import ties the
+    # process to one core, and all that it makes later with it
+    "OMP_PROC_BIND": "false",
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }
@@ -86,7 +89,8 @@ class _Server:
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process lives
-        # Each message whole or not at all, whatever interrupts the sending.
+        # Each message whole or not at all, whatever interrupts the sending. It is a file in memory:
+        # in the socket an environment of some 200 kB would find no room.
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = [str(theirs.fileno()), str(os.getpid()), _TITLE_ROOM]
         with theirs:
@@ -105,7 +109,13 @@ class _Server:
 
     def ask(self, request: dict[str, object], descriptors: tuple[int, ...] = ()) -> None:
         """Send a request. Raises OSError where the server has ended."""
-        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+        content = os.memfd_create("request")
+        try:
+            with open(content, "wb", closefd=False) as file:
+                file.write(json.dumps(request).encode())
+            socket.send_fds(self._socket, [b"request"], (content, *descriptors))
+        finally:
+            os.close(content)
 
     def start(self, module: str, words: Sequence[str], errors: IO[bytes]) -> Process:
         """See `start`."""
@@ -113,7 +123,7 @@ class _Server:
         stdout, to_write = _pipe()
         ended, status = socket.socketpair()
         process = Process(self, next(self._numbers), ended, stdin, stdout)
-        request = {
+        request: dict[str, object] = {
             "number": process._number,
             "module": module,
             "words": words,

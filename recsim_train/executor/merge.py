@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 
 from recsim_train.data.malformed import Malformed
 from recsim_train.executor.part import Part
 from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
 from recsim_train.trace.facts import Cached, Diverged
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
@@ -82,12 +82,14 @@ def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool
     used = [between(part.samples, start, end) for part in parts]
     total = math.fsum(one.total for one in used)
     if one_machine:
-        others = max(0.0, used[0].busy - total)
-        shares = total / window, others / window, used[0].steal / window
+        # where a control group gives less than all cores, others may have the rest of them
+        left_over = len(allowed()) - cores()
+        others = max(0.0, (used[0].busy - total) / window - left_over)
+        shares = total / window, others, used[0].steal / window
         sleeps = sum(part.moves.sleeps for part in parts)
         moves = sum(part.moves.moves for part in parts)
         wander = min(1.0, moves / sleeps) if sleeps else None
-        machine = MachineUse(os.cpu_count() or 1, *shares, wander)
+        machine = MachineUse(cores(), *shares, wander)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():

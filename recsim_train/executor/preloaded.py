@@ -31,7 +31,8 @@ from recsim_train.strategy.registry import ENTRY_POINTS
 
 _LOOK = 1.0
 """Seconds between looks whether the launcher is there: another process may hold its socket."""
-_MESSAGE = 1 << 20
+_MESSAGE = 16
+"""Bytes that are enough: what is asked stands in a file, the first of the descriptors."""
 
 
 @dataclass(slots=True)
@@ -76,10 +77,13 @@ def serve(channel: socket.socket, launcher: int) -> None:
                     os.write(child.status, str(os.waitstatus_to_exitcode(status)).encode())
                 os.close(child.status)
                 continue
-            message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE, 4)
+            message, sent, _, _ = socket.recv_fds(channel, _MESSAGE, 5)
             if not message:
                 return _end(children)
-            request = json.loads(message)
+            content, *descriptors = sent
+            with open(content, "rb") as file:
+                file.seek(0)  # its sender has left it at its end
+                request = json.load(file)
             if "signal" in request:
                 for child in children.values():
                     if child.number == request["to"]:

@@ -57,6 +57,7 @@ def execute_rank(plan: Plan) -> Outcome | None:
     sys.setswitchinterval(0.0005)
     # as recsim_train.executor.forkserver has it; read when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ["OMP_PROC_BIND"] = "false"
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore

@@ -8,6 +8,7 @@ from typing import Any
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
+from recsim_train.results.environment import counted_cores
 from recsim_train.results.rundir import RunRecord
 
 Card = tuple[str, list[tuple[str, str]]]
@@ -57,8 +58,8 @@ def _machine_card(record: RunRecord) -> Card:
         "system": e.get("system"),
         "memory": text.size(memory) if memory else None,
         "date": e.get("date"),
-        "load before": f"{load:.2f} on {e.get('cores')} cores" if load is not None else None,
-        "others' load": f"{use.others + use.steal:.2f} of {use.cores} cores" if use else None,
+        "load before": None if load is None else f"{load:.2f} on {counted_cores(e.get('cores'))}",
+        "others' load": use and f"{use.others + use.steal:.2f} of {counted_cores(use.cores)}",
         "idle speed": _speeds(record.facts.machine_speed),
         "revision": e.get("revision"),
         "versions": _versions(e.get("versions")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Item, Lines, Table, Where, stopped
+from recsim_train.results.environment import counted_cores
 
 _WORTH_A_ROW = 0.02
 """Share of all CPU time that a line needs for a row on the terminal."""
@@ -43,8 +44,8 @@ def sentences(c: Comparison) -> list[str]:
     ]
     if (use := ledgers[1].machine) is not None:
         said.append(
-            f"Of the machine's {use.cores} cores the run kept {use.own:.2f} busy, other programs "
-            f"{use.others:.2f}, and {use.steal:.2f} were taken by the machine's own host"
+            f"Of the machine's {counted_cores(use.cores)} the run kept {use.own:.2f} busy, other "
+            f"programs {use.others:.2f}, and {use.steal:.2f} were taken by the machine's own host"
         )
     return said
 

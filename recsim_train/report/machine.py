@@ -11,6 +11,7 @@ from pathlib import Path
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
 from recsim_train.results.drift import Moved, drift_of, moved
+from recsim_train.results.environment import counted_cores
 from recsim_train.results.rundir import RunRecord
 
 BUSY_SHARE = 0.25
@@ -44,7 +45,7 @@ def _others(reals: Sequence[RunRecord]) -> str:
     if not busy:
         return ""
     other, cores, name = max(busy)
-    taken = f"{other:.1f} of {cores} cores"
+    taken = f"{other:.1f} of {counted_cores(cores)}"
     if len(busy) == 1:
         return (
             f"While {name} was measured, other work took {taken}, so the measurement may be too "
@@ -75,7 +76,8 @@ def _load(reals: Sequence[RunRecord]) -> str:
         what = f"when {name} began: load {load:.1f}"
     else:
         what = f"when {len(busy)} of {len(reals)} measurements began: load up to {load:.1f}"
-    return f"The machine was busy {what} on {cores} cores, so the measurement may be too slow."
+    where = counted_cores(cores)
+    return f"The machine was busy {what} on {where}, so the measurement may be too slow."
 
 
 def _since(pairs: Pairs, measurements: int) -> str:

@@ -24,11 +24,11 @@ from recsim_train.report.sweep import SweepFindings
 from recsim_train.report.swept import swept
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import put, writable
 from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import RUNS, SweepRecord, base_path, read_sweep
-from recsim_train.trace.perfetto import Source, write_trace
+from recsim_train.trace.perfetto import Source, trace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,4 +202,6 @@ def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
         )
         for title, record in (("simulated", c.simulated), ("real", c.real))
     ]
-    return name, write_trace(out / name, sources)
+    content, missing = trace_file(sources)
+    put(out / name, content)
+    return name, missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 import platform
 import shutil
@@ -14,6 +15,8 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from recsim_train.results import cgroup
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _MODIFIED = "-modified"
@@ -45,16 +48,41 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown processor"
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def allowed() -> frozenset[int]:
+    """The numbers of the cores that the calling thread may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def cores() -> int:
+    """Cores that this process may use: those that it may run on, or fewer where a control group
+    gives it less CPU time. Whole ones only: of 2.5 cores it is 2, of half a core 1."""
+    return max(1, math.floor(min(len(allowed()), cgroup.core_quota())))
+
+
+def memory() -> int:
+    """Bytes of memory that this process and those around it may fill."""
+    import psutil
+
+    return int(min(psutil.virtual_memory().total, cgroup.memory().limit))
+
+
+def free_memory() -> int:
+    """Bytes of it that are not in use now."""
+    import psutil
+
+    return int(min(psutil.virtual_memory().available, cgroup.memory().free))
 
 
 def machine_name() -> str:
     """Processor and cores, as profiles and runs name a machine: "Xeon 6140, 8 cores"."""
-    return f"{cpu_model()}, {cores()} cores"
+    return f"{cpu_model()}, {counted_cores(cores())}"
+
+
+def counted_cores(count: object) -> str:
+    """In words: "1 core", "8 cores"."""
+    return f"{count} core" if count == 1 else f"{count} cores"
 
 
 def same_machine(calibrated: str, environment: Mapping[str, Any]) -> bool:
@@ -77,8 +105,6 @@ def _same_cores(calibrated: str, environment: Mapping[str, Any]) -> bool:
 def machine() -> dict[str, object]:
     """Machine, versions, load, time and revision. Call it before a run: afterwards the load is
     the run's own."""
-    import psutil
-
     facts: dict[str, object] = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": machine_name(),
@@ -86,7 +112,7 @@ def machine() -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()}",
         "cpu": cpu_model(),
         "cores": cores(),
-        "memory_bytes": int(psutil.virtual_memory().total),
+        "memory_bytes": memory(),
         "load": round(os.getloadavg()[0], 2),
         "versions": versions(),
     }

@@ -53,7 +53,10 @@ def writable(folder: Path, name: str = "") -> None:
     """Make a folder, parents too, and see that it takes something of this ``name``: before work
     whose result is to go there. Raises UserError where it cannot be used."""
     try:
+        str(folder).encode()  # libraries that write there take no other names
         folder.mkdir(parents=True, exist_ok=True)
+    except UnicodeEncodeError:
+        raise UserError(f"{str(folder)!a}: a folder's name has to be text in UTF-8") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be used as a folder: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -74,10 +77,17 @@ def writable(folder: Path, name: str = "") -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a reader never meets half of it. Raises OSError."""
+    """Write a file whole or not at all: a reader never meets half of it. Raises OSError, which
+    names ``path``, and leaves nothing then."""
     part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 @contextlib.contextmanager

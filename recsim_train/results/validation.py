@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -92,8 +93,12 @@ class ValidationFolder:
         written = json_bytes(predictions, indent=1)
         with writing(path):
             (path / MEASURED).mkdir(parents=True)
-            with held():
-                put(path / PREDICTIONS, written)
+            try:
+                with held():
+                    put(path / PREDICTIONS, written)
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
         note_finished()
         return cls(path, predictions, hashlib.sha256(written).hexdigest())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.environment import machine_name
+from recsim_train.results.environment import cores, machine_name, memory
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
@@ -203,12 +202,9 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
 def check_this_machine(plans: Iterable[Plan]) -> None:
     """Raise UserError for a plan whose tables cannot fit into this machine."""
-    import psutil
-
     from recsim_train.sim.memory_check import check_machine
 
-    memory = psutil.virtual_memory().total
-    host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}
+    host = {"cores": cores(), "memory": f"{memory()} B", "nic": "1 GB/s"}
     for plan in plans:
         check_machine(plan, Host.model_validate(host))
 

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from recsim_train.config.topology import ROLE_NAMES
@@ -87,12 +86,11 @@ def trace_document(
     }
 
 
-def write_trace(path: Path, sources: Sequence[Source], **caps: int) -> dict[str, str]:
-    """Write a trace file; returns what was left out, one sentence per run."""
+def trace_file(sources: Sequence[Source], **caps: int) -> tuple[bytes, dict[str, str]]:
+    """The content of a trace file, and what was left out, one sentence per run."""
     document = trace_document(sources, **caps)
-    path.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
     left_out: dict[str, str] = document["otherData"]["left_out"]
-    return left_out
+    return f"{json.dumps(document, separators=(',', ':'))}\n".encode(), left_out
 
 
 def _meta(kind: str, pid: int, tid: int, arguments: dict[str, Any]) -> dict[str, Any]:

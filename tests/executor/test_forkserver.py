@@ -109,6 +109,15 @@ def test_torch_is_there_and_everything_else_is_the_launchers(
     assert process.lost is None
 
 
+def test_an_environment_of_any_size(begin: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+    forkserver.ready()  # the system lets a program begin with less than that
+    for number in range(30):
+        monkeypatch.setenv(f"LARGE_{number}", str(number) * 90_000)
+    facts = begin.facts(begin("say", "x" * 300_000))
+    assert facts["environment"] == {**os.environ, **forkserver.ENVIRONMENT}
+    assert facts["words"] == ["x" * 300_000]
+
+
 def test_one_server_of_one_thread_for_all(begin: Children) -> None:
     seen = [begin.facts(begin("say")) for _ in range(5)]
     server = forkserver.ready().process.pid

@@ -48,6 +48,14 @@ def test_the_factors_make_the_error(tmp_path: Path, factory: Any) -> None:
     assert "Of the machine's 4 cores the run kept 1.50 busy, other programs 0.25" in said[2]
 
 
+def test_one_core_is_no_cores(tmp_path: Path, factory: Any) -> None:
+    use = MachineUse(cores=1, own=0.4, others=0.5, steal=0.0)
+    real = ledger(3.0, {PASS: 2.9}, machine=use)
+    c = comparison(factory, tmp_path, ledger(3.6, {PASS: 3.2}), real)
+    assert "Of the machine's 1 core the run kept 0.40 busy" in sentences(c)[2]
+    assert any("other work took 0.5 of 1 core," in w for w in caveats(c.simulated, [c.real]))
+
+
 def test_the_table_sums_to_the_whole_and_names_what_is_not_booked(
     tmp_path: Path, factory: Any
 ) -> None:

@@ -3,14 +3,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.trace.perfetto import Source, trace_document, write_trace
+from recsim_train.trace.perfetto import Source, trace_document, trace_file
 from recsim_train.trace.record import Iteration, Span
 
 
@@ -131,7 +130,7 @@ def test_dropped_spans_and_spans_outside_loops(factory: Any) -> None:
     assert all(e["args"]["iteration"] >= 5 for e in slices(document))
 
 
-def test_a_run_without_spans_gives_an_empty_trace(tmp_path: Path) -> None:
-    left_out = write_trace(tmp_path / "t.json", [Source("real", [], [], 5, 60)])
+def test_a_run_without_spans_gives_an_empty_trace() -> None:
+    content, left_out = trace_file([Source("real", [], [], 5, 60)])
     assert "first 0 of 60" in left_out["real"]
-    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"] == []
+    assert json.loads(content)["traceEvents"] == []

@@ -18,8 +18,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import psutil
-
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
@@ -122,7 +120,7 @@ def _that_fit(plan: Plan) -> int:
     spec = plan.experiment
     tables = sum(table.rows for table in spec.model.tables)
     each = _PROCESS + tables * shape.stored_row_bytes(spec.model, spec.training)
-    return max(1, int(_FREE * psutil.virtual_memory().available / each))
+    return max(1, int(_FREE * environment.free_memory() / each))
 
 
 ByShape = dict[tuple[object, ...], list[dict[str, Any]]]
