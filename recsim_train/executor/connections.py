@@ -18,6 +18,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -47,7 +48,9 @@ _SHARED, _APART = b"\1", b"\0"
 """A server's first word: whether it has mapped that file."""
 _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
-_NOBODY = -1, None
+_GUESTS = 256
+"""Who may have connected without having said it; beyond that the first of them is turned away."""
+_LIMIT = 60.0
 
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -270,8 +273,9 @@ def connect(
     Raises ConnectionError or TimeoutError.
     """
     host, port = address.rsplit(":", 1)
-    sock, file = _new(), offer() if near else -1
+    sock, file = _new(host), offer() if near else -1
     try:
+        keep_alive(sock, timeout)
         sock.settimeout(timeout)
         sock.connect((host, int(port)))
         sock.sendall(_HELLO.pack(_PROTOCOL, token, client, os.getpid(), file))
@@ -289,53 +293,97 @@ def connect(
 class Listener:
     """Where clients connect to a process, each once, with the run's token."""
 
-    def __init__(self, host: str, token: bytes, clients: Iterable[int], header_bytes: int) -> None:
-        self._token, self._header_bytes = token, header_bytes
+    def __init__(
+        self,
+        host: str,
+        token: bytes,
+        clients: Iterable[int],
+        header_bytes: int,
+        timeout: float = _LIMIT,
+    ) -> None:
+        """``timeout``: seconds after which a client is lost whose machine does not answer."""
+        self._token, self._header_bytes, self._timeout = token, header_bytes, timeout
         self._due = set(clients)
         self._come: dict[int, tuple[socket.socket, Shared | None]] = {}
         self._change = threading.Condition()
-        self._sock = _new()
+        self._sock = _new(host)
         self._sock.bind((host, 0))
         self._sock.listen(4096)
         self.address = f"{host}:{self._sock.getsockname()[1]}"
         threading.Thread(target=self._accept, name="accept clients", daemon=True).start()
 
     def _accept(self) -> None:
+        """Whoever connects, side by side: who stays silent keeps nobody waiting."""
+        guests: dict[socket.socket, tuple[float, bytearray]] = {}
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        by_number: dict[int, socket.socket] = {}
+
+        def dismiss(guest: socket.socket) -> None:
+            poll.unregister(guest)
+            del by_number[guest.fileno()], guests[guest]
+
         while self._due:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:  # closed
-                return
-            client, shared = self._greet(sock)
-            if client < 0:
-                sock.close()
-                continue
-            with self._change:
-                self._due.remove(client)
-                self._come[client] = sock, shared
-                self._change.notify_all()
+            for number, event in poll.poll(_PATIENCE * 1e3 if guests else None):
+                if (guest := by_number.get(number)) is not None:
+                    if self._has_said(guest, guests[guest][1]):
+                        said = bytes(guests[guest][1])
+                        dismiss(guest)
+                        self._greet(guest, said)
+                elif event & ~select.POLLIN or (guest := self._next_guest()) is None:
+                    for guest in guests:
+                        guest.close()
+                    return
+                else:
+                    guests[guest] = time.monotonic() + _PATIENCE, bytearray()
+                    by_number[guest.fileno()] = guest
+                    poll.register(guest, select.POLLIN)
+            now = time.monotonic()
+            late = [guest for guest, (until, _) in guests.items() if until < now]
+            for guest in late or [*guests][: max(0, len(guests) - _GUESTS)]:
+                dismiss(guest)
+                guest.close()
+        for guest in guests:
+            guest.close()
         self._sock.close()
 
-    def _greet(self, sock: socket.socket) -> tuple[int, Shared | None]:
-        """The client's number and what it shares; -1: it is nobody of this run."""
-        said = b""
+    def _next_guest(self) -> socket.socket | None:
+        """None: the listener has been closed."""
         try:
-            sock.settimeout(_PATIENCE)
-            while len(said) < _HELLO.size:
-                more = sock.recv(_HELLO.size - len(said))
-                if not more:
-                    return _NOBODY
-                said += more
-            protocol, token, client, process, file = _HELLO.unpack(said)
-            if protocol != _PROTOCOL or not hmac.compare_digest(token, self._token):
-                return _NOBODY
-            if client not in self._due:
-                return _NOBODY
-            shared = accept(process, file) if file >= 0 else None
-            sock.sendall(_APART if shared is None else _SHARED)
+            sock, _ = self._sock.accept()
+            sock.setblocking(False)
         except OSError:
-            return _NOBODY
-        return int(client), shared
+            return None
+        return sock
+
+    def _has_said(self, guest: socket.socket, said: bytearray) -> bool:
+        """Whether a guest has said all that there is to say, or goes."""
+        try:
+            more = guest.recv(_HELLO.size - len(said))
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        said += more
+        return not more or len(said) == _HELLO.size
+
+    def _greet(self, guest: socket.socket, said: bytes) -> None:
+        """Take in a client; whoever is nobody of this run is turned away."""
+        try:
+            protocol, token, client, process, file = _HELLO.unpack(said)
+            known = protocol == _PROTOCOL and hmac.compare_digest(token, self._token)
+            if not known or client not in self._due:
+                return guest.close()
+            shared = accept(process, file) if file >= 0 else None
+            keep_alive(guest, self._timeout)
+            guest.sendall(_APART if shared is None else _SHARED)
+        except (OSError, struct.error):
+            return guest.close()
+        with self._change:
+            self._due.remove(client)
+            self._come[client] = guest, shared
+            self._change.notify_all()
+        return None
 
     def client(self, number: int) -> Answerer:
         """The server's end of this client's connection, once it has come."""
@@ -351,8 +399,21 @@ class Listener:
         self._sock.close()
 
 
-def _new() -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def keep_alive(sock: socket.socket, seconds: float) -> None:
+    """Have the system end a connection whose other machine does not answer for so long."""
+    probes = 3
+    gap = max(1, int(seconds / (probes + 1)))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, gap)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, gap)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1e3))
+
+
+def _new(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     # Before connecting: the window's scale is agreed on in the first packets. A system that gives
     # less is left to choose by itself, since a size that is set is never enlarged.
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):

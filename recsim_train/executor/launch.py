@@ -15,6 +15,7 @@ from pathlib import Path
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor import forkserver
+from recsim_train.executor.endings import Ending, cause
 from recsim_train.executor.merge import merge
 from recsim_train.executor.part import Part
 from recsim_train.executor.process import write_spec
@@ -198,23 +199,15 @@ def _sentence(children: list[Child]) -> str:
         if code < 0:
             name = signal.Signals(-code).name
             return f"{child.instance.name} was killed by signal {-code} ({name})"
-    for kind in ("own", "stall"):
-        for child in failed:
-            if child.kind == kind:
-                told = f"{child.instance.name} failed: {child.error}"
-                if kind == "stall" and child.waits:
-                    told = "\n  ".join([f"{told}; who waited for what:", *_all_waits(failed)])
-                return told
+    said_why = [Ending(c.instance.name, c.kind, c.error, c.waits) for c in failed if c.error]
+    if (told := cause(said_why)) is not None:
+        return told
     first = failed[0]
     if first.error is not None:
         return f"{first.instance.name} failed: {first.error}"
     said = first.errors.read_text(errors="replace").strip().splitlines()
     last = said[-1] if said else "nothing was said"
     return f"{first.instance.name} ended with exit code {first.process.returncode}: {last}"
-
-
-def _all_waits(children: list[Child]) -> list[str]:
-    return [line for child in children for line in child.waits]
 
 
 def _parts(plan: Plan, staging: Path) -> list[Part]:

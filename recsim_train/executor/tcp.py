@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +10,12 @@ from datetime import timedelta
 from functools import partial
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.addresses import interface_address
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.bits import memory_of
 from recsim_train.executor.books import booked
@@ -29,6 +27,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
+from recsim_train.executor.endings import named, naming
 from recsim_train.executor.ring import Buffer
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
 from recsim_train.executor.wire import ACKNOWLEDGED
@@ -43,21 +42,6 @@ _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
 
 
-def interface_address() -> str:
-    """Where this process is reached: at gloo's interface if one is named, else where it reaches the
-    rendezvous from. Raises OSError if that has no IPv4 address."""
-    name = os.environ.get("GLOO_SOCKET_IFNAME")
-    if name:
-        for address in psutil.net_if_addrs().get(name, ()):
-            if address.family == socket.AF_INET:
-                return str(address.address)
-        raise OSError(f"GLOO_SOCKET_IFNAME={name}: no such interface, or it has no IPv4 address")
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "9"))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(master)  # sends nothing
-        return str(asking.getsockname()[0])
-
-
 class TcpTransport:
     """The connections of one process. Addresses and the run's token are exchanged in a store."""
 
@@ -68,11 +52,14 @@ class TcpTransport:
         store: Store,
         timeout: timedelta,
         askers: Mapping[int, Collection[Key]],
+        labels: Sequence[str] = (),
     ) -> None:
-        """``askers``: clients in other processes, with what they may ask here."""
+        """``askers``: clients in other processes, with what they may ask here; ``labels``: of each
+        process, as sentences name it."""
         self._header_bytes = header_bytes(plan)
         self._shares = plan.experiment.execution.shared_memory
         self._store, self._timeout = store, timeout.total_seconds()
+        self._labels = labels or [instance.name for instance in plan.instances]
         self._askers: dict[tuple[int, int], Asker] = {}
         if rank == 0:
             store.set("requests/token", secrets.token_hex(TOKEN_BYTES // 2))
@@ -82,8 +69,11 @@ class TcpTransport:
         if any(askers.values()):
             clients = [number for number, keys in askers.items() if keys]
             size = _KEY.size + self._header_bytes
-            self._listener = Listener(self._here, self._token, clients, size)
+            self._listener = Listener(self._here, self._token, clients, size, self._timeout)
             store.set(f"requests/{rank}", self._listener.address)
+
+    def _label(self, rank: int) -> str:
+        return self._labels[rank] if rank < len(self._labels) else f"rank {rank}"
 
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
         """As `recsim_train.executor.transport.Transport.channel`."""
@@ -91,21 +81,24 @@ class TcpTransport:
         if asker is None:
             address = self._store.get(f"requests/{rank}").decode()
             near = self._shares and address.rpartition(":")[0] == self._here
-            asker = connect(address, self._token, client, self._timeout, near=near)
+            with naming(self._label(rank)):
+                asker = connect(address, self._token, client, self._timeout, near=near)
             self._askers[client, rank] = asker
-        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes)
+        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes, self._label(rank))
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
-        return [TcpPort(self._listener, client)] if keys and self._listener else []
+        label = self._label(rank)
+        return [TcpPort(self._listener, client, label)] if keys and self._listener else []
 
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
-        for (number, _), asker in self._askers.items():
+        for (number, rank), asker in self._askers.items():
             if number == client:
                 key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
-                stop_talk(pending, TcpChannel(asker, key, self._header_bytes))
+                channel = TcpChannel(asker, key, self._header_bytes, self._label(rank))
+                stop_talk(pending, channel)
         pending.wait()
 
 
@@ -116,6 +109,8 @@ class TcpChannel:
     asker: Asker
     key: bytes
     header_bytes: int
+    peer: str
+    """The process that holds it, as sentences name it."""
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
         """As `recsim_train.executor.transport.Channel.room`."""
@@ -131,17 +126,26 @@ class TcpChannel:
             content = [memory_of(part.contiguous()) for part in parts]
             pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        if answer is None or not answer.size:
-            self.asker.ask(head, content)
-        else:
-            pending.add(partial(self.asker.wait, self.asker.ask(head, content, answer)))
+        try:
+            number = self.asker.ask(head, content, answer if answer and answer.size else None)
+        except (OSError, ValueError) as error:
+            raise named(error, self.peer) from error
+        if answer is not None and answer.size:
+            pending.add(partial(self._wait, number))
+
+    def _wait(self, number: int) -> None:
+        try:
+            self.asker.wait(number)
+        except (OSError, ValueError) as error:
+            raise named(error, self.peer) from error
 
 
 class TcpPort:
     """A process's end of its talk with one client."""
 
-    def __init__(self, listener: Listener, client: int) -> None:
-        self._listener, self._client = listener, client
+    def __init__(self, listener: Listener, client: int, peer: str) -> None:
+        """``peer``: the client's process, as sentences name it."""
+        self._listener, self._client, self._peer = listener, client, peer
         self._answerer: Answerer | None = None
         self.head_bytes = 0
 
@@ -149,8 +153,13 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.next_request`."""
         if self._answerer is None:
             self._answerer = self._listener.client(self._client)
-        head, size = self._answerer.next()
-        service, shard = _KEY.unpack_from(head)
+        try:
+            head, size = self._answerer.next()
+            service, shard = _KEY.unpack_from(head)
+            if service >= len(_SERVICES):
+                raise ValueError(f"there is no service {service}")
+        except (OSError, ValueError) as error:
+            raise named(error, self._peer) from error
         self.head_bytes += HEAD_BYTES + len(head)
         return (_SERVICES[service], shard), head[_KEY.size :], size
 
@@ -159,7 +168,10 @@ class TcpPort:
         assert self._answerer is not None
         if not size:
             return _NOTHING
-        return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
+        try:
+            return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
+        except (OSError, ValueError) as error:
+            raise named(error, self._peer) from error
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
@@ -168,4 +180,8 @@ class TcpPort:
         if tensor.numel():
             self.head_bytes += HEAD_BYTES
             said = tensor is ACKNOWLEDGED
-            self._answerer.answer(_ACKNOWLEDGED if said else memory_of(tensor.contiguous()))
+            content = _ACKNOWLEDGED if said else memory_of(tensor.contiguous())
+            try:
+                self._answerer.answer(content)
+            except OSError as error:
+                raise named(error, self._peer) from error

@@ -21,11 +21,13 @@ from recsim_train.results.folder import writable
 from recsim_train.results.rundir import RunRecord, Status, World, find_complete, write_run
 from recsim_train.session.caller import NOBODY, Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
     from recsim_train.calibration.speed import Watch
+    from recsim_train.executor.launch import Interrupted, PartialRun
 
 T = TypeVar("T")
 
@@ -156,11 +158,12 @@ class Maker:
         from recsim_train.executor.torchrun import execute_rank, under_torchrun
 
         if under_torchrun():
-            outcome = execute_rank(job.plan)
-            if outcome is None:
-                return None
-            writable(self._keep.out)
-            return self._kept(job, outcome)
+            try:
+                whole = execute_rank(job.plan, lambda p, here: check_this_machine([p], here))
+            except (PartialRun, Interrupted) as error:
+                self._keep_partial(job, error)
+                raise
+            return None if whole is None else self._kept(job, whole)
         writable(self._keep.out)
         try:
             with (
@@ -174,17 +177,26 @@ class Maker:
                     outcome = execute(job.plan, staging=Path(staging), progress=window)
                     seen = watch and watch.read(window.begin, window.end)
         except (PartialRun, Interrupted) as error:
-            if error.outcome is not None and error.outcome.steps > 0:
+            if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
-                status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
-                record = self._kept(job, error.outcome, status, str(error))
-                self._caller.say(f"what was measured until then is kept in {record.path}")
+            self._keep_partial(job, error)
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(
                 before=before, after=self._speed(), between=(seen,) if seen else ()
             )
             return self._kept(job, outcome)
+
+    def _keep_partial(self, job: Job, error: PartialRun | Interrupted) -> None:
+        """What was measured of a run that ended early, if anything."""
+        from recsim_train.executor.launch import Interrupted
+
+        if error.outcome is None or error.outcome.steps == 0:
+            return
+        status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
+        with held():
+            record = self._kept(job, error.outcome, status, str(error))
+        self._caller.say(f"what was measured until then is kept in {record.path}")
 
     def _speed(self) -> MachineSpeed | None:
         """The machine's at the moment."""
