@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.executor.endings import LostPeerError
 from recsim_train.executor.ring import Buffer, Shared, accept, offer
 from recsim_train.placement.transport import BUFFER_BYTES, SHARED_LEAST, shareable
 
@@ -81,6 +82,8 @@ class _Socket:
     ) -> None:
         """``timeout``: seconds without any progress, after which TimeoutError is raised."""
         self._sock, self._timeout, self._shared = sock, timeout, shared
+        self.peer = "the other end of a connection"
+        """The process there, as sentences name it."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         if timeout is not None:
@@ -94,21 +97,31 @@ class _Socket:
 
     def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
-        if len(parts) == 1:
-            count = self._sock.send(parts[0], flags)
-            return () if count == len(parts[0]) else _left(parts, count)
-        return _left(parts, self._sock.sendmsg(parts, (), flags))
+        try:
+            if len(parts) == 1:
+                count = self._sock.send(parts[0], flags)
+                return () if count == len(parts[0]) else _left(parts, count)
+            return _left(parts, self._sock.sendmsg(parts, (), flags))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LostPeerError(self.peer) from error
 
     def _receive(self, parts: Sequence[Buffer], flags: int) -> Sequence[Buffer]:
         """Receive, and return what remains to be filled."""
-        if len(parts) == 1:
-            count = self._sock.recv_into(parts[0], 0, flags)
-            if count == len(parts[0]):
-                return ()
-        else:
-            count = self._sock.recvmsg_into(parts, 0, flags)[0]
+        try:
+            if len(parts) == 1:
+                count = self._sock.recv_into(parts[0], 0, flags)
+                if count == len(parts[0]):
+                    return ()
+            else:
+                count = self._sock.recvmsg_into(parts, 0, flags)[0]
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LostPeerError(self.peer) from error
         if not count:
-            raise ConnectionError("connection closed by peer")
+            raise LostPeerError(self.peer)
         return _left(parts, count)
 
     def send(self, parts: Sequence[Buffer]) -> None:
@@ -128,7 +141,7 @@ class _Socket:
             raise self._late() from None
 
     def _late(self) -> TimeoutError:
-        return TimeoutError(f"the other end of a connection was silent for {self._timeout:g} s")
+        return TimeoutError(f"{self.peer} was silent for {self._timeout:g} s")
 
 
 class Asker(_Socket):
@@ -208,7 +221,9 @@ class Asker(_Socket):
         answer = self._awaited[0]
         place, size = divmod(_SIZE.unpack_from(self._here)[0], LARGEST)
         if size != answer.size:
-            raise ValueError(f"an answer of {size} bytes where {answer.size} are due")
+            raise ValueError(
+                f"an answer of {size} bytes where {answer.size} are due, from {self.peer}"
+            )
         if not self._follows:
             assert self._shared is not None
             if not place:
@@ -242,7 +257,7 @@ class Answerer(_Socket):
         self.receive(self._head)
         self._place, self._size = divmod(_SIZE.unpack_from(self._head)[0], LARGEST)
         if self._place and self._shared is None:
-            raise ValueError("a request that claims to be in memory which is not shared")
+            raise ValueError(f"a request of {self.peer} claims to be in memory which is not shared")
         return self._head[_SIZE.size :].tobytes(), self._size
 
     def payload(self) -> Buffer:

@@ -35,22 +35,19 @@ def cause(endings: Sequence[Ending]) -> str | None:
 
 
 class LostPeerError(ConnectionError):
-    """The connection to another process has ended, which the sentence names."""
+    """The connection to another process has ended."""
 
-
-def named(error: OSError | ValueError, peer: str) -> Exception:
-    """An error of a connection, with the process at its other end."""
-    if isinstance(error, BlockingIOError | TimeoutError):
-        return TimeoutError(str(error).replace("the other end of a connection", peer))
-    if isinstance(error, OSError):
-        return LostPeerError(f"lost the connection to {peer}")
-    return ValueError(f"{peer} sent what cannot be: {error}")
+    def __init__(self, peer: str) -> None:
+        """``peer``: that process, as sentences name it."""
+        super().__init__(f"lost the connection to {peer}")
 
 
 @contextmanager
 def naming(peer: str) -> Iterator[None]:
-    """Inside, errors of connections name the process at their other end."""
+    """Inside, errors of a connection that is being made name the process at its other end."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        raise named(error, peer) from error
+    except TimeoutError as error:
+        raise TimeoutError(f"{peer} did not answer: {error}") from error
+    except OSError as error:
+        raise LostPeerError(peer) from error

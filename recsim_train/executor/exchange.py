@@ -106,7 +106,6 @@ def exchange(
     until(lambda: bool(store.check(["words/all"])), look, late, late_in)
     said = store.multi_get([f"word/{rank}" for rank in range(me.world)])
     words = [read_word(rank, word) for rank, word in enumerate(said)]
-    store.add("words/read", 1)
     by_rank = {f"rank {r} ({word.name})": word.terms for r, word in enumerate(words)}
     if (sentence := differences(by_rank)) is not None:
         raise UserError(sentence)
@@ -132,9 +131,8 @@ def read_word(rank: int, said: bytes) -> Word:
 def until_read(store: Store, world: int, seconds: float) -> None:
     """Keep the store, for a while, until all ranks have read why the run does not begin."""
     end = time.monotonic() + seconds
-    with suppress(RuntimeError):
-        while store.add("words/read", 0) < world and time.monotonic() < end:
-            time.sleep(0.02)
+    while store.add("words/read", 0) < world and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def neighbours(words: Sequence[Word], rank: int) -> list[int]:

@@ -160,4 +160,4 @@ class Peers:
     def _without_store(self, error: RuntimeError) -> BaseException:
         if self._keeper is None:
             return error
-        return LostPeerError(f"lost the connection to {self.labels[self._keeper]}")
+        return LostPeerError(self.labels[self._keeper])

@@ -27,7 +27,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
-from recsim_train.executor.endings import named, naming
+from recsim_train.executor.endings import naming
 from recsim_train.executor.ring import Buffer
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
 from recsim_train.executor.wire import ACKNOWLEDGED
@@ -83,8 +83,9 @@ class TcpTransport:
             near = self._shares and address.rpartition(":")[0] == self._here
             with naming(self._label(rank)):
                 asker = connect(address, self._token, client, self._timeout, near=near)
+            asker.peer = self._label(rank)
             self._askers[client, rank] = asker
-        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes, self._label(rank))
+        return TcpChannel(asker, _KEY.pack(*key), self._header_bytes)
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
@@ -94,11 +95,10 @@ class TcpTransport:
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
         pending = Pending()
-        for (number, rank), asker in self._askers.items():
+        for (number, _), asker in self._askers.items():
             if number == client:
                 key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
-                channel = TcpChannel(asker, key, self._header_bytes, self._label(rank))
-                stop_talk(pending, channel)
+                stop_talk(pending, TcpChannel(asker, key, self._header_bytes))
         pending.wait()
 
 
@@ -109,8 +109,6 @@ class TcpChannel:
     asker: Asker
     key: bytes
     header_bytes: int
-    peer: str
-    """The process that holds it, as sentences name it."""
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
         """As `recsim_train.executor.transport.Channel.room`."""
@@ -126,18 +124,10 @@ class TcpChannel:
             content = [memory_of(part.contiguous()) for part in parts]
             pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        try:
-            number = self.asker.ask(head, content, answer if answer and answer.size else None)
-        except (OSError, ValueError) as error:
-            raise named(error, self.peer) from error
-        if answer is not None and answer.size:
-            pending.add(partial(self._wait, number))
-
-    def _wait(self, number: int) -> None:
-        try:
-            self.asker.wait(number)
-        except (OSError, ValueError) as error:
-            raise named(error, self.peer) from error
+        if answer is None or not answer.size:
+            self.asker.ask(head, content)
+        else:
+            pending.add(partial(self.asker.wait, self.asker.ask(head, content, answer)))
 
 
 class TcpPort:
@@ -153,13 +143,11 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.next_request`."""
         if self._answerer is None:
             self._answerer = self._listener.client(self._client)
-        try:
-            head, size = self._answerer.next()
-            service, shard = _KEY.unpack_from(head)
-            if service >= len(_SERVICES):
-                raise ValueError(f"there is no service {service}")
-        except (OSError, ValueError) as error:
-            raise named(error, self._peer) from error
+            self._answerer.peer = self._peer
+        head, size = self._answerer.next()
+        service, shard = _KEY.unpack_from(head)
+        if service >= len(_SERVICES):
+            raise ValueError(f"a request of {self._peer} to service {service}, which is none")
         self.head_bytes += HEAD_BYTES + len(head)
         return (_SERVICES[service], shard), head[_KEY.size :], size
 
@@ -168,10 +156,7 @@ class TcpPort:
         assert self._answerer is not None
         if not size:
             return _NOTHING
-        try:
-            return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
-        except (OSError, ValueError) as error:
-            raise named(error, self._peer) from error
+        return torch.frombuffer(self._answerer.payload(), dtype=torch.uint8)
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
@@ -180,8 +165,4 @@ class TcpPort:
         if tensor.numel():
             self.head_bytes += HEAD_BYTES
             said = tensor is ACKNOWLEDGED
-            content = _ACKNOWLEDGED if said else memory_of(tensor.contiguous())
-            try:
-                self._answerer.answer(content)
-            except OSError as error:
-                raise named(error, self._peer) from error
+            self._answerer.answer(_ACKNOWLEDGED if said else memory_of(tensor.contiguous()))

@@ -100,8 +100,15 @@ def refusals_told() -> Iterator[None]:
 
 def _refuse(way: _Way, sentence: str) -> None:
     parting.leave(way.store, way.me.rank, "refused", sentence)
-    if way.me.keeps_store:
-        exchange.until_read(way.store, way.me.world, _TELLING)
+    _wait_for_readers(way)
+
+
+def _wait_for_readers(way: _Way) -> None:
+    """This rank knows why the run does not begin; if it keeps the store, others get to know it."""
+    with suppress(RuntimeError):
+        way.store.add("words/read", 1)
+        if way.me.keeps_store:
+            exchange.until_read(way.store, way.me.world, _TELLING)
 
 
 def execute_rank(plan: Plan, check: Check) -> Outcome | None:
@@ -133,6 +140,7 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
     labels = [f"{word.name} (rank {rank})" for rank, word in enumerate(words)]
     role: Role | None = None
     peers: Peers | None = None
+    problem: BaseException | None = None
     try:
         from torch._C._distributed_c10d import PrefixStore
 
@@ -158,8 +166,9 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
         peers.end()
         torch.distributed.destroy_process_group()
     except (Exception, KeyboardInterrupt) as error:
-        _end_early(plan, way, labels, peers, role, error)
-        raise
+        problem = error
+    if problem is not None:  # outside of its handling: a broken connection is no broken output
+        raise _end_early(plan, way, labels, peers, role, problem)
     if me.rank > 0:
         return None
     outcome = merge(plan, parts, complete=True, one_machine=False)
@@ -182,6 +191,11 @@ def _agreed(
 
     try:
         exchange.claim(store, way.base, me, look, left())
+    except PeerLeftError:
+        raise _as_told(way, plan) from None
+    except TimeoutError as error:
+        raise RunFailed(str(error)) from None
+    try:
         own = address_towards(me.host, me.port) or "127.0.0.1"
         if me.rank == 1:
             way.deputy = exchange.deputy(own)
@@ -231,8 +245,7 @@ def _as_told(way: _Way, plan: Plan) -> Exception:
     if len(plan.instances) == way.me.world:
         names = [f"{i.name} (rank {rank})" for rank, i in enumerate(plan.instances)]
     ending = next(iter(parting.words_left(way.store, names).values()))
-    with suppress(RuntimeError):
-        way.store.add("words/read", 1)
+    _wait_for_readers(way)
     if ending.kind == "refused":
         return UserError(f"{ending.name} refuses to begin: {ending.sentence}")
     return RunFailed(f"{ending.name} failed: {ending.sentence}")
@@ -245,8 +258,8 @@ def _end_early(
     peers: Peers | None,
     role: Role | None,
     error: BaseException,
-) -> None:
-    """Tell the others, hear them, and raise what this rank is to say of it."""
+) -> BaseException:
+    """Tell the others, hear them; what this rank is to raise."""
     rank = way.me.rank
     kind, sentence = _kind_of(error)
     try:
@@ -263,7 +276,7 @@ def _end_early(
             end = parting.part_ways(store, labels, rank, hosting=hosting, seconds=seconds)
     except RuntimeError:
         told = f"{labels[rank]} failed: {sentence}; nobody is left to tell"
-        raise RunFailed(told) from error
+        return RunFailed(told)
     except KeyboardInterrupt:
         pass  # asked to end meanwhile, and about to
     outcome = None
@@ -271,10 +284,10 @@ def _end_early(
         outcome = merge(plan, end.parts, complete=False, one_machine=False)
         outcome.facts.launched_by = "torchrun"
     if kind == parting.INTERRUPTED and (end.interrupted or outcome is None):
-        raise Interrupted(outcome) from None
+        return Interrupted(outcome)
     if outcome is not None:
-        raise PartialRun(end.sentence, outcome) from error
-    raise RunFailed(end.sentence) from error
+        return PartialRun(end.sentence, outcome)
+    return RunFailed(end.sentence)
 
 
 def _kind_of(error: BaseException) -> tuple[str, str]:

@@ -20,6 +20,8 @@ from recsim_train.executor import forkserver
 
 LIMIT = 90.0
 """Seconds that ranks may take, on a machine that has much else to do."""
+BEGUN = "the loops have begun"
+"""What a rank says then."""
 SMALL = """
 name: by-hand
 model: {preset: tiny}
@@ -138,6 +140,15 @@ def main() -> None:
             os.environ[name] = value
     sys.argv = ["recsim-train", *words]
     from recsim_train.__main__ import main as command
+    from recsim_train.executor.role import Role
+
+    begin = Role.start
+
+    def start_and_say(self: Role, *limit: float) -> None:
+        begin(self, *limit)
+        print(BEGUN, file=sys.stderr, flush=True)
+
+    Role.start = start_and_say  # type: ignore[method-assign]
 
     code: object = 0
     try:
