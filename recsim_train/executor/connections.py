@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 40
 """Bytes that a payload has less than."""
+_ROOM = 64 << 20
+"""Bytes of the first room for a payload that is larger."""
 TOKEN_BYTES = 32
 _SIZE = struct.Struct("<Q")
 HEAD_BYTES = _SIZE.size
@@ -264,11 +266,16 @@ class Answerer(_Socket):
         """Of the request at hand, good until the next one is fetched."""
         if self._place and self._shared is not None:
             return self._shared.of(self._place).see(self._place, self._size)
-        if self._size > len(self._buffer):
-            self._buffer = bytearray(self._size)
-        content = memoryview(self._buffer)[: self._size]
-        self.receive(content)
-        return content
+        here = 0
+        while here < self._size:
+            if here == len(self._buffer):  # room is made for what comes, not for what is claimed
+                grown = bytearray(min(self._size, max(_ROOM, 2 * here)))
+                grown[:here] = self._buffer
+                self._buffer = grown
+            end = min(self._size, len(self._buffer))
+            self.receive(memoryview(self._buffer)[here:end])
+            here = end
+        return memoryview(self._buffer)[: self._size]
 
     def answer(self, content: Buffer) -> None:
         size = len(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import pickle
 import queue
@@ -76,6 +77,7 @@ def execute(
     `Interrupted` on KeyboardInterrupt; both carry what was measured.
     """
     check_cache(plan)
+    _check_locks(staging)
     write_spec(staging, plan, keep_state)
     messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
     children: list[Child] = []
@@ -98,6 +100,19 @@ def execute(
     outcome.facts.wall_seconds = time.monotonic() - begin
     outcome.facts.sched_batch = all(child.scheduled for child in children)
     return outcome
+
+
+def _check_locks(staging: Path) -> None:
+    """The store in which processes meet is a file that they lock in turn. Raises RunFailed where
+    that cannot be."""
+    try:
+        with (staging / "store").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise RunFailed(
+            f"{staging}: files there cannot be locked ({error.strerror}), which the processes of a "
+            "run need to find each other: set TMPDIR to a folder of a local file system"
+        ) from None
 
 
 def _start(

@@ -128,7 +128,10 @@ class Role:
         self._busy: float | None = None
 
     def _group(self, limit: timedelta, ranks: list[int] | None = None) -> dist.ProcessGroup:
-        return attend(lambda: dist.new_group(ranks, timeout=limit), self.peers.check)
+        group: dist.ProcessGroup = attend(
+            lambda: dist.new_group(ranks, timeout=limit), self.peers.check
+        )
+        return group
 
     # -- clients and servers ---------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import struct
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from recsim_train.config.errors import RunFailed
 from recsim_train.executor.addresses import interface_address
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.bits import memory_of
@@ -40,6 +42,19 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 _ACKNOWLEDGED = memory_of(ACKNOWLEDGED)
 _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
+
+
+def address_said(said: bytes, peer: str) -> str:
+    """The address that a process has left in the store. Raises RunFailed where it is none."""
+    try:
+        address = said.decode("ascii")
+        host, _, port = address.rpartition(":")
+        ipaddress.ip_address(host.partition("%")[0])
+        if not 0 < int(port) < 1 << 16:
+            raise ValueError(port)
+    except ValueError:
+        raise RunFailed(f"{peer} left {said[:40]!r} in the store, which is no address") from None
+    return address
 
 
 class TcpTransport:
@@ -79,7 +94,7 @@ class TcpTransport:
         """As `recsim_train.executor.transport.Transport.channel`."""
         asker = self._askers.get((client, rank))
         if asker is None:
-            address = self._store.get(f"requests/{rank}").decode()
+            address = address_said(self._store.get(f"requests/{rank}"), self._label(rank))
             near = self._shares and address.rpartition(":")[0] == self._here
             with naming(self._label(rank)):
                 asker = connect(address, self._token, client, self._timeout, near=near)

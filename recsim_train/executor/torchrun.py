@@ -15,12 +15,13 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor import exchange, parting
 from recsim_train.executor.addresses import address_towards, choose_interface
 from recsim_train.executor.agreement import reads, terms_of
+from recsim_train.executor.attend import until
 from recsim_train.executor.launch import Interrupted, PartialRun
 from recsim_train.executor.merge import merge
 from recsim_train.executor.peers import LEAVING, PeerLeftError, Peers
 from recsim_train.executor.process import describe
 from recsim_train.executor.rank import Rank, read_rank, under_torchrun
-from recsim_train.executor.rendezvous import make_group, quiet, store_of
+from recsim_train.executor.rendezvous import SETTING, make_group, quiet, store_of
 from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
@@ -52,6 +53,12 @@ class _Way:
     deputy: Store | None = None
     """The store that rank 1 keeps for the case that rank 0 is lost."""
     deputy_at: tuple[str, int] | None = None
+
+    def again(self) -> Store:
+        """The store over a connection of its own: who waits for a key keeps others from theirs."""
+        from torch._C._distributed_c10d import PrefixStore
+
+        return PrefixStore(self.prefix, self.base.clone())  # type: ignore[attr-defined]
 
     def left(self) -> Store:
         """The store, or where it is gone the deputy's. Raises RuntimeError where both are."""
@@ -142,16 +149,13 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
     peers: Peers | None = None
     problem: BaseException | None = None
     try:
-        from torch._C._distributed_c10d import PrefixStore
-
         from recsim_train.executor.role import Role
 
-        hearing = PrefixStore(way.prefix, way.base.clone())
         keeper = None if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0
         peers = Peers(
-            labels, me.rank, way.store, settings.timeout, hearing=hearing, keeper=keeper
+            labels, me.rank, way.store, settings.timeout, hearing=way.again(), keeper=keeper
         )  # fmt: skip
-        make_group(way.store, me.rank, me.world, left(), peers.check)
+        make_group(way.again(), me.rank, me.world, left(), peers.check)
         role = Role(plan, plan.instances[me.rank], way.store, peers)
         role.start(left())
         role.finish(lambda: None)
@@ -222,11 +226,17 @@ def _agreed(
         check(plan, [plan.instances[rank] for rank in near])
         apart = [word.address for rank, word in enumerate(words) if rank not in near]
         choose_interface(own, apart)
+        if store.add("fit", 1) == me.world:
+            store.set("fit/all", "1")
+        late = f"not all ranks were ready within {SETTING}"
+        until(lambda: bool(store.check(["fit/all"])), look, lambda: late, left())
         if me.world > 1 and words[1].deputy:
             way.deputy_at = words[1].address, words[1].deputy
         return words
     except PeerLeftError:
         raise _as_told(way, plan) from None
+    except TimeoutError as error:
+        raise RunFailed(str(error)) from None
     except UserError as error:
         with suppress(RuntimeError):
             _refuse(way, str(error))

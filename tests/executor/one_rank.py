@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -130,6 +131,7 @@ def prepared(folder: Path, text: str = SMALL) -> Path:
 
 def main() -> None:
     """Entry point of the fork."""
+    faulthandler.register(signal.SIGUSR1)  # for who wonders where one waits
     variables, folder, *words = sys.argv[1:]
     os.chdir(folder)
     os.environ.pop("GLOO_SOCKET_IFNAME", None)  # which the fork server gives
