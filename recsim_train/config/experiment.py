@@ -228,8 +228,10 @@ class Execution(Section):
     loops and shards in training; full: the model's own. They are rounded where they are sent and
     computed with in the model's type. bfloat16 keeps the range; float16 rounds less, but what is
     above 65,504 in size becomes infinite, and what is below 3e-8 zero."""
+    start_timeout: PositiveDuration = 120.0
+    """Longest time from the start of a process until all of the run have come together."""
     timeout: PositiveDuration = 60.0
-    """Longest wait for a peer before the run is given up."""
+    """Longest wait for a peer, or silence of one, from then on before the run is given up."""
     max_spans: Count = 200_000
     """Spans kept per process; totals are always exact."""
 

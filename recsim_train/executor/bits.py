@@ -24,7 +24,7 @@ def split_bytes(payload: Tensor, *parts: tuple[int, torch.dtype]) -> list[Tensor
     """
     sizes = [count * kind.itemsize for count, kind in parts]
     due, here = sum(sizes), payload.numel()
-    if here != due:
+    if here != due or min(sizes, default=0) < 0:
         raise ValueError(f"a payload of {here} bytes where {due} are due")
     numbers, start = [], 0
     for (_, kind), size in zip(parts, sizes, strict=True):

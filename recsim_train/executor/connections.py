@@ -19,6 +19,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.executor.endings import LostPeerError
 from recsim_train.executor.ring import Buffer, Shared, accept, offer
 from recsim_train.placement.transport import BUFFER_BYTES, SHARED_LEAST, shareable
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 40
 """Bytes that a payload has less than."""
+_ROOM = 64 << 20
+"""Bytes of the first room for a payload that is larger."""
 TOKEN_BYTES = 32
 _SIZE = struct.Struct("<Q")
 HEAD_BYTES = _SIZE.size
@@ -48,7 +52,9 @@ _SHARED, _APART = b"\1", b"\0"
 """A server's first word: whether it has mapped that file."""
 _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
-_NOBODY = -1, None
+_GUESTS = 256
+"""Who may have connected without having said it; beyond that the first of them is turned away."""
+_LIMIT = 60.0
 
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -79,6 +85,8 @@ class _Socket:
     ) -> None:
         """``timeout``: seconds without any progress, after which TimeoutError is raised."""
         self._sock, self.timeout, self._shared = sock, timeout, shared
+        self.peer = "the other end of a connection"
+        """The process there, as sentences name it."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         if timeout is not None:
@@ -96,21 +104,31 @@ class _Socket:
 
     def _send(self, parts: Sequence[Buffer], flags: int = 0) -> Sequence[Buffer]:
         """Send, and return what the system does not take."""
-        if len(parts) == 1:
-            count = self._sock.send(parts[0], flags)
-            return () if count == len(parts[0]) else _left(parts, count)
-        return _left(parts, self._sock.sendmsg(parts, (), flags))
+        try:
+            if len(parts) == 1:
+                count = self._sock.send(parts[0], flags)
+                return () if count == len(parts[0]) else _left(parts, count)
+            return _left(parts, self._sock.sendmsg(parts, (), flags))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LostPeerError(self.peer) from error
 
     def _receive(self, parts: Sequence[Buffer], flags: int) -> Sequence[Buffer]:
         """Receive, and return what remains to be filled."""
-        if len(parts) == 1:
-            count = self._sock.recv_into(parts[0], 0, flags)
-            if count == len(parts[0]):
-                return ()
-        else:
-            count = self._sock.recvmsg_into(parts, 0, flags)[0]
+        try:
+            if len(parts) == 1:
+                count = self._sock.recv_into(parts[0], 0, flags)
+                if count == len(parts[0]):
+                    return ()
+            else:
+                count = self._sock.recvmsg_into(parts, 0, flags)[0]
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LostPeerError(self.peer) from error
         if not count:
-            raise ConnectionError("connection closed by peer")
+            raise LostPeerError(self.peer)
         return _left(parts, count)
 
     def send(self, parts: Sequence[Buffer]) -> None:
@@ -130,7 +148,7 @@ class _Socket:
             raise self.late() from None
 
     def late(self) -> TimeoutError:
-        return TimeoutError(f"the other end of a connection was silent for {self.timeout:g} s")
+        return TimeoutError(f"{self.peer} was silent for {self.timeout:g} s")
 
 
 AT_ONCE = 64 << 10
@@ -233,7 +251,9 @@ class Asker(_Socket):
         answer = self._awaited[0]
         place, size = divmod(_SIZE.unpack_from(self._here)[0], LARGEST)
         if size != answer.size:
-            raise ValueError(f"an answer of {size} bytes where {answer.size} are due")
+            raise ValueError(
+                f"an answer of {size} bytes where {answer.size} are due, from {self.peer}"
+            )
         if not self._follows:
             assert self._shared is not None
             if not place:
@@ -268,18 +288,23 @@ class Answerer(_Socket):
         self.receive(self._head)
         self._place, self._size = divmod(_SIZE.unpack_from(self._head)[0], LARGEST)
         if self._place and self._shared is None:
-            raise ValueError("a request that claims to be in memory which is not shared")
+            raise ValueError(f"a request of {self.peer} claims to be in memory which is not shared")
         return self._head[_SIZE.size :].tobytes(), self._size
 
     def payload(self) -> Buffer:
         """Of the request at hand, good until the next one is fetched."""
         if self._place and self._shared is not None:
             return self._shared.of(self._place).see(self._place, self._size)
-        if self._size > len(self._buffer):
-            self._buffer = bytearray(self._size)
-        content = memoryview(self._buffer)[: self._size]
-        self.receive(content)
-        return content
+        here = 0
+        while here < self._size:
+            if here == len(self._buffer):  # room is made for what comes, not for what is claimed
+                grown = bytearray(min(self._size, max(_ROOM, 2 * here)))
+                grown[:here] = self._buffer
+                self._buffer = grown
+            end = min(self._size, len(self._buffer))
+            self.receive(memoryview(self._buffer)[here:end])
+            here = end
+        return memoryview(self._buffer)[: self._size]
 
     def answer(self, content: Buffer) -> None:
         size = len(content)
@@ -299,8 +324,9 @@ def connect(
     Raises ConnectionError or TimeoutError.
     """
     host, port = address.rsplit(":", 1)
-    sock, file = _new(), offer() if near else -1
+    sock, file = _new(host), offer() if near else -1
     try:
+        keep_alive(sock, timeout)
         sock.settimeout(timeout)
         sock.connect((host, int(port)))
         sock.sendall(_HELLO.pack(_PROTOCOL, token, client, os.getpid(), file))
@@ -318,53 +344,97 @@ def connect(
 class Listener:
     """Where clients connect to a process, each once, with the run's token."""
 
-    def __init__(self, host: str, token: bytes, clients: Iterable[int], header_bytes: int) -> None:
-        self._token, self._header_bytes = token, header_bytes
+    def __init__(
+        self,
+        host: str,
+        token: bytes,
+        clients: Iterable[int],
+        header_bytes: int,
+        timeout: float = _LIMIT,
+    ) -> None:
+        """``timeout``: seconds after which a client is lost whose machine does not answer."""
+        self._token, self._header_bytes, self._timeout = token, header_bytes, timeout
         self._due = set(clients)
         self._come: dict[int, tuple[socket.socket, Shared | None]] = {}
         self._change = threading.Condition()
-        self._sock = _new()
+        self._sock = _new(host)
         self._sock.bind((host, 0))
         self._sock.listen(4096)
         self.address = f"{host}:{self._sock.getsockname()[1]}"
         threading.Thread(target=self._accept, name="accept clients", daemon=True).start()
 
     def _accept(self) -> None:
+        """Whoever connects, side by side: who stays silent keeps nobody waiting."""
+        guests: dict[socket.socket, tuple[float, bytearray]] = {}
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        by_number: dict[int, socket.socket] = {}
+
+        def dismiss(guest: socket.socket) -> None:
+            poll.unregister(guest)
+            del by_number[guest.fileno()], guests[guest]
+
         while self._due:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:  # closed
-                return
-            client, shared = self._greet(sock)
-            if client < 0:
-                sock.close()
-                continue
-            with self._change:
-                self._due.remove(client)
-                self._come[client] = sock, shared
-                self._change.notify_all()
+            for number, event in poll.poll(_PATIENCE * 1e3 if guests else None):
+                if (guest := by_number.get(number)) is not None:
+                    if self._has_said(guest, guests[guest][1]):
+                        said = bytes(guests[guest][1])
+                        dismiss(guest)
+                        self._greet(guest, said)
+                elif event & ~select.POLLIN or (guest := self._next_guest()) is None:
+                    for guest in guests:
+                        guest.close()
+                    return
+                else:
+                    guests[guest] = time.monotonic() + _PATIENCE, bytearray()
+                    by_number[guest.fileno()] = guest
+                    poll.register(guest, select.POLLIN)
+            now = time.monotonic()
+            late = [guest for guest, (until, _) in guests.items() if until < now]
+            for guest in late or [*guests][: max(0, len(guests) - _GUESTS)]:
+                dismiss(guest)
+                guest.close()
+        for guest in guests:
+            guest.close()
         self._sock.close()
 
-    def _greet(self, sock: socket.socket) -> tuple[int, Shared | None]:
-        """The client's number and what it shares; -1: it is nobody of this run."""
-        said = b""
+    def _next_guest(self) -> socket.socket | None:
+        """None: the listener has been closed."""
         try:
-            sock.settimeout(_PATIENCE)
-            while len(said) < _HELLO.size:
-                more = sock.recv(_HELLO.size - len(said))
-                if not more:
-                    return _NOBODY
-                said += more
-            protocol, token, client, process, file = _HELLO.unpack(said)
-            if protocol != _PROTOCOL or not hmac.compare_digest(token, self._token):
-                return _NOBODY
-            if client not in self._due:
-                return _NOBODY
-            shared = accept(process, file) if file >= 0 else None
-            sock.sendall(_APART if shared is None else _SHARED)
+            sock, _ = self._sock.accept()
+            sock.setblocking(False)
         except OSError:
-            return _NOBODY
-        return int(client), shared
+            return None
+        return sock
+
+    def _has_said(self, guest: socket.socket, said: bytearray) -> bool:
+        """Whether a guest has said all that there is to say, or goes."""
+        try:
+            more = guest.recv(_HELLO.size - len(said))
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        said += more
+        return not more or len(said) == _HELLO.size
+
+    def _greet(self, guest: socket.socket, said: bytes) -> None:
+        """Take in a client; whoever is nobody of this run is turned away."""
+        try:
+            protocol, token, client, process, file = _HELLO.unpack(said)
+            known = protocol == _PROTOCOL and hmac.compare_digest(token, self._token)
+            if not known or client not in self._due:
+                return guest.close()
+            shared = accept(process, file) if file >= 0 else None
+            keep_alive(guest, self._timeout)
+            guest.sendall(_APART if shared is None else _SHARED)
+        except (OSError, struct.error):
+            return guest.close()
+        with self._change:
+            self._due.remove(client)
+            self._come[client] = guest, shared
+            self._change.notify_all()
+        return None
 
     def client(self, number: int) -> Answerer:
         """The server's end of this client's connection, once it has come."""
@@ -380,8 +450,21 @@ class Listener:
         self._sock.close()
 
 
-def _new() -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def keep_alive(sock: socket.socket, seconds: float) -> None:
+    """Have the system end a connection whose other machine does not answer for so long."""
+    probes = 3
+    gap = max(1, int(seconds / (probes + 1)))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, gap)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, gap)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1e3))
+
+
+def _new(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     # Before connecting: the window's scale is agreed on in the first packets. A system that gives
     # less is left to choose by itself, since a size that is set is never enlarged.
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):

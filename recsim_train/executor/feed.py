@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
 from recsim_train.data.stream import open_stream
@@ -123,9 +125,12 @@ def receive_in_thread(
                     dist.recv(size, source, group=group, tag=tag)
                     if not int(size):
                         break
-                    buffer = torch.empty(int(size), dtype=torch.uint8)
-                    dist.recv(buffer, source, group=group, tag=tag + 1)
-                    batch = to_batch(plan.experiment.model, unpack(buffer.numpy()))
+                    try:
+                        buffer = _room(int(size))
+                        dist.recv(buffer, source, group=group, tag=tag + 1)
+                        batch = to_batch(plan.experiment.model, received(plan, buffer))
+                    except ValueError as error:
+                        raise RunFailed(f"{reader.name} sent no batch: {error}") from error
                     if not feed.room():
                         return
                     feed.put(batch)
@@ -135,6 +140,34 @@ def receive_in_thread(
         feed.put(None)
 
     return _start(body, f"receive for {loop.name}")
+
+
+def _room(size: int) -> torch.Tensor:
+    """Memory for a message. Raises ValueError for a size that cannot be."""
+    try:
+        return torch.empty(size, dtype=torch.uint8)
+    except RuntimeError:
+        raise ValueError(f"a message of {size} bytes") from None
+
+
+def received(plan: Plan, buffer: torch.Tensor) -> NumpyBatch:
+    """The batch that a reader has packed. Raises ValueError where it is none of this plan's."""
+    found, tables = unpack(buffer.numpy()), plan.experiment.model.tables
+    size = plan.examples
+    lengths = found.lengths.reshape(-1, size) if found.lengths.size % size == 0 else None
+    varying = [table.variable for table in tables]
+    if found.size != size or lengths is None or len(lengths) != sum(varying):
+        raise ValueError(f"{found.size} examples and {found.lengths.size} lengths of bags")
+    if found.dense.shape[1] != plan.experiment.model.dense_features:
+        raise ValueError(f"{found.dense.shape[1]} dense features")
+    counts = np.array([size * table.ids for table in tables])
+    counts[varying] = lengths.sum(1)
+    rows = np.repeat([table.rows for table in tables], np.maximum(counts, 0))
+    if lengths.min(initial=0) < 0 or counts.sum() != found.ids.size:
+        raise ValueError(f"{found.ids.size} ids where {counts.sum()} are due")
+    if found.ids.min(initial=0) < 0 or (found.ids >= rows).any():
+        raise ValueError("an id that is in no table")
+    return found
 
 
 def _tag(plan: Plan, loop: LoopId) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import pickle
 import queue
@@ -15,6 +16,7 @@ from pathlib import Path
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor import forkserver
+from recsim_train.executor.endings import Ending, cause
 from recsim_train.executor.merge import merge
 from recsim_train.executor.part import Part
 from recsim_train.executor.process import write_spec
@@ -81,6 +83,7 @@ def execute(
     `Interrupted` on KeyboardInterrupt; both carry what was measured.
     """
     check_cache(plan)
+    _check_locks(staging)
     write_spec(staging, plan, keep_state)
     messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
     children: list[Child] = []
@@ -103,6 +106,19 @@ def execute(
     outcome.facts.wall_seconds = time.monotonic() - begin
     outcome.facts.sched_batch = all(child.scheduled for child in children)
     return outcome
+
+
+def _check_locks(staging: Path) -> None:
+    """The store in which processes meet is a file that they lock in turn. Raises RunFailed where
+    that cannot be."""
+    try:
+        with (staging / "store").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise RunFailed(
+            f"{staging}: files there cannot be locked ({error.strerror}), which the processes of a "
+            "run need to find each other: set TMPDIR to a folder of a local file system"
+        ) from None
 
 
 def _start(
@@ -210,23 +226,15 @@ def _sentence(children: list[Child]) -> str:
         if code < 0:
             name = signal.Signals(-code).name
             return f"{child.instance.name} was killed by signal {-code} ({name})"
-    for kind in ("own", "stall"):
-        for child in failed:
-            if child.kind == kind:
-                told = f"{child.instance.name} failed: {child.error}"
-                if kind == "stall" and child.waits:
-                    told = "\n  ".join([f"{told}; who waited for what:", *_all_waits(failed)])
-                return told
+    said_why = [Ending(c.instance.name, c.kind, c.error, c.waits) for c in failed if c.error]
+    if (told := cause(said_why)) is not None:
+        return told
     first = failed[0]
     if first.error is not None:
         return f"{first.instance.name} failed: {first.error}"
     said = first.errors.read_text(errors="replace").strip().splitlines()
     last = said[-1] if said else "nothing was said"
     return f"{first.instance.name} ended with exit code {first.process.returncode}: {last}"
-
-
-def _all_waits(children: list[Child]) -> list[str]:
-    return [line for child in children for line in child.waits]
 
 
 def _parts(plan: Plan, staging: Path) -> list[Part]:

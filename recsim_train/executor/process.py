@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor import carried
+from recsim_train.executor.endings import LostPeerError
+from recsim_train.executor.peers import Peers
+from recsim_train.executor.rendezvous import make_group
 from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.placement.plan import Plan
 
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     from recsim_train.executor.runtime import LoopContext
 
 SPEC = "plan.pickle"
-START_UP = timedelta(seconds=120)
-"""Time that processes may take to find each other."""
+
+
+_SOURCE_PLACE = re.compile(r"^\[\S+\.(?:cc|cpp|h):\d+\] ")
+"""Where in C++ an error of gloo was made."""
 
 
 def say(**message: object) -> None:
@@ -46,6 +51,9 @@ def describe(error: BaseException) -> tuple[str, str]:
     lowered = str(error).lower()
     if isinstance(error, UserError | RunFailed):
         return "own", text
+    if isinstance(error, LostPeerError):
+        return "peer", text
+    text = _SOURCE_PLACE.sub("", text)
     if "timed out" in lowered or "timeout" in lowered or isinstance(error, TimeoutError):
         return "stall", text
     lost = ("connection closed by peer", "connection reset", "broken pipe", "connection refused")
@@ -109,7 +117,7 @@ class Legacy:
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
     plan, keep_state = _read_spec(staging)
-    instance = plan.instances[rank]
+    instance, settings = plan.instances[rank], plan.experiment.execution
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
@@ -133,17 +141,18 @@ def run_role(staging: Path, rank: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         store = FileStore(str(staging / "store"), len(plan.instances))
-        dist.init_process_group(
-            "gloo", store=store, rank=rank, world_size=len(plan.instances), timeout=START_UP
-        )
-        role = made = Role(plan, instance, store)
-        role.start()
+        names = [each.name for each in plan.instances]
+        peers = Peers(names, rank, store, settings.timeout)
+        make_group(store, rank, len(names), settings.start_timeout, peers.check)
+        role = made = Role(plan, instance, store, peers)
+        role.start(settings.start_timeout)
         say(started=True)
         progress = Progress(lambda: list(made.contexts))
         role.finish(progress)
         if keep_state:
             role.keep_state(Path(keep_state))
         leave()
+        peers.end()
         dist.destroy_process_group()
     except BaseException as error:
         kind, sentence = describe(error)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from recsim_train.executor.attend import attend
 from recsim_train.executor.books import Books, book
 from recsim_train.executor.collectives import Collective
 from recsim_train.executor.evaluate import evaluate
@@ -22,6 +23,7 @@ from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in
 from recsim_train.executor.gloo import GlooTransport
 from recsim_train.executor.mixcache import MixCache
 from recsim_train.executor.part import Part, Reading
+from recsim_train.executor.peers import Peers
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
@@ -59,23 +61,25 @@ FOREVER = timedelta(days=30)
 class Role:
     """What one process does in a run. Made on the main thread, after ``init_process_group``."""
 
-    def __init__(self, plan: Plan, instance: Instance, store: Store) -> None:
-        self.plan, self.instance, self.store = plan, instance, store
+    def __init__(self, plan: Plan, instance: Instance, store: Store, peers: Peers) -> None:
+        self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
+        self.started = False
         self.failure: BaseException | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self.timeout = timedelta(seconds=plan.experiment.execution.timeout)
+        peers.tell = self.fail
         self.books = Books(instance.role)
         # Every rank makes every group, in one order.
         groups = []
         if plan.experiment.execution.transport == "gloo":
-            groups = [dist.new_group(timeout=limit) for limit in (FOREVER, self.timeout)]
-        self.feed_group = dist.new_group(timeout=FOREVER) if plan.of_role("reader") else None
+            groups = [self._group(limit) for limit in (FOREVER, self.timeout)]
+        self.feed_group = self._group(FOREVER) if plan.of_role("reader") else None
         self.books.claim(TRANSPORT)
         self.collectives: dict[str, Collective] = {}
         for group in plan.groups:
             ranks = [member.trainer for member in group.members]
-            made = dist.new_group(ranks, timeout=self.timeout) if len(ranks) > 1 else None
+            made = self._group(self.timeout, ranks) if len(ranks) > 1 else None
             place = group.place(instance.index)
             if instance.role == "trainer" and place >= 0:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
@@ -115,13 +119,19 @@ class Role:
         else:
             askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
             rank = plan.rank(instance)
-            self.transport = TcpTransport(plan, rank, store, self.timeout, askers)
+            self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
             ordinary_scheduling()
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
         self._busy_at_start = time.process_time()
         self._busy: float | None = None
+
+    def _group(self, limit: timedelta, ranks: list[int] | None = None) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = attend(
+            lambda: dist.new_group(ranks, timeout=limit), self.peers.check
+        )
+        return group
 
     # -- clients and servers ---------------------------------------------------------------
 
@@ -227,13 +237,15 @@ class Role:
 
     # -- the run ---------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """All threads up to the common start, then go."""
+    def start(self, limit: float) -> None:
+        """All threads up to the common start, within ``limit`` seconds, then go."""
         spec = self.plan.experiment
         if self.instance.role == "trainer":
             self._begin_loops()
-        dist.barrier()
-        self.clock = elapsed_clock(_common_start())
+        self.peers.meet("ready", limit)
+        self.clock = elapsed_clock(attend(_common_start, self.peers.check))
+        self.peers.begin()
+        self.started = True
         self._busy_at_start = time.process_time()
         self.books.begin(self.clock)
         self.serve()
@@ -334,12 +346,15 @@ class Role:
         """Until the threads have ended. Raises the first failure of any thread of the process."""
         while going := [thread for thread in threads if thread.is_alive()]:
             going[0].join(_LOOK)
-            if self.failure is not None:
-                raise self.failure
-            self.books.tick()
-            tick()
+            self._tick(tick)
         if self.failure is not None:
             raise self.failure
+
+    def _tick(self, tick: Callable[[], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.books.tick()
+        tick()
 
     def finish(self, tick: Callable[[], None]) -> None:
         """Wait for all trainers, evaluate at trainer 0, let servers end."""
@@ -350,12 +365,7 @@ class Role:
             self.store.set(f"done/{self.instance.index}", "1")
             if self.instance.index == 0:
                 waiting = [f"done/{t.index}" for t in self.plan.of_role("trainer")]
-                while not self.store.check(waiting):
-                    if self.failure is not None:
-                        raise self.failure
-                    self.books.tick()
-                    tick()
-                    time.sleep(_LOOK)
+                self.peers.wait(waiting, lambda: self._tick(tick))
                 replica = self.replica
                 if replica.names is not None:  # a part of the net cannot be evaluated
                     replica = Replica(replica.model, replica.training, replica.seed)
@@ -372,7 +382,7 @@ class Role:
                 self.quality = evaluate(self.plan, context)
                 self.transport.stop(len(self.plan.all_loops))
         self.join(self.threads, tick)
-        dist.barrier()
+        self.peers.meet("over")
 
     # -- results ---------------------------------------------------------------------------
 

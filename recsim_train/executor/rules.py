@@ -35,6 +35,8 @@ class EmbeddingRules:
             bool,
         )
         """By slice."""
+        self.fixed = np.array([tables[s.table].ids for s in shard.slices], np.int64)
+        """By slice, the ids of an example where no lengths are sent."""
         self.bag_lengths = int(self.sends_lengths.sum())
         """Of so many slices."""
         self.mask: PooledMask | None = None

@@ -190,8 +190,9 @@ class Talk:
     def __init__(self, server: EmbeddingServer | DenseServer, trainer: int) -> None:
         self.server, self.trainer = server, trainer
         self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
-        self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None]] = Lookups()
-        """(places of the ids, the bag of each, places of the values that a mask let pass)."""
+        self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None, int]] = Lookups()
+        """(places of the ids, the bag of each, places of the values that a mask let pass,
+        examples)."""
 
     def answer(self, request: wire.Request, payload: Tensor) -> Tensor | None:
         """Do what is asked. Raises ValueError for what this shard cannot do."""
@@ -207,11 +208,14 @@ class Talk:
             case wire.LookupRequest():
                 answer, local, bags = server.lookup(request.unpack(rules, payload))
                 masked = None if rules.mask is None else rules.mask.mask(answer)
-                self._lookups.add((local, bags, None if masked is None else masked.places))
+                passed = None if masked is None else masked.places
+                self._lookups.add((local, bags, passed, request.examples))
                 return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
             case wire.UpdateRequest():
                 ids, gradient = request.unpack(rules, payload)
-                local, bags, passed = self._lookups.of(request.lookup)
+                local, bags, passed, examples = self._lookups.of(request.lookup)
+                if request.examples != examples:
+                    raise ValueError(f"a gradient of {request.examples} examples, not {examples}")
                 if rules.mask is not None:
                     assert passed is not None
                     gradient = rules.mask.unpick(gradient, passed)
@@ -220,7 +224,9 @@ class Talk:
                 server.update(self.trainer, local, bags, gradient)
                 return wire.ACKNOWLEDGED if rules.acknowledged else None
             case wire.FetchRequest():
-                return server.fetch(request.unpack(payload).numpy(), np.array(request.counts))
+                return server.fetch(
+                    request.unpack(rules, payload).numpy(), np.array(request.counts)
+                )
             case wire.StoreRequest():
                 ids, rows = request.unpack(rules, payload)
                 server.store(ids.numpy(), np.array(request.counts), rows)
@@ -245,6 +251,8 @@ class Talk:
 
 
 _HANDLING = booked(REQUESTS)
+_CANNOT = ValueError, LookupError, RuntimeError, ArithmeticError, MemoryError, AssertionError
+"""What comes of a request that does not fit the shard."""
 
 
 class Serving:
@@ -281,12 +289,18 @@ class Serving:
             begin = self.clock()
             payload = self.port.payload(size)
             with _HANDLING:
-                request = wire.decode(header)
-                if isinstance(request, wire.StopRequest):
-                    # whatever came before it has been done: who evaluates finds it
-                    self.port.answer(wire.ACKNOWLEDGED)
-                    return
-                self._serve(self.talks[key], request, payload, begin)
+                try:
+                    request = wire.decode(header)
+                    if isinstance(request, wire.StopRequest):
+                        # whatever came before it has been done: who evaluates finds it
+                        self.port.answer(wire.ACKNOWLEDGED)
+                        return
+                    self._serve(self.talks[key], request, payload, begin)
+                except _CANNOT as error:
+                    name = type(error).__name__
+                    raise RunFailed(
+                        f"{self.instance} cannot do what {self.client.name} asks: {name}: {error}"
+                    ) from error
 
     def _serve(self, talk: Talk, request: wire.Request, payload: Tensor, begin: float) -> None:
         self._at = request

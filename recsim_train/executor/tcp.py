@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import ipaddress
 import secrets
-import socket
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from recsim_train.config.errors import RunFailed
+from recsim_train.executor.addresses import interface_address
 from recsim_train.executor.answers import Answer
 from recsim_train.executor.bits import memory_of
 from recsim_train.executor.books import booked
@@ -28,6 +28,7 @@ from recsim_train.executor.connections import (
     Listener,
     connect,
 )
+from recsim_train.executor.endings import naming
 from recsim_train.executor.lines import Lines
 from recsim_train.executor.ring import Buffer
 from recsim_train.executor.transport import Key, Pending, Service, stop_talk
@@ -43,19 +44,17 @@ _KEY = struct.Struct("<II")
 """A header's first words: the shard that is asked."""
 
 
-def interface_address() -> str:
-    """Where this process is reached: at gloo's interface if one is named, else where it reaches the
-    rendezvous from. Raises OSError if that has no IPv4 address."""
-    name = os.environ.get("GLOO_SOCKET_IFNAME")
-    if name:
-        for address in psutil.net_if_addrs().get(name, ()):
-            if address.family == socket.AF_INET:
-                return str(address.address)
-        raise OSError(f"GLOO_SOCKET_IFNAME={name}: no such interface, or it has no IPv4 address")
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "9"))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(master)  # sends nothing
-        return str(asking.getsockname()[0])
+def address_said(said: bytes, peer: str) -> str:
+    """The address that a process has left in the store. Raises RunFailed where it is none."""
+    try:
+        address = said.decode("ascii")
+        host, _, port = address.rpartition(":")
+        ipaddress.ip_address(host.partition("%")[0])
+        if not 0 < int(port) < 1 << 16:
+            raise ValueError(port)
+    except ValueError:
+        raise RunFailed(f"{peer} left {said[:40]!r} in the store, which is no address") from None
+    return address
 
 
 class TcpTransport:
@@ -68,11 +67,14 @@ class TcpTransport:
         store: Store,
         timeout: timedelta,
         askers: Mapping[int, Collection[Key]],
+        labels: Sequence[str] = (),
     ) -> None:
-        """``askers``: clients in other processes, with what they may ask here."""
+        """``askers``: clients in other processes, with what they may ask here; ``labels``: of each
+        process, as sentences name it."""
         self._header_bytes = header_bytes(plan)
         self._shares = plan.experiment.execution.shared_memory
         self._store, self._timeout = store, timeout.total_seconds()
+        self._labels = labels or [instance.name for instance in plan.instances]
         self._askers: dict[tuple[int, int], Asker] = {}
         self._lines: dict[int, Lines] = {}
         """Of each client."""
@@ -84,24 +86,30 @@ class TcpTransport:
         if any(askers.values()):
             clients = [number for number, keys in askers.items() if keys]
             size = _KEY.size + self._header_bytes
-            self._listener = Listener(self._here, self._token, clients, size)
+            self._listener = Listener(self._here, self._token, clients, size, self._timeout)
             store.set(f"requests/{rank}", self._listener.address)
+
+    def _label(self, rank: int) -> str:
+        return self._labels[rank] if rank < len(self._labels) else f"rank {rank}"
 
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
         """As `recsim_train.executor.transport.Transport.channel`."""
         asker = self._askers.get((client, rank))
         lines = self._lines.setdefault(client, Lines())
         if asker is None:
-            address = self._store.get(f"requests/{rank}").decode()
+            address = address_said(self._store.get(f"requests/{rank}"), self._label(rank))
             near = self._shares and address.rpartition(":")[0] == self._here
-            asker = connect(address, self._token, client, self._timeout, near=near)
+            with naming(self._label(rank)):
+                asker = connect(address, self._token, client, self._timeout, near=near)
+            asker.peer = self._label(rank)
             self._askers[client, rank] = asker
             lines.askers.append(asker)
         return TcpChannel(lines, asker, _KEY.pack(*key), self._header_bytes)
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
-        return [TcpPort(self._listener, client)] if keys and self._listener else []
+        label = self._label(rank)
+        return [TcpPort(self._listener, client, label)] if keys and self._listener else []
 
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.transport.Transport.stop`."""
@@ -144,8 +152,9 @@ class TcpChannel:
 class TcpPort:
     """A process's end of its talk with one client."""
 
-    def __init__(self, listener: Listener, client: int) -> None:
-        self._listener, self._client = listener, client
+    def __init__(self, listener: Listener, client: int, peer: str) -> None:
+        """``peer``: the client's process, as sentences name it."""
+        self._listener, self._client, self._peer = listener, client, peer
         self._answerer: Answerer | None = None
         self.head_bytes = 0
 
@@ -153,8 +162,11 @@ class TcpPort:
         """As `recsim_train.executor.transport.Port.next_request`."""
         if self._answerer is None:
             self._answerer = self._listener.client(self._client)
+            self._answerer.peer = self._peer
         head, size = self._answerer.next()
         service, shard = _KEY.unpack_from(head)
+        if service >= len(_SERVICES):
+            raise ValueError(f"a request of {self._peer} to service {service}, which is none")
         self.head_bytes += HEAD_BYTES + len(head)
         return (_SERVICES[service], shard), head[_KEY.size :], size
 

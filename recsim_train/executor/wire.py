@@ -57,6 +57,13 @@ class Request:
         KINDS.append(cls)
 
 
+def _ids(counts: tuple[int, ...], rules: EmbeddingRules) -> int:
+    """How many ids are sent. Raises ValueError where the shard has other slices."""
+    if len(counts) != len(rules.shard.slices) or min(counts, default=0) < 0:
+        raise ValueError(f"ids of {len(counts)} slices at a shard of {len(rules.shard.slices)}")
+    return sum(counts)
+
+
 @dataclass(frozen=True)
 class StopRequest(Request, effect="stop"):
     """The client asks no more."""
@@ -79,9 +86,16 @@ class LookupRequest(Request, effect="lookup"):
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Routed:
         bags = self.examples * rules.bag_lengths
-        sent = (sum(self.counts), torch.int64), (bags, torch.int32)
+        sent = (_ids(self.counts, rules), torch.int64), (bags, torch.int32)
         ids, lengths = (part.numpy() for part in split_bytes(payload, *sent))
-        return Routed(ids, np.array(self.counts), rules.sends_lengths, lengths, self.examples)
+        counts = np.array(self.counts)
+        if rules.pooled:
+            due = self.examples * rules.fixed
+            if rules.bag_lengths:
+                due[rules.sends_lengths] = lengths.reshape(rules.bag_lengths, -1).sum(1)
+            if lengths.min(initial=0) < 0 or not np.array_equal(due, counts):
+                raise ValueError(f"ids of {self.examples} examples that are not as many as said")
+        return Routed(ids, counts, rules.sends_lengths, lengths, self.examples)
 
     def answer(self, rules: EmbeddingRules) -> Answer:
         """One under way: bytes where a mask lets a share of the vectors pass."""
@@ -101,7 +115,7 @@ class UpdateRequest(Request, effect="update"):
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
         """(ids, gradient as `EmbeddingRules.gradient_shape` says)."""
-        ids = sum(self.counts)
+        ids = _ids(self.counts, rules) if self.counts else 0
         shape = rules.gradient_shape(self.examples, ids)
         parts = (ids, torch.int64), (prod(shape), self.kind(rules))
         sent, gradient = split_bytes(payload, *parts)
@@ -114,8 +128,8 @@ class FetchRequest(Request, effect="fetch"):
 
     counts: tuple[int, ...]
 
-    def unpack(self, payload: Tensor) -> Tensor:
-        return split_bytes(payload, (sum(self.counts), torch.int64))[0]
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Tensor:
+        return split_bytes(payload, (_ids(self.counts, rules), torch.int64))[0]
 
     def answer(self, rules: EmbeddingRules) -> Answer:
         """One under way."""
@@ -130,7 +144,7 @@ class StoreRequest(Request, effect="store"):
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
         """(ids, rows [ids, numbers])."""
-        count = sum(self.counts)
+        count = _ids(self.counts, rules)
         sent = (count, torch.int64), (count * rules.stored, rules.kind)
         ids, rows = split_bytes(payload, *sent)
         return ids, rows.view(count, rules.stored)
@@ -164,6 +178,8 @@ class SparsePushRequest(Request, effect="push"):
     entries: int
 
     def unpack(self, rules: DenseRules, payload: Tensor) -> RealSparse:
+        if self.entries < 0:
+            raise ValueError(f"{self.entries} entries")
         whole = whole_places(rules.model, rules.shard.start, rules.shard.stop).numel()
         return unpack_sparse(payload, whole, self.entries, rules.kind)
 

@@ -151,7 +151,9 @@ def measure(
     (True, True)
     """
     from recsim_train.executor import forkserver
-    from recsim_train.executor.torchrun import under_torchrun
+    from recsim_train.executor.rank import read_rank, under_torchrun
+    from recsim_train.executor.torchrun import reads_here, refusals_told
+    from recsim_train.results.folder import writable
     from recsim_train.session import making, prepare
     from recsim_train.session.results import run_of
 
@@ -162,7 +164,11 @@ def measure(
         caller.say(f"note: {sentence}")
     plans = [job.plan for job in jobs]
     if under_torchrun():
-        prepare.check_one_size(plans)
+        with refusals_told():
+            if read_rank().rank == 0:
+                writable(_folder(out))
+            prepare.check_one_size(plans)
+            prepare.ensure_all_data([job for job in jobs if reads_here(job.plan)], caller)
         resume = False  # the ranks must agree, and one of them alone sees the folder
     else:
         prepare.check_this_machine(plans)

@@ -64,9 +64,11 @@ class Job:
         return self.plan.strategy.kind if self.step is None else self.step.title
 
     def memory(self) -> MemoryCheck | None:
-        """Whether it fits into the hosts' memory; None without a profile, and of a measurement."""
-        from recsim_train.sim.memory_check import memory_check
+        """Whether it fits into the hosts' memory, a measurement into this machine's; None without
+        a profile."""
+        from recsim_train.session.prepare import this_machine
+        from recsim_train.sim.memory_check import machine_check, memory_check
 
-        if self.cluster is None or self.world == "real":
-            return None
-        return memory_check(self.plan, self.cluster)
+        if self.world == "real":
+            return machine_check(self.plan, this_machine())
+        return None if self.cluster is None else memory_check(self.plan, self.cluster)

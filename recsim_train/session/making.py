@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -28,8 +29,12 @@ from recsim_train.results.rundir import (
 )
 from recsim_train.session.caller import NOBODY, Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
+
+if TYPE_CHECKING:
+    from recsim_train.executor.launch import Interrupted, PartialRun
 
 _REMEMBERED = 8
 """Runs with equal ids per batch mostly follow each other."""
@@ -168,8 +173,12 @@ class Maker:
         if os.environ.get("RANK", "0") == "0" or not under_torchrun():  # who writes the run
             writable(self._keep.out, base_name(job.plan, "real", job.cluster))
         if under_torchrun():
-            outcome = execute_rank(job.plan)
-            return None if outcome is None else self._judged(job, outcome)
+            try:
+                whole = execute_rank(job.plan, lambda p, here: check_this_machine([p], here))
+            except (PartialRun, Interrupted) as error:
+                self._keep_partial(job, error)
+                raise
+            return None if whole is None else self._judged(job, whole)
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
@@ -178,11 +187,9 @@ class Maker:
                 before = self._speed()
                 outcome = execute(job.plan, staging=Path(staging), progress=progress)
         except (PartialRun, Interrupted) as error:
-            if error.outcome is not None and error.outcome.steps > 0:
+            if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
-                status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
-                record = self._kept(job, error.outcome, status, str(error))
-                self._caller.say(f"what was measured until then is kept in {record.path}")
+            self._keep_partial(job, error)
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
@@ -199,6 +206,17 @@ class Maker:
         record = self._kept(job, outcome, "partial", why)
         self._caller.say(f"what was measured is kept in {record.path}")
         raise RunFailed(why)
+
+    def _keep_partial(self, job: Job, error: PartialRun | Interrupted) -> None:
+        """What was measured of a run that ended early, if anything."""
+        from recsim_train.executor.launch import Interrupted
+
+        if error.outcome is None or error.outcome.steps == 0:
+            return
+        status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
+        with held():
+            record = self._kept(job, error.outcome, status, str(error))
+        self._caller.say(f"what was measured until then is kept in {record.path}")
 
     def _speed(self) -> MachineSpeed | None:
         """The machine's at the moment; no run is lost because it cannot be measured."""

@@ -12,12 +12,13 @@ from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import cores, machine_name, memory
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.session.turns import turn
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
@@ -200,13 +201,20 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
     return refused
 
 
-def check_this_machine(plans: Iterable[Plan]) -> None:
-    """Raise UserError for a plan whose tables cannot fit into this machine."""
+def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = None) -> None:
+    """Raise UserError for a plan whose processes, or those that are ``here``, do not fit into this
+    machine's memory."""
     from recsim_train.sim.memory_check import check_machine
 
-    host = {"cores": cores(), "memory": f"{memory()} B", "nic": "1 GB/s"}
+    host = this_machine()
     for plan in plans:
-        check_machine(plan, Host.model_validate(host))
+        check_machine(plan, host, here)
+
+
+def this_machine() -> Host:
+    """This machine, as far as memory goes."""
+    host = {"cores": cores(), "memory": f"{memory()} B", "nic": "1 GB/s"}
+    return Host.model_validate(host)
 
 
 def check_one_size(plans: Sequence[Plan]) -> None:
@@ -268,11 +276,14 @@ def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
     if data.generate and not path.exists():
         if not make:
             return
-        rows = data.synthetic.rows
-        caller.say(
-            f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the generator"
-        )
-        generate(loaded.experiment, path, rows, caller)
+        with turn(path, lambda: caller.say(f"another process is making {path}: waiting for it")):
+            if not path.exists():
+                rows = data.synthetic.rows
+                caller.say(
+                    f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the "
+                    "generator"
+                )
+                generate(loaded.experiment, path, rows, caller)
     check_data(loaded.experiment.model, data)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
-from recsim_train.placement.plan import SERVERS, Plan, Role
+from recsim_train.placement.plan import SERVERS, Instance, Plan, Role
 from recsim_train.sim.hosts import sites_of
 from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
 from recsim_train.sim.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
@@ -111,12 +111,14 @@ def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     return uses
 
 
-def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
-    """Memory of every process, all on one machine of type ``host``.
+def check_machine(
+    plan: Plan, host: Host, here: Sequence[Instance] | None = None
+) -> list[MemoryUse]:
+    """Memory of every process, or of those that are ``here``, on one machine of type ``host``.
 
     Raises UserError, in one sentence with the figures, where they do not fit together.
     """
-    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
+    uses = [memory_of(plan, instance, host.memory) for instance in here or plan.instances]
     needed = sum(use.needed for use in uses)
     if needed > host.memory:
         shares: dict[Role, float] = {}
@@ -125,12 +127,25 @@ def check_machine(plan: Plan, host: Host) -> list[MemoryUse]:
             shares[role] = shares.get(role, 0.0) + use.needed
         most = max(shares, key=shares.__getitem__)
         raise UserError(
-            f"all processes together need {gib(needed)} GiB{_mostly(uses)}, most of it the "
+            f"{_all(plan, uses)} need {gib(needed)} GiB{_mostly(uses)}, most of it the "
             f"{plural(most, 2)} with {gib(shares[most])} GiB, but the machine has "
             f"{gib(host.memory)} GiB: {gib(needed - host.memory)} GiB too much; "
             f"{OTHER_WAYS[largest_part(uses)]}"
         )
     return uses
+
+
+def machine_check(plan: Plan, host: Host) -> MemoryCheck:
+    """Whether and how a plan fits into one machine of type ``host``."""
+    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
+    problem = None
+    try:
+        check_machine(plan, host)
+    except UserError as error:
+        problem = str(error)
+    warnings = () if problem else tuple(nearly_full(uses, colocate=True))
+    fullest = max(uses, key=lambda use: use.needed / use.available)
+    return MemoryCheck(fullest, problem, warnings, {}, {})
 
 
 def nearly_full(uses: Sequence[MemoryUse], colocate: bool) -> list[str]:
@@ -154,6 +169,12 @@ def gib(size: float) -> str:
     """Bytes as a number of GiB."""
     number = size / 2**30
     return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
+
+
+def _all(plan: Plan, uses: Sequence[MemoryUse]) -> str:
+    if len(uses) == len(plan.instances):
+        return "all processes together"
+    return f"the {len(uses)} processes of this machine"
 
 
 def _mostly(uses: Sequence[MemoryUse]) -> str:

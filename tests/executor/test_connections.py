@@ -210,15 +210,18 @@ def test_who_waits_for_an_end_that_has_gone_hears_of_it(side: str) -> None:
         number = asker.ask(b"a" * HEAD, [], answer_of(4))
         answerer.next()
         (answerer if side == "client" else asker).close()
-        with pytest.raises(ConnectionError):
+        mine = asker if side == "client" else answerer
+        mine.peer = "trainer[3]"
+        with pytest.raises(ConnectionError, match=r"^lost the connection to trainer\[3\]$"):
             asker.wait(number) if side == "client" else answerer.next()
 
 
 def test_a_silent_server_is_given_up_after_the_time_out() -> None:
     with pair(timeout=0.3) as (asker, _):
+        asker.peer = "dense_server[0]"
         number = asker.ask(b"a" * HEAD, [], answer_of(4))
         begin = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
+        with pytest.raises(TimeoutError, match=r"^dense_server\[0\] was silent for 0\.3 s"):
             asker.wait(number)
         assert 0.2 < time.monotonic() - begin < 10
 
@@ -268,4 +271,62 @@ def test_a_second_connection_of_the_same_client_is_turned_away() -> None:
     first.ask(b"b" * HEAD, [])
     assert answerer.next() == (b"b" * HEAD, 0)
     for end in (first, answerer, listener):
+        end.close()
+
+
+def test_strangers_that_stay_silent_keep_no_client_waiting() -> None:
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    host, port = listener.address.rsplit(":", 1)
+    strangers = [socket.create_connection((host, int(port)), 5) for _ in range(12)]
+    begin = time.monotonic()
+    asker = connect(listener.address, TOKEN, 7, 30)
+    assert time.monotonic() - begin < connections._PATIENCE / 2  # one by one they take 60 s
+    answerer = listener.client(7)
+    asker.ask(b"a" * HEAD, [])
+    assert answerer.next() == (b"a" * HEAD, 0)
+    for end in (asker, answerer, listener, *strangers):
+        end.close()
+
+
+def test_strangers_beyond_what_is_bearable_are_turned_away_the_first_of_them_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_GUESTS", 3)
+    monkeypatch.setattr(connections, "_PATIENCE", 60.0)
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    host, port = listener.address.rsplit(":", 1)
+    strangers = [socket.create_connection((host, int(port)), 5) for _ in range(5)]
+    assert [one.recv(1) for one in strangers[:2]] == [b"", b""]
+    strangers[4].settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        strangers[4].recv(1)
+    asker = connect(listener.address, TOKEN, 7, 5)
+    for end in (asker, listener.client(7), listener, *strangers):
+        end.close()
+
+
+def test_a_silent_stranger_is_turned_away_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE", 0.3)
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    host, port = listener.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 5) as stranger:
+        assert stranger.recv(1) == b""
+    listener.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")
+def test_both_ends_notice_within_the_time_out_that_the_other_machine_is_gone() -> None:
+    listener = Listener("127.0.0.1", TOKEN, [7], HEAD, 12.0)
+    asker = connect(listener.address, TOKEN, 7, 12.0)
+    answerer = listener.client(7)
+    for end in (asker, answerer):
+        option = end._sock.getsockopt
+        assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, gap, count = (
+            option(socket.IPPROTO_TCP, name)
+            for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert 6 <= idle + gap * count <= 12
+        assert option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12_000
+    for end in (asker, answerer, listener):
         end.close()

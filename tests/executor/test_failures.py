@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +38,12 @@ from recsim_train.strategy.operations import SNAPSHOT
 
 
 def make_plan(
-    *, steps: int = 10**6, timeout: str = "30 s", transport: str = "tcp", **data: object
+    *,
+    steps: int = 10**6,
+    timeout: str = "30 s",
+    start_timeout: str = "120 s",
+    transport: str = "tcp",
+    **data: object,
 ) -> Plan:
     choice = StrategyChoice(kind="flat_ps")
     spec = Experiment(
@@ -51,7 +57,7 @@ def make_plan(
         data=Data(eval_rows=16, synthetic=Synthetic(rows=2000), **data),
         roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=1),
         training=Training(batch_size=16, threads=1, steps=steps, warmup_steps=2),
-        execution=Execution(timeout=timeout, transport=transport),
+        execution=Execution(timeout=timeout, start_timeout=start_timeout, transport=transport),
         strategies=(choice,),
     )
     return build_plan(spec, choice)
@@ -146,6 +152,42 @@ def test_a_stalled_process_is_given_up_after_the_timeout(
     # a push is awaited in the part that may thin it out
     assert "pull at flat_ps.py:" in text or "push at compression.py:" in text
     assert not any(p.is_running() for p in stopped)
+
+
+def _stopping(staging: Path, role: str, seconds: float = 0.0) -> Callable[[int, int], None]:
+    """A progress that stops a role once, and has it go on so many seconds later; 0: never."""
+    stopped: list[psutil.Process] = []
+
+    def stop(done: int, _: int) -> None:
+        if done > 5 and not stopped:
+            stopped.append(next(p for p in children(staging) if role in p.cmdline()))
+            stopped[0].suspend()
+            if seconds:
+                threading.Timer(seconds, stopped[0].resume).start()
+
+    return stop
+
+
+def test_who_has_done_its_steps_waits_for_the_others_as_long_as_the_time_out_says(
+    tmp_path: Path,
+) -> None:
+    """And not as long as processes may take to start."""
+    plan = make_plan(steps=400, timeout="60 s", start_timeout="8 s")
+    outcome = execute(plan, staging=tmp_path, progress=_stopping(tmp_path, "trainer[0]", 12.0))
+    assert outcome.steps == 400
+
+
+@pytest.mark.parametrize("role", ["trainer[0]", "trainer[1]", "reader[0]"])
+def test_a_process_that_stops_for_good_is_named_whoever_waits_for_it(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recsim_train.executor.launch.GRACE", 1.0)  # it cannot do as it is asked
+    begin = time.monotonic()
+    plan = make_plan(steps=400, timeout="4 s")
+    with pytest.raises(PartialRun) as failure:
+        execute(plan, staging=tmp_path, progress=_stopping(tmp_path, role))
+    assert time.monotonic() - begin < 60
+    assert f"{role} gave no sign of life for 4 s" in str(failure.value)
 
 
 def test_no_thread_or_descriptor_is_left_behind(tmp_path: Path) -> None:

@@ -154,10 +154,11 @@ def test_ids_arrive_with_the_lengths_that_travel(counts: st.DataObject, examples
 @settings(max_examples=20, deadline=None)
 def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> None:
     rules = embedding_rules(plan_of(optimizer=optimizer, pooling="worker"))
+    counts = (*counts, 3, 0, 2, 1)[: len(rules.shard.slices)]
     width = 4 if optimizer == "sgd" else 5
     ids, rows = torch.arange(sum(counts)), torch.randn(sum(counts), width).double()
     fetch = wire.FetchRequest(0, counts)
-    assert torch.equal(fetch.unpack(as_bytes(ids)), ids)
+    assert torch.equal(fetch.unpack(rules, as_bytes(ids)), ids)
     assert fetch.answer(rules).tensor.shape == rows.shape
     store = wire.StoreRequest(0, counts)
     for there, here in zip(store.unpack(rules, as_bytes(ids, rows)), (ids, rows), strict=True):
@@ -167,7 +168,9 @@ def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> 
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], gradient)
     assert wire.LookupRequest(0, 2, counts).answer(rules).tensor.shape == gradient.shape
-    refused(fetch, [], as_bytes(ids, torch.ones(1)))
+    with pytest.raises(ValueError, match=r"^ids of \d+ slices at a shard of \d+$"):
+        wire.FetchRequest(0, (*counts, 1)).unpack(rules, as_bytes(ids))
+    refused(fetch, [rules], as_bytes(ids, torch.ones(1)))
     refused(store, [rules], as_bytes(ids, rows, torch.ones(1)))
     refused(update, [rules], as_bytes(ids, gradient, torch.ones(1)))
 
