@@ -85,6 +85,7 @@ def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json
     """The configurations of a validation, how often they are measured, and the gates."""
     from recsim_train.config.validation import Validation
     from recsim_train.session.configurations import key_of, label_of
+    from recsim_train.session.prepare import sources
 
     wanted = study.points[0].validation or Validation()
     many = repeats or wanted.repeats
@@ -95,6 +96,8 @@ def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json
         return
     name = jobs[0].loaded.experiment.name
     print(f"{name}: {len(jobs)} configurations, {many} runs of each, {many * len(jobs)} runs")
+    for said in sources(jobs):
+        print(f"  data: {said}")
     for number, job in enumerate(jobs, start=1):
         print(f"  {number}  {label_of(job)}")
     print(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")

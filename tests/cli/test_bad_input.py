@@ -201,7 +201,7 @@ def test_a_truncated_gzip_is_found_in_the_middle(folder: Path) -> None:
 def test_malformed_lines_are_counted_and_training_goes_on(folder: Path) -> None:
     assert command("data", "generate", "small.yaml", cwd=folder).returncode == 0
     lines = (folder / "small.tsv").read_text().splitlines()
-    for number in range(300, 600, 10):
+    for number in range(300, 600, 100):  # 3 of the 352 rows that are read: less than 1 %
         lines[number] = "1\tthree columns\tonly"
     (folder / "dirty.tsv").write_text("\n".join(lines) + "\n")
     done = command("run", "small.yaml", "--set", "data.path=dirty.tsv", "--json", cwd=folder)
