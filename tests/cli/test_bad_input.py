@@ -161,6 +161,21 @@ def test_a_billion_trainers_are_refused_before_any_is_planned(folder: Path) -> N
     assert after.ru_utime - before.ru_utime < 10
 
 
+def test_too_few_racks_are_no_memory(folder: Path) -> None:
+    topology = "cluster.topology={racks: 1, hosts_per_rack: 1, oversubscription: 2}"
+    words = ["simulate", "small.yaml", "--dry-run", "--cluster", REFERENCE,
+             "--set", "cluster.colocate=false", "--set", topology,
+             "--set", "roles.trainers=2", "--set", "strategy=[flat_ps, allreduce]"]  # fmt: skip
+    done = command(*words, cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.count("hosts: does not fit") == 2
+    assert "memory:" not in done.stdout
+    said = [line for line in done.stderr.splitlines() if "hosts are too few" in line]
+    assert said
+    assert len(said) == len(set(said))
+    assert "too few" not in done.stdout
+
+
 def test_a_dry_run_says_whether_it_fits(folder: Path) -> None:
     words = ["simulate", "small.yaml", "--dry-run", "--cluster", REFERENCE]
     done = command(*words, cwd=folder)

@@ -87,6 +87,13 @@ def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -
     assert timeless(one["points"]) == timeless(two["points"])
     files = [table(folder / out / "small-sweep" / "sweep.parquet") for out in ("one", "two")]
     assert timeless(files[0]) == timeless(files[1])
+    for point in one["points"]:
+        low, high = point["calibration_low"], point["calibration_high"]
+        assert low < point["examples_per_second"] < high
+        assert set(point["calibration_errors"]) == {"prices"}
+        assert any("was not calibrated" in note for note in point["notes"])
+        assert point["examples_per_step"] == 16 * point["roles.trainers"]
+    assert one["caveats"] == []  # no machine is named in this profile
     # the same figures as one experiment by itself
     alone = answer("simulate", "small.yaml", "--set", "roles.trainers=4", "--set",
                    "strategy=allreduce", "--set", "cluster.hosts.default.nic=5 Gbit/s",

@@ -141,9 +141,7 @@ def test_a_profile_of_elsewhere_is_said_to_whoever_predicts(factory: Any) -> Non
     assert list(elsewhere(cluster, here)) == []
     other = factory.environment(machine="X 1, 4 cores", cpu="X 1", versions={"torch": "2.6.0"})
     machine, torch = elsewhere(cluster, other)
-    assert (
-        "describes another machine (Testium 9000, 4 cores) than this one (X 1, 4 cores)" in machine
-    )
+    assert "another machine (Testium 9000, 4 cores) than this one (X 1, 4 cores)" in machine
     assert "calibrated with torch 2.13.0, here torch 2.6.0 is installed" in torch
     assert list(elsewhere({**cluster, "calibration": None}, other)) == []
 

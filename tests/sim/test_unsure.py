@@ -253,6 +253,16 @@ def test_an_error_that_was_not_seen_is_no_perfect_model() -> None:
     assert "cores 10.0 %" in said
 
 
+def test_scatter_that_says_dearer_is_faster_widens_nothing(clusters: Clusters) -> None:
+    price = Price.model_construct(value=1e-6, uncertainty=0.5)
+    cluster = clusters()
+    costs = cluster.costs.model_copy(update={"call": price, "effect": price})
+    cluster = cluster.model_copy(update={"costs": costs})
+    spent = Spent(1.0, 0.0, {}, 0.0, 0.0)
+    slopes = {"costs.call": -0.05, "costs.effect": 0.04}
+    assert causes(cluster, slopes, 0.0, spent, threads=1) == {"prices": pytest.approx(0.025)}
+
+
 def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     """One speed moves twenty prices together: as unsure as if they were one."""
     told = Calibration(date="", machine="", machine_speed=speeds(random.Random(3)))
