@@ -223,8 +223,7 @@ def time_by(
 def loss_ends(
     iterations: Iterable[Iteration], warmup: int, steps: int
 ) -> tuple[float | None, float | None]:
-    """Mean training loss over the first and the last tenth of the counted iterations; None where
-    none is known, or one is not finite."""
+    """Mean training loss over the first and the last tenth of the counted iterations."""
     tenth = max(1, math.ceil(steps / 10))
     early, late = [], []
     for i in iterations:
@@ -238,9 +237,7 @@ def loss_ends(
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    if not values or not all(map(math.isfinite, values)):
-        return None
-    return math.fsum(values) / len(values)
+    return math.fsum(values) / len(values) if values else None
 
 
 def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from recsim_train.config.experiment import Table
 from recsim_train.report.compare import Rounds
 from recsim_train.report.compared import Compared
 from recsim_train.report.findings import Findings, compare, doubts, headlines
@@ -102,20 +103,25 @@ def test_bytes_that_follow_thresholds_are_no_fault_of_the_prediction(
     tmp_path: Path, factory: Any
 ) -> None:
     """What is not finite passes every threshold, or none; other bytes are the same as ever."""
-    plan = factory.plan()
+    tables = (Table(rows=1000), Table(rows=400, ids=3, variable=True))  # so lookups follow the data
+    model = factory.experiment().model.model_copy(update={"tables": tables})
+    plan = factory.plan(model=model)
     topology = replace(plan.topology, thresholded="push")
     plan = replace(plan, topology=topology)
     for diverged in (LOST, None):
         out = tmp_path / str(diverged is None)
         factory.write(out, plan, "simulated")
-        more = factory.outcome(plan, world="real", sent={"push": (40_000, 0), "pull": (0, 80)})
+        more = factory.outcome(plan, world="real", sent={"push": (40_000, 0), "lookup": (8, 0)})
         more.facts.diverged = diverged
         factory.write(out, plan, "real", found=more)
         (c,) = compare(load_runs([out])).comparisons
-        push, pull = (next(b for b in c.payload if b.effect == name) for name in ("push", "pull"))
+        push, lookup = (
+            next(b for b in c.payload if b.effect == name) for name in ("push", "lookup")
+        )
         assert push.measured == 10 * push.predicted
         assert push.fault == (diverged is None)
-        assert pull.fault
+        assert lookup.allowed is not None
+        assert lookup.fault
         assert (push.excuse == DIVERGED) == (diverged is not None)
 
 
