@@ -103,7 +103,11 @@ def test_the_error_is_raw_and_the_machines_speed_stands_beside_it(
 def test_the_line_is_of_all_repeats_and_of_each_calibration(tmp_path: Path, factory: Any) -> None:
     runs(factory, tmp_path, speeds(0.9), speeds(1.1))
     runs(factory, tmp_path, speeds(1.0), strategy="allreduce", calibrated=speeds(1.25))
-    pairs = [pair for c in compare(load_runs([tmp_path])).comparisons for pair in c.pairs]
+    comparisons = {c.label: c for c in compare(load_runs([tmp_path])).comparisons}
+    pairs = [pair for c in comparisons.values() for pair in c.pairs]
+    since = comparisons["flat_ps"].since_calibration
+    assert since is not None
+    assert (since.runs, since.change) == (2, pytest.approx(0.99**0.5 - 1))
     several, once = sorted(since_calibration(pairs), key=len, reverse=True)
     # sqrt(0.99) - 1; its error log(1.1 / 0.9) / 2, as there are two runs
     assert "before and after the 2 runs" in several
