@@ -117,7 +117,8 @@ def pack_tables(
     """
     model = experiment.model
     needs = table_needs(experiment)
-    limit = experiment.placement.split_rows_above / shards
+    # what is a fair share but for rounding does not exceed it
+    limit = experiment.placement.split_rows_above / shards * (1 + 1e-9)
     content: list[list[TableSlice]] = [[] for _ in range(shards)]
     held = [Need(0.0, 0.0)] * shards
     whole = []

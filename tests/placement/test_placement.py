@@ -216,3 +216,22 @@ def test_a_plan_is_data_that_processes_are_sent(kind: str) -> None:
     sent = pickle.loads(pickle.dumps(plan))
     assert sent == plan
     assert plan_document(sent) == plan_document(plan)
+
+
+def test_a_shard_full_of_one_need_takes_what_needs_the_other() -> None:
+    """Five tables that two shards can hold with equal bytes and equal ids."""
+    tables = tuple(
+        Table(rows=1000 * rows, ids=ids)
+        for rows, ids in ((8, 20), (4, 10), (2, 50), (4, 10), (2, 50))
+    )
+    base = experiment([1])
+    model = base.model.model_copy(update={"tables": tables})
+    for shard in pack_tables(base.model_copy(update={"model": model}), 2):
+        assert sum(part.rows for part in shard) == 10_000
+        assert sum(tables[part.table].ids for part in shard) == 70
+
+
+def test_a_fair_share_is_not_exceeded_by_rounding() -> None:
+    for shards in (3, 5, 6, 7, 9, 11, 13, 49):
+        packed = pack_tables(experiment([1000] * shards), shards)
+        assert [len(shard) for shard in packed] == [1] * shards

@@ -37,7 +37,7 @@ VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "hierarchical": ("hierarchical", {"hosts": 4, "tags": "top.0=1", "outer": "ma", "gap": 0}),
     "cache": ("scalefreectr", {"cache_share": 1.0}),
 }
-TABLES = tuple(Table(rows=rows) for rows in (900, 300, 70, 20))
+TABLES = tuple(Table(rows=rows) for rows in (600, 550, 70, 20))
 
 
 def predicted(
