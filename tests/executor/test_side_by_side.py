@@ -160,7 +160,7 @@ def updated(plan: Plan, world: Two, first: int) -> tuple[Callable[[], Finish], l
     """An update of two tables; what each shard is to get."""
     assert plan.embedding is not None
     stub, ids = embedding_stub(plan, world, first), ids_of(BATCH)
-    looking = world.pool.submit(stub.lookup(ids, 0))
+    looking = world.pool.submit(lambda: stub.lookup(ids, 0)())  # noqa: PLW0108  # there, too
     for server in range(2):
         world.taken(server)
         world.ports[server].answer(torch.zeros(1, BATCH, DIM))
@@ -175,8 +175,9 @@ def updated(plan: Plan, world: Two, first: int) -> tuple[Callable[[], Finish], l
 @pytest.mark.parametrize("slow", [0, 1])
 @pytest.mark.parametrize("effect", ["push", "update"])
 def test_a_server_that_does_not_read_keeps_nothing_from_the_other(
-    effect: str, slow: int, first: int
+    monkeypatch: pytest.MonkeyPatch, effect: str, slow: int, first: int
 ) -> None:
+    monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
     fast = 1 - slow
     if effect == "push":  # as many dense parameters as make the same bytes
         plan, service, make = (
@@ -262,7 +263,7 @@ def test_a_loop_asks_in_turn_from_its_first_shard_on(first: int) -> None:
     assert asked == [(first + k) % 3 for k in range(3)]
 
 
-RATE = 8e6
+RATE = 5e6
 """Bytes a second of each host's link, each way."""
 TOLERANCE = 0.12
 """Set before anything was measured. A server after the other takes 28 % and more."""
