@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
@@ -20,6 +19,7 @@ from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.configurations import speed_at_calibration
 from recsim_train.session.job import Job
+from recsim_train.session.machine import this_machine
 from recsim_train.session.turns import turn
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
@@ -212,15 +212,6 @@ def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = 
     host = this_machine()
     for plan in plans:
         check_machine(plan, host, here)
-
-
-def this_machine() -> Host:
-    """This machine, as far as memory goes."""
-    import psutil
-
-    memory = psutil.virtual_memory().total
-    host = {"cores": os.cpu_count() or 1, "memory": f"{memory} B", "nic": "1 GB/s"}
-    return Host.model_validate(host)
 
 
 def check_one_size(plans: Sequence[Plan]) -> None:
