@@ -66,7 +66,7 @@ class Job:
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""
-        from recsim_train.session.prepare import this_machine
+        from recsim_train.session.machine import this_machine
         from recsim_train.sim.memory_check import machine_check, memory_check
 
         if self.world == "real":

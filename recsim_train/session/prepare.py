@@ -7,17 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.results.environment import cores, machine_name, memory
+from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
+from recsim_train.session.machine import this_machine
 from recsim_train.session.turns import turn
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
@@ -209,12 +210,6 @@ def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = 
     host = this_machine()
     for plan in plans:
         check_machine(plan, host, here)
-
-
-def this_machine() -> Host:
-    """This machine, as far as memory goes."""
-    host = {"cores": cores(), "memory": f"{memory()} B", "nic": "1 GB/s"}
-    return Host.model_validate(host)
 
 
 def check_one_size(plans: Sequence[Plan]) -> None:

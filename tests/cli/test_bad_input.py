@@ -278,3 +278,17 @@ def test_torchrun_runs_the_same_experiment(folder: Path) -> None:
     assert [run["steps"] for run in runs] == [20, 20]
     local = json.loads(command("run", "small.yaml", "--json", cwd=folder).stdout)["runs"][0]
     assert runs[0]["bytes_sent"] == local["bytes_sent"]
+
+
+def test_run_checks_this_machine_s_memory_whether_or_not_it_starts_anything(folder: Path) -> None:
+    huge = ("--set", "model={preset: tiny, tables: [{rows: 900000000000}]}")
+    for words in ((), ("--dry-run",), ("--dry-run", "--json")):
+        done = command("run", "small.yaml", *huge, *words, cwd=folder)
+        assert done.returncode == 2, done.stderr
+        assert "all processes together need " in done.stderr
+        assert "GiB too much" in done.stderr
+    done = command("run", "small.yaml", "--dry-run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "  memory: fits: " in done.stdout
+    plans = json.loads(command("run", "small.yaml", "--dry-run", "--json", cwd=folder).stdout)
+    assert all(plan["memory"]["fits"] for plan in plans["plans"])

@@ -45,7 +45,7 @@ def test_nobody_promises_two_minutes() -> None:
 
 def test_what_is_balanced_depends_on_no_profile() -> None:
     (meaning,) = [row.meaning for row in settings_table() if row.name == "placement.cost"]
-    assert "the same for every profile" in meaning
+    assert "the same with every profile" in meaning
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/fidelity.md", "docs/how-it-works.md"])

@@ -444,3 +444,61 @@ def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path
         here.set("recsim-train/job", said)  # type: ignore[arg-type]
         with pytest.raises(UserError, match="are of another job"):
             exchange.claim(here, here, me, lambda: None, 1.0)
+
+
+# -- what the fuzzing meets seldom -----------------------------------------------------------------
+
+
+def _said(plan: Plan, request: wire.Request, payload: bytes) -> str:
+    """How the shard ends that is sent this after an honest lookup."""
+    with shard(plan) as (sock, ends, thread):
+        sock.sendall(lookup(plan))
+        head = header_of(plan, 0, 0, wire.encode(request))
+        sock.sendall(struct.pack("<Q", len(payload)) + head + payload)
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+    assert isinstance(ends[0], RunFailed)
+    return str(ends[0])
+
+
+def test_a_negative_number_of_ids_is_refused() -> None:
+    payload = np.ones(32, np.int64).tobytes() + np.ones(8, np.int32).tobytes()
+    for plan in PLANS.values():
+        said = _said(plan, wire.LookupRequest(0, 8, (19, -3, 16)), payload)
+        assert "embedding_server[0] cannot do what trainer[0].worker[0] asks: ValueError: " in said
+        assert "ids of 3 slices" in said
+
+
+@pytest.mark.parametrize("examples", [4, 16])
+def test_a_gradient_of_other_examples_than_its_lookup_is_refused(examples: int) -> None:
+    payload = np.ones(3 * examples * 4, np.float32).tobytes()
+    said = _said(PLANS["pooled and dense"], wire.UpdateRequest(0, 0, examples, ()), payload)
+    assert f"a gradient of {examples} examples, not 8" in said
+
+
+@pytest.mark.parametrize("wrong", [60, -1, 2**40])
+def test_an_id_beyond_its_table_is_no_batch(wrong: int) -> None:
+    content = np.frombuffer(bytearray(honest()), np.uint8)
+    ids_of = content[32:].view(np.uint8)[: 8 * int(content[:32].view(np.int64)[2])].view(np.int64)
+    assert feed.received(READ, torch.from_numpy(content.copy())).size == 8
+    ids_of[-1] = wrong  # of the last table, which has 60 rows
+    with pytest.raises(ValueError, match="an id that is in no table"):
+        feed.received(READ, torch.from_numpy(content))
+
+
+def test_only_what_is_on_this_machine_must_fit_into_it() -> None:
+    from recsim_train.config.cluster import Host
+    from recsim_train.sim.memory_check import check_machine
+
+    def host(memory: str) -> Host:
+        return Host.model_validate({"cores": 2, "memory": memory, "nic": "1 GB/s"})
+
+    plan = PLANS["pooled and dense"]
+    whole = check_machine(plan, host("1 TB"))
+    least = min(whole, key=lambda use: use.needed)
+    small = host(f"{least.needed * 1.01:.0f} B")
+    assert [use.name for use in check_machine(plan, small, [least.instance])] == [least.name]
+    with pytest.raises(UserError, match="all processes together need "):
+        check_machine(plan, small)
+    with pytest.raises(UserError, match="the 2 processes of this machine need "):
+        check_machine(plan, small, plan.instances[:2])
