@@ -145,8 +145,11 @@ class TcpChannel:
             content = [memory_of(part.contiguous()) for part in parts]
             pending.bytes += sum(map(len, content))
         head = self.key + header.ljust(self.header_bytes, b"\0")
-        expected = answer if answer is not None and answer.size else None
-        pending.asked(self.lines, self.asker, self.asker.ask(head, content, expected))
+        if answer is None or not answer.size:
+            self.asker.ask(head, content)
+            pending.asked(self.lines, self.asker)
+        else:
+            pending.asked(self.lines, self.asker, self.asker.ask(head, content, answer))
 
 
 class TcpPort:

@@ -56,9 +56,10 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
-    def asked(self, lines: Lines, asker: Asker, number: int) -> None:
-        """Over one of a client's lines: until the answer of this number has arrived."""
-        self._lines, self._due[asker] = lines, number
+    def asked(self, lines: Lines, asker: Asker, number: int = 0) -> None:
+        """Over one of a client's lines: until the answer of this number has arrived; 0: none is
+        awaited."""
+        self._lines, self._due[asker] = lines, max(number, self._due.get(asker, 0))
 
     def send(self) -> None:
         """Until all that was asked is under way, or has been taken by the system.
