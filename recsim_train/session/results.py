@@ -119,7 +119,16 @@ class Profile:
 
 def run_of(job: Job, record: RunRecord) -> Run:
     """A run that left a directory."""
-    row = row_of(job.plan, job.cluster, record.summary, record.status, record.manifest["message"])
+    from recsim_train.report.caveats import of_prediction
+
+    row = row_of(
+        job.plan,
+        job.cluster,
+        record.summary,
+        record.status,
+        record.manifest["message"],
+        of_prediction(record) if record.world == "simulated" else (),
+    )
     return _run(job.world, job.settings, {**row, "run_id": record.run_id}, record.path)
 
 

@@ -89,7 +89,8 @@ def test_nothing_is_printed_and_the_caller_hears(
 
 
 def test_a_single_run_is_a_sweep_of_one_point(tmp_path: Path) -> None:
-    (alone,) = recsim_train.predict(load("roles.trainers=3"), what_if=False)
+    asked = ("simulation.what_if_steps=3", "simulation.what_if_trainers=8")  # as a sweep does
+    (alone,) = recsim_train.predict(load("roles.trainers=3", *asked))
     swept = recsim_train.predict(load("roles.trainers=[3]"), out=tmp_path)
     (point,) = swept
     assert point.settings == {"roles.trainers": 3}

@@ -406,7 +406,7 @@ def test_a_guess_and_an_extrapolation_are_said(plans: Plans, clusters: Clusters)
 def test_more_cores_than_were_measured_are_said_and_in_no_interval(
     plans: Plans, clusters: Clusters
 ) -> None:
-    def predicted(measured: int | None, cores: int = 4, trainers: int = 12) -> Any:
+    def predicted(measured: int | None, cores: int = 4, trainers: int = 4) -> Any:
         plan = plans(roles={"trainers": trainers}, simulation={"what_if_steps": 3})
         made = clusters(colocate=True, cores=cores, measured_cores=measured)
         return simulate(plan, made)
