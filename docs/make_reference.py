@@ -82,7 +82,7 @@ Words are explained in the [glossary](glossary.md).
 | code | meaning |
 |---|---|
 | 0 | fine |
-| 1 | a run failed in the middle, its model diverged, or output cannot be written; what was measured is kept |
+| 1 | a run failed, its model diverged, or output cannot be written; what was measured is kept |
 | 2 | the input is wrong, and that was known before anything started |
 | 3 | the error is above the limit of `report --max-error`, or a gate of `validate` does not hold |
 | 130 | ended by Ctrl-C; finished parts are kept, and the command that goes on is printed |
