@@ -127,7 +127,8 @@ def part(losses: dict[str, list[float | None]], held_out: float | None = 0.5) ->
     for loop, values in losses.items():
         records.iterations += [Iteration(loop, k, 0.0, 0.0, loss) for k, loss in enumerate(values)]
     records.loss, records.auc, records.normalized_entropy = held_out, 0.7, 0.9
-    return Part("trainer[0]", records, 0.0, [], Moves(0, 0), [], [], 0, None)
+    process = next(iter(losses)).partition(".")[0]
+    return Part(process, records, 0.0, [], Moves(0, 0), [], [], 0, None)
 
 
 @pytest.mark.parametrize("worst", [NAN, INF])
