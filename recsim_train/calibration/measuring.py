@@ -22,7 +22,7 @@ _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
 MOST_BUSY = 8
 """Processes that are run side by side at most."""
-_SPEEDS = 2
+_SPEEDS = 6
 """How often the machine's speed is measured while nothing else runs."""
 _SWITCHES, _BUSY_TURNS = 12, 10
 """Windows of busy processes beside threads that wake; turns of one busy process and of all."""

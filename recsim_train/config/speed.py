@@ -36,20 +36,23 @@ class MachineSpeed(Section):
 
 
 class MachineSpeeds(Section):
-    """Speeds on idle cores right before and after something that was measured."""
+    """Speeds on idle cores before and after something that was measured."""
 
     before: MachineSpeed | None = None
     """Right before; none: it could not be measured."""
     after: MachineSpeed | None = None
     """Right after; none: what was measured did not come to its end."""
+    between: tuple[MachineSpeed, ...] = ()
+    """Of a calibration: between its parts, while nothing else runs."""
 
     @property
     def _logs(self) -> list[float]:
-        return [log(speed.overall) for speed in (self.before, self.after) if speed is not None]
+        each = (self.before, *self.between, self.after)
+        return [log(speed.overall) for speed in each if speed is not None]
 
     @property
     def idle(self) -> float | None:
-        """Overall speed: the geometric mean of both; None: nothing is known."""
+        """Overall speed: the geometric mean of all readings; None: there is none."""
         known = self._logs
         return exp(fmean(known)) if known else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,11 @@ def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
     assert between(0.8, 1.8).error == pytest.approx(0.405465108)
     with pytest.raises(ValidationError):
         MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
-    with pytest.raises(ValidationError, match="between"):  # as older profiles have it
-        MachineSpeeds.model_validate({"between": [speed(1.0).model_dump()]})
+    # a calibration's readings between its parts count as those before and after it
+    many = MachineSpeeds(before=speed(1.0), between=(speed(8.0),), after=speed(1.0))
+    assert many.idle == pytest.approx(2.0)
+    assert many.error == pytest.approx(math.log(8.0) / 3)
+    assert many.change == pytest.approx(0.0)
 
 
 def test_how_far_the_machine_moved_is_worked_out_by_hand() -> None:

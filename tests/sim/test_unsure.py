@@ -41,9 +41,11 @@ WORLDS = 120
 
 
 def speeds(draw: random.Random) -> MachineSpeeds:
-    each = (exp(draw.gauss(0.0, SPEED)) for _ in range(2))
-    before, after = (MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each)
-    return MachineSpeeds(before=before, after=after)
+    each = (exp(draw.gauss(0.0, SPEED)) for _ in range(6))
+    before, *between, after = (
+        MachineSpeed(products=s, gather=s, interpreter=s, loopback=s) for s in each
+    )
+    return MachineSpeeds(before=before, after=after, between=tuple(between))
 
 
 def measured(name: str, scope: Scope, took: float, **more: float) -> MeasuredOperation:
@@ -227,7 +229,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "prices": 0.06,
             "operations": 0.02,
             "fits": hypot(0.3 * 0.2, 0.1 * 0.5, 0.06 * 0.5),
-            "speed": speed.spread * sqrt(1.5),
+            "speed": speed.spread * sqrt(1.0 + 1.0 / 6),
             "model": 0.4 * 0.11,
         }
     )
@@ -273,7 +275,7 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     one = causes(cluster, {"costs.call": -1.0}, 0.0, spent, threads=1)
     assert many["speed"] == pytest.approx(one["speed"])
     assert told.machine_speed is not None
-    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(1.5))
+    assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(7 / 6))
 
 
 def test_the_speed_widens_a_prediction_and_never_moves_it(plan: Plan, base: Cluster) -> None:
