@@ -164,7 +164,7 @@ def elasticities(
     base, job, outcome = short.run(cluster)
     job.add_bounds(outcome)
     first, bounds = job.runtime, outcome.facts.bounds
-    spent = Spent.of(first)
+    spent = Spent.of(first, job.booked)
     threads = plan.operation_threads
     names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
     design = plackett_burman(len(names) + _SPARE)

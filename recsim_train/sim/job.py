@@ -22,7 +22,7 @@ from recsim_train.sim.steady import Steady
 from recsim_train.sim.surroundings import say_surroundings
 from recsim_train.sim.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
-from recsim_train.trace.ledger import Ledger
+from recsim_train.trace.ledger import Booked, Ledger
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.compression import compressed
 from recsim_train.workload.scope import Scope
@@ -58,6 +58,8 @@ class Job:
         self._all: list[Iteration] = []
         self.period = 1
         """Steps after which the loops do the same again, as far as a settled run shows it."""
+        self.booked: Booked = {}
+        """CPU seconds of the counted window, once its bounds are known."""
         self.busiest: str | None = None
         """The resource that is used most, of those that training waits for; None: not known yet."""
 
@@ -218,7 +220,7 @@ class Job:
             path=path,
             latency=self.cluster.network.latency,
         )
-        booked = runtime.machines.books.between(start, end)
+        self.booked = booked = runtime.machines.books.between(start, end)
         spent = runtime.machines.cpu_seconds(window.used)
         outcome.facts.ledger = Ledger.of(end - start, spent, booked)
         self.busiest = found.busiest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.sim.resting import rested
-from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, share_around
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ class Spent:
     """Of all, what is around operations (`recsim_train.trace.ledger.share_around`)."""
 
     @classmethod
-    def of(cls, runtime: Runtime) -> Spent:
-        """In a simulation that has ended."""
+    def of(cls, runtime: Runtime, booked: Booked) -> Spent:
+        """In the counted window of a simulation that has ended: beyond it loops feed and ask ahead.
+        ``booked``: its CPU seconds."""
         pricing = runtime.pricing
         sums = {"unit": 0.0, "guessed": 0.0, "measured": 0.0, "scaled": 0.0}
         fitted: dict[str, tuple[float, float]] = {}
         erring = 0.0
-        for what, rest, seconds in rested(runtime.machines.books.seconds, pricing.rests):
+        for what, rest, seconds in rested(booked, pricing.rests):
             sums[rest] += seconds
             if rest in ("measured", "scaled"):
                 erring += seconds * pricing.error_of(what)
@@ -57,7 +58,6 @@ class Spent:
                 more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
                 fitted[group] = unit + more[0], scaled + more[1]
         unit, measured = sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"]
-        booked = runtime.machines.books.seconds
         around = share_around((what, seconds) for (_, what, _), seconds in booked.items())
         return cls(unit, measured, fitted, erring, around)
 

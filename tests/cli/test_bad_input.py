@@ -165,6 +165,9 @@ def test_too_few_racks_are_no_memory(folder: Path) -> None:
     topology = "cluster.topology={racks: 1, hosts_per_rack: 1, oversubscription: 2}"
     words = ["simulate", "small.yaml", "--dry-run", "--cluster", REFERENCE,
              "--set", "cluster.colocate=false", "--set", topology,
+             "--set", "cluster.network.latency=20 us",
+             "--set", "cluster.network.connection_cap=null",
+             "--set", "cluster.hosts.default.nic=10 Gbit/s",
              "--set", "roles.trainers=2", "--set", "strategy=[flat_ps, allreduce]"]  # fmt: skip
     done = command(*words, cwd=folder)
     assert done.returncode == 2, done.stderr

@@ -220,7 +220,7 @@ def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psut
         time.sleep(0.1)
     children = roles()
     assert sum(map(reading, children)) == 2, process.stderr
-    assert len(children) == 5  # four roles, and who watches the machine's speed
+    assert len(children) == 4  # the roles
     time.sleep(3)  # into the training
     return process, [*parent.children(), *children]
 
