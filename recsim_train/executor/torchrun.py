@@ -110,12 +110,17 @@ def _refuse(way: _Way, sentence: str) -> None:
     _wait_for_readers(way)
 
 
-def _wait_for_readers(way: _Way) -> None:
-    """This rank knows why the run does not begin; if it keeps the store, others get to know it."""
+def _wait_for_readers(way: _Way, *, of_those_here: bool = False) -> None:
+    """This rank knows why the run does not begin; if it keeps the store, others get to know it.
+
+    ``of_those_here``: of the ranks that have come, nobody waits for the others.
+    """
+    me, store = way.me, way.store
     with suppress(RuntimeError):
-        way.store.add("words/read", 1)
-        if way.me.keeps_store:
-            exchange.until_read(way.store, way.me.world, _TELLING)
+        store.add("words/read", 1)
+        if me.keeps_store:
+            come = sum(store.check([f"word/{rank}"]) for rank in range(me.world))
+            exchange.until_read(store, come if of_those_here else me.world, _TELLING)
 
 
 def execute_rank(plan: Plan, check: Check) -> Outcome | None:
@@ -212,9 +217,9 @@ def _agreed(
             words = exchange.exchange(
                 store, me, mine, look, limit, left() if counted else min(_TELLING, left())
             )
-        except TimeoutError as error:
+        except TimeoutError:
             if counted:
-                raise RunFailed(str(error)) from None
+                raise
         if not counted:
             names = ", ".join(i.name for i in plan.instances)
             raise UserError(
@@ -237,6 +242,8 @@ def _agreed(
     except PeerLeftError:
         raise _as_told(way, plan) from None
     except TimeoutError as error:
+        # the others find out at the same time, from the store
+        _wait_for_readers(way, of_those_here=True)
         raise RunFailed(str(error)) from None
     except UserError as error:
         with suppress(RuntimeError):
