@@ -39,7 +39,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ("README.md", "docs/results.md", "docs/fidelity.md")
+PAGES = ("README.md", "docs/results.md", "docs/fidelity.md", "docs/log/2026-11.md")
 WITHOUT = "Measured by earlier versions, no file kept"
 ALIASES = {"180adb0": "fidelity", "4927add": "fidelity-intel"}
 """Validations that a page calls otherwise than their folder."""
