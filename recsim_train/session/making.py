@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -168,9 +167,10 @@ class Maker:
 
     def _measured(self, job: Job) -> RunRecord | None:
         from recsim_train.executor.launch import Interrupted, PartialRun, execute
-        from recsim_train.executor.torchrun import execute_rank, under_torchrun
+        from recsim_train.executor.rank import read_rank, under_torchrun
+        from recsim_train.executor.torchrun import execute_rank
 
-        if os.environ.get("RANK", "0") == "0" or not under_torchrun():  # who writes the run
+        if not under_torchrun() or read_rank().rank == 0:  # who writes the run
             writable(self._keep.out, base_name(job.plan, "real", job.cluster))
         if under_torchrun():
             try:
