@@ -107,7 +107,7 @@ def experiment(count: int, seed: int) -> dict[str, Any]:
         **{name: base[name] for name in names},
         "model": {"preset": "criteo-kaggle", "max_rows": 20_000},
         "roles": base["roles"],
-        "training": {"batch_size": 512, "threads": 1, "steps": 80, "warmup_steps": 8},
+        "training": base["training"],
         "strategy": "flat_ps",
         "validation": {"repeats": 1, "gates": {"configurations": count, **gates}},
         "sweep": {"points": [drawn_point(draw, number) for number in range(count)]},
