@@ -47,6 +47,8 @@ RUN_SECONDS, LEAST_STEPS, MOST_STEPS = 5.0, 40, 1200
 PER_EXAMPLE, PER_PARAMETER = 20e-6, 1.2e-10
 """A guess at the CPU seconds of an example, which sets nothing but how many steps are run."""
 CORES = 2
+RATES = {"dense_lr": 0.001, "sparse_lr": 0.001}
+"""At which nothing diverges: a run that does is no measurement."""
 
 
 def drawn_model(draw: Random, number: int) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def drawn_point(draw: Random, number: int) -> dict[str, Any]:
         "strategy": strategy,
         "model": model,
         "roles": {"trainers": trainers, "embedding_servers": servers, "dense_servers": 1},
-        "training": {"batch_size": batch, "threads": threads, "steps": steps},
+        "training": {"batch_size": batch, "threads": threads, "steps": steps, **RATES},
     }
 
 
@@ -107,7 +109,7 @@ def experiment(count: int, seed: int) -> dict[str, Any]:
         **{name: base[name] for name in names},
         "model": {"preset": "criteo-kaggle", "max_rows": 20_000},
         "roles": base["roles"],
-        "training": base["training"],
+        "training": {"batch_size": 512, "threads": 1, "steps": 80, "warmup_steps": 8},
         "strategy": "flat_ps",
         "validation": {"repeats": 1, "gates": {"configurations": count, **gates}},
         "sweep": {"points": [drawn_point(draw, number) for number in range(count)]},
