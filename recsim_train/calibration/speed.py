@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
+from math import inf
 from statistics import mean
 
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.config.speed import MachineSpeed
+from recsim_train.results.drift import MOVED
 from recsim_train.results.environment import cores
 
 ROUNDS = 77
@@ -17,6 +20,8 @@ _LIMIT = 60.0
 _MOST = 32
 """Processes at most: each fills 40 MiB."""
 _DIGITS = 4
+_PAUSE = 3.0
+"""Seconds between two readings of who waits."""
 
 
 def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
@@ -35,3 +40,15 @@ def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     return MachineSpeed(
         **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
     )
+
+
+def until_as_fast(as_then: float, limit: float) -> float:
+    """Wait until idle cores are within `MOVED` of this overall speed, at most about ``limit``
+    seconds; how many it took, 0 where they are at the first look. Raises RunFailed as
+    `measure_speed` does."""
+    waited, begin = 0.0, inf
+    while abs(measure_speed().overall / as_then - 1.0) > MOVED and waited + _PAUSE < limit:
+        begin = min(begin, time.monotonic())
+        time.sleep(_PAUSE)
+        waited = time.monotonic() - begin
+    return waited

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log, prod, sqrt
-from statistics import fmean, stdev
+from statistics import median, stdev
 from typing import Annotated
 
 from pydantic import Field
@@ -52,13 +52,14 @@ class MachineSpeeds(Section):
 
     @property
     def idle(self) -> float | None:
-        """Overall speed: the geometric mean of all readings; None: there is none."""
+        """Overall speed: the median of all readings, so that a slow spell is not the machine; of
+        two it is their geometric mean. None: there is none."""
         known = self._logs
-        return exp(fmean(known)) if known else None
+        return exp(median(known)) if known else None
 
     @property
     def readings(self) -> int:
-        """How many `idle` is the mean of."""
+        """How many `idle` is the median of."""
         return len(self._logs)
 
     @property
@@ -69,7 +70,7 @@ class MachineSpeeds(Section):
 
     @property
     def error(self) -> float | None:
-        """Relative standard error of `idle`; None as with `spread`."""
+        """Relative standard error of `idle`, as of a mean; None as with `spread`."""
         return None if self.spread is None else self.spread / sqrt(self.readings)
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
-from recsim_train.results.drift import Moved, drift_of, moved
+from recsim_train.results.drift import MOVED, Moved, drift_of, moved
 from recsim_train.results.environment import counted_cores
 from recsim_train.results.rundir import RunRecord
 
@@ -117,9 +117,10 @@ def speed_sentence(one: Moved) -> str:
     """How fast the machine was, relative to its calibration."""
     runs = "the run" if one.runs == 1 else f"the {one.runs} runs"
     error = "" if one.error is None else f" ± {text.percent(one.error)}"
+    each = f"; more than {text.percent(MOVED)} off beside {one.off} of them" if one.runs > 1 else ""
     return (
         f"The machine's speed, idle before and after {runs}, against that at its calibration: "
-        f"{text.percent(one.change, signed=True)}{error}."
+        f"{text.percent(one.change, signed=True)}{error}{each}."
     )
 
 

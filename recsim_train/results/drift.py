@@ -31,6 +31,8 @@ class Moved:
     """Standard error of `change`, calibration's readings included; None: not known."""
     runs: int
     """How many have a speed."""
+    off: int = 0
+    """Of these, beside how many it was more than `MOVED` from that at calibration."""
 
     @property
     def far(self) -> bool:
@@ -48,7 +50,8 @@ def moved(calibration: MachineSpeeds | None, runs: Sequence[MachineSpeeds | None
     own = stdev(each) / sqrt(len(each)) if len(each) > 1 else known[0].error
     change, there = exp(fmean(each)), calibration.error
     error = None if own is None or there is None else change * hypot(own, there)
-    return Moved(change - 1, error, len(each))
+    off = sum(abs(exp(one) - 1) > MOVED for one in each)
+    return Moved(change - 1, error, len(each), off)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
@@ -12,6 +13,7 @@ from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
@@ -119,6 +121,8 @@ def _comment(profile: Path) -> str:
 _TOGETHER = 120.0
 """Seconds that the operations of many plans may take together, if each still has a few."""
 _LEAST = 7.0
+_SHORT_READING = 20
+"""Rounds of the reference work between two turns: about 0.2 s."""
 
 
 def _with_operations(
@@ -132,6 +136,8 @@ def _with_operations(
         measured_operations,
         with_operations,
     )
+    from recsim_train.calibration.own.turns import Turns
+    from recsim_train.calibration.speed import measure_speed
     from recsim_train.sim.asked import operations_of
 
     plain = cluster.model_copy(update={"operations": None})
@@ -147,13 +153,29 @@ def _with_operations(
             known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
         if cells:
             asked.append((plan, cells, Seen()))
-    turns = list(itertools.chain.from_iterable([asked] * (1 if quick else ROUNDS)))
-    for done, (plan, cells, seen) in enumerate(turns, 1):
+
+    def measure(number: int) -> None:
+        plan, cells, seen = asked[number]
         measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
-        progress(done, len(turns))
-    for plan, cells, seen in asked:
-        cluster = with_operations(cluster, measured_operations(plan, cells, plain, seen))
-    return cluster
+
+    rounds = 1 if quick else ROUNDS
+    turns = Turns(partial(measure_speed, _SHORT_READING))
+    turns.make(len(asked), rounds, measure, progress)
+    for number, (plan, cells, seen) in enumerate(asked):
+        counting = seen.of(turns.counting(number, rounds))
+        cluster = with_operations(cluster, measured_operations(plan, cells, plain, counting))
+    return _with_speeds(cluster, turns.readings())
+
+
+def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...]) -> Cluster:
+    """The profile with further readings of the machine's speed, where it is of this machine."""
+    calibration = cluster.calibration
+    if calibration is None or calibration.machine != machine_name():
+        return cluster
+    known = calibration.machine_speed or MachineSpeeds()
+    speeds = known.model_copy(update={"between": (*known.between, *more)})
+    told = calibration.model_copy(update={"machine_speed": speeds})
+    return cluster.model_copy(update={"calibration": told})
 
 
 def not_real(profile: Cluster | None) -> str | None:

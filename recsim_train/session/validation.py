@@ -44,6 +44,9 @@ _KEPT = (
 )  # fmt: skip
 """Figures of a prediction that the result file keeps as they came."""
 
+_LONGEST = 60.0
+"""Seconds that one run waits, at most, for a machine as fast as at its calibration."""
+
 
 def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list[Job]:
     """The configurations of a validation, as predictions to make. Raises UserError with what is
@@ -200,6 +203,8 @@ def _measure_all(
     sweep = jobs[0].loaded.sweep
     kept = folder.path / RUNS if sweep is not None and sweep.keep_runs else None
     predictions = folder.predicted()
+    at = folder.at_calibration and folder.at_calibration.idle
+    patience = wanted.patience
     for place, (repeat, number) in enumerate(todo, start=every - len(todo) + 1):
         entry, said = predictions[number], f"run {place} of {every}: {predictions[number].label}"
         run = {
@@ -211,6 +216,8 @@ def _measure_all(
             "revision": code_revision(),
             "started": results.now(),
         }
+        if at and patience > 0.0:
+            patience -= _waited(at, min(_LONGEST, patience), caller)
         try:
             figures = _measured(jobs[number], kept, keep)
         except RunFailed as error:
@@ -225,6 +232,20 @@ def _measure_all(
                 f"measured ({off:+.1%}){unsound}"
             )
         folder.add({**run, "ended": results.now(), **figures})
+
+
+def _waited(at: float, limit: float, caller: Caller) -> float:
+    """Seconds for which a run has waited for a machine as fast as ``at`` its calibration."""
+    from recsim_train.calibration.speed import until_as_fast
+
+    try:
+        waited = until_as_fast(at, limit)
+    except RunFailed as error:
+        caller.say(f"note: how fast the machine is before the run is not known: {error}")
+        return limit
+    if waited:
+        caller.say(f"waited {waited:.0f} s for a machine as fast as at its calibration")
+    return waited
 
 
 def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:

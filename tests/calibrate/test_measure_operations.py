@@ -88,10 +88,11 @@ def test_what_operations_take_is_what_their_windows_took(
     assert with_operations(profile, entries).jitter == pytest.approx(0.07)
     for entry, (name, scope) in zip(entries, cells, strict=True):
         once = 3.0 * seconds(cost(name, scope), children.prices)[0]
-        # windows of all cores took 1, 1/4 and 1/2 of that, those of one process 1/2, 1 and 1/4
-        assert entry.seconds == pytest.approx(7 / 12 * once, rel=1e-6)
-        assert entry.alone == pytest.approx(7 / 12 * once, rel=1e-6)
-        apart = 0.3818813 / 0.5833333
+        # windows of all cores took 1, 1 and 1/2 of that, those of one process beside them 1/2, 1/4
+        # and 1/4: every second turn begins with one process
+        assert entry.seconds == pytest.approx(5 / 6 * once, rel=1e-6)
+        assert entry.alone == pytest.approx(1 / 2 * 5 / 6 * once, rel=1e-6)
+        apart = 0.2886751 / 0.8333333
         assert entry.spread == pytest.approx(apart, rel=1e-6)
         assert entry.uncertainty == pytest.approx(apart / 3**0.5, rel=1e-6)
 
@@ -99,13 +100,26 @@ def test_what_operations_take_is_what_their_windows_took(
 def test_nothing_is_read_beside_operations_that_are_measured(
     profile: Cluster, children: type[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the profile says of the machine's speed: what would read it would share caches and
-    memory with what is measured, and be slowed by it."""
+    """What reads the machine's speed would share caches and memory with what is measured, and be
+    slowed by it: it does so between turns."""
+    alive = set[Child]()
+    read: list[int] = []
 
-    def beside(part: str, request: object, limit: float) -> None:
-        raise AssertionError(f"{part} was started")
+    class Counted(Child):
+        def __enter__(self) -> Child:
+            alive.add(self)
+            return self
 
-    monkeypatch.setattr(speed, "MeasuringProcess", beside)
+        def __exit__(self, *error: object) -> None:
+            alive.remove(self)
+
+    def reading(rounds: int) -> MachineSpeed:
+        assert not alive
+        read.append(rounds)
+        return at
+
+    monkeypatch.setattr(measure, "MeasuringProcess", Counted)
+    monkeypatch.setattr(speed, "measure_speed", reading)
     at = MachineSpeed(products=0.8, gather=0.8, interpreter=0.8, loopback=0.8)
     told = Calibration(
         date="", machine=machine_name(), machine_speed=MachineSpeeds(before=at, after=at)
@@ -114,6 +128,10 @@ def test_nothing_is_read_beside_operations_that_are_measured(
     told_of = prepare._with_operations(
         known, [plan_of("allreduce")], lambda done, total: None, quick=True
     )
+    assert len(read) == 2
+    assert told_of.calibration is not None
+    assert told_of.calibration.machine_speed is not None
+    assert told_of.calibration.machine_speed.between == (at, at)
     assert told_of.operations is not None
     for entry in told_of.operations:
         own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)

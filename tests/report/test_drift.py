@@ -111,7 +111,7 @@ def test_the_line_is_of_all_repeats_and_of_each_calibration(tmp_path: Path, fact
     several, once = sorted(since_calibration(pairs), key=len, reverse=True)
     # sqrt(0.99) - 1; its error log(1.1 / 0.9) / 2, as there are two runs
     assert "before and after the 2 runs" in several
-    assert several.endswith("−0.5 % ± 10.0 %.")
+    assert several.endswith("−0.5 % ± 10.0 %; more than 5.0 % off beside 2 of them.")
     assert "before and after the run," in once
     assert once.endswith("−20.0 % ± 0.0 %.")
 

@@ -21,6 +21,7 @@ import pytest
 from rich.console import Console
 
 from recsim_train import session
+from recsim_train.calibration import speed
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -122,6 +123,7 @@ def machine(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mach
     monkeypatch.setattr(validation, "_measured", made)
     monkeypatch.setattr(validation, "speeds_at_calibration", lambda cluster: at(1.0))
     monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
+    monkeypatch.setattr(speed, "until_as_fast", lambda as_then, limit: 0.0)
     return made
 
 
@@ -140,7 +142,7 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
         assert row["measured"] == pytest.approx(row["predicted"] / 1.03)
     assert result["summary"]["raw"]["median"] == pytest.approx(0.03)
     assert result["summary"]["raw"]["count"] == 12
-    assert result["summary"]["moved"] == {"change": 0.0, "error": 0.0, "runs": 12}
+    assert result["summary"]["moved"] == {"change": 0.0, "error": 0.0, "runs": 12, "off": 0}
     assert [gate["verdict"] for gate in result["gates"]] == ["pass", "pass"]
     assert result["profile"]["costs"]
     assert result["agreed"]["profile"] == results.profile_hash(
@@ -323,7 +325,8 @@ def test_where_the_machine_moved_the_order_alone_counts(
     terminal = Console(file=io.StringIO(), width=1000)
     show(made.report, terminal)
     folder = made.folder.path
-    said = f"{100 * abs(speed - 1):.1f} % ± 0.0 %."
+    off = 12 if abs(speed - 1) > 0.05 else 0
+    said = f"{100 * abs(speed - 1):.1f} % ± 0.0 %; more than 5.0 % off beside {off} of them."
     for written in (
         terminal.file.getvalue(),  # type: ignore[attr-defined]
         (folder / "validation.md").read_text(encoding="utf-8"),
@@ -337,6 +340,44 @@ def test_where_the_machine_moved_the_order_alone_counts(
         assert (words in plain) is far
         assert "3.0 %" in plain  # raw, as ever
     assert made.document["summary"]["raw"]["median"] == pytest.approx(0.03)
+
+
+def test_runs_wait_for_the_machine_until_their_patience_ends(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four runs on a machine that never is as it was: each waits for a minute, while there is
+    patience left, and is made."""
+    asked: list[tuple[float, float]] = []
+
+    def wait(as_then: float, limit: float) -> float:
+        asked.append((as_then, limit))
+        return limit
+
+    monkeypatch.setattr(speed, "until_as_fast", wait)
+    said: list[str] = []
+    made = machine.validate(
+        repeats=1, sets=["validation.patience=150 s"], caller=Caller(said.append)
+    )
+    assert asked == [(1.0, 60.0), (1.0, 60.0), (1.0, 30.0)]
+    assert len(made.folder.runs) == 4
+    waits = [sentence for sentence in said if sentence.startswith("waited")]
+    assert waits == [
+        f"waited {seconds} s for a machine as fast as at its calibration"
+        for seconds in (60, 60, 30)
+    ]
+
+
+def test_no_run_is_lost_because_a_look_at_the_machine_fails(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(as_then: float, limit: float) -> float:
+        raise RunFailed("no process could be started")
+
+    monkeypatch.setattr(speed, "until_as_fast", fail)
+    said: list[str] = []
+    made = machine.validate(repeats=1, caller=Caller(said.append))
+    assert len(made.folder.runs) == 4
+    assert sum("no process could be started" in sentence for sentence in said) == 4
 
 
 def digits(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """The caller's side: measuring processes, one for each core, and what a profile says of them.
 
 No torch here. What a profile says is a mean over rounds, over processes and over windows that are
-apart in time, because a run sees all of them: never the best.
+apart in time, because a run sees all of them: never the best. How much slower an operation is
+beside others is said by windows next to each other, which saw the same machine.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import itertools
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from recsim_train.calibration.child import MeasuringProcess
@@ -59,6 +60,11 @@ class Seen:
     pooled: Windows = field(default_factory=list)
     """On the threads of the plan's operations, where there are several."""
 
+    def of(self, turns: Collection[int]) -> Seen:
+        """What was seen in these turns."""
+        kinds = (self.busy, self.alone, self.pooled)
+        return Seen(*([w for w in kind if w and w[0]["turn"] in turns] for kind in kinds))
+
 
 def measure_windows(
     plan: Plan,
@@ -95,8 +101,9 @@ def measure_windows(
                 figures["turn"] = turn
             return found
 
-        seen.busy += window(children)
-        seen.alone += window(children[:1])
+        kinds = [(seen.busy, children), (seen.alone, children[:1])]
+        for found, some in kinds if turn % 2 == 0 else reversed(kinds):
+            found.extend(window(some))
         if threads > 1:
             seen.pooled += window(children[: max(1, cores // threads)], threads)
         for child in children:
@@ -151,9 +158,19 @@ def _entry(
         return None
     once = priced(work, prices)[0]
 
-    def mean(seen: ByShape, what: str = "cpu") -> float:
-        return once * fmean(f[what] / priced(f["work"], prices)[0] for f in seen[key])
+    def relative(figures: Mapping[str, Any], what: str = "cpu") -> float:
+        return float(figures[what] / priced(figures["work"], prices)[0])
 
+    def mean(seen: ByShape, what: str = "cpu") -> float:
+        return once * fmean(relative(f, what) for f in seen[key])
+
+    def by_turn(seen: ByShape) -> dict[int, float]:
+        turns = _turns(seen[key], relative)
+        return {turn: fmean(each) for turn, each in turns.items()}
+
+    # where both were seen in one turn they saw the same machine
+    own_turns, beside = by_turn(alone), by_turn(busy)
+    ratios = [own_turns[turn] / beside[turn] for turn in own_turns.keys() & beside.keys()]
     several = None
     if key in pooled:
         wall = mean(pooled, "wall")
@@ -163,13 +180,23 @@ def _entry(
         operation=name,
         shape=str(own),
         seconds=mean(busy),
-        alone=mean(alone),
+        alone=mean(busy) * median(ratios) if ratios else mean(alone),
         uncertainty=min(1.0, max(NOISE, _error(busy[key]))),
         spread=_spread(busy[key]),
         jitter=min(1.0, fmean(f["jitter"] for f in busy[key])),
         pooled=several,
         work={price: float(f"{units:.6g}") for price, units in work.items() if units},
     )
+
+
+def _turns(
+    figures: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], float]
+) -> dict[int, list[float]]:
+    """A figure by turn."""
+    turns = defaultdict(list)
+    for f in figures:
+        turns[f["turn"]].append(of(f))
+    return turns
 
 
 def _error(figures: Sequence[Mapping[str, Any]]) -> float:
@@ -182,10 +209,7 @@ def _error(figures: Sequence[Mapping[str, Any]]) -> float:
 def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
     """Relative standard deviation of the mean of a turn, whose windows last about as long as a run;
     None where there is one turn. Processes of one turn saw the same spell of the machine."""
-    turns = defaultdict(list)
-    for f in figures:
-        turns[f["turn"]].append(f["cpu"])
-    means = [fmean(turn) for turn in turns.values()]
+    means = [fmean(turn) for turn in _turns(figures, lambda f: float(f["cpu"])).values()]
     if len(means) == 1:
         return None
     return min(1.0, stdev(means) / fmean(means))
