@@ -32,17 +32,16 @@ LIMIT = 120.0
 BATCHES = 8
 
 
-def work(experiment: str, point: int, orders: Connection) -> None:
-    """A process: passes for so many seconds, again and again; answers CPU seconds of one."""
+def passes_of(plan: Plan) -> list[Callable[[], Any]]:
+    """Passes of a plan's net, in one thread, each on a batch of its own."""
     import torch
 
     torch.set_num_threads(1)
     from recsim_train.calibration.own.bench import Bench
     from recsim_train.calibration.own.steps import Steps
 
-    plan = load(experiment).plans[point]
     bench = Bench(plan, [])
-    steps, calls = Steps(bench), []
+    steps, calls = Steps(bench), list[Callable[[], Any]]()
 
     def kept(operation: str, call: Callable[[], Any], **_: Any) -> Any:
         if operation == PASSES:
@@ -51,6 +50,12 @@ def work(experiment: str, point: int, orders: Connection) -> None:
 
     for _ in range(min(BATCHES, len(bench.batches))):
         steps.round(bench.next(), kept)
+    return calls
+
+
+def work(experiment: str, point: int, orders: Connection) -> None:
+    """A process: passes for so many seconds, again and again; answers CPU seconds of one."""
+    calls = passes_of(load(experiment).plans[point])
     orders.send("ready")
     while (seconds := orders.recv()) is not None:
         count, begin, busy = 0, time.perf_counter(), time.thread_time()

@@ -111,7 +111,11 @@ def experiment(count: int, seed: int) -> dict[str, Any]:
         "roles": base["roles"],
         "training": {"batch_size": 512, "threads": 1, "steps": 80, "warmup_steps": 8},
         "strategy": "flat_ps",
-        "validation": {"repeats": 1, "gates": {"configurations": count, **gates}},
+        "validation": {
+            "repeats": 1,
+            "patience": "600 s",
+            "gates": {"configurations": count, **gates},
+        },
         "sweep": {"points": [drawn_point(draw, number) for number in range(count)]},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
 from statistics import mean
@@ -42,13 +43,15 @@ def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     )
 
 
-def until_as_fast(as_then: float, limit: float) -> float:
+def until_as_fast(as_then: float, limit: float, waiting: Callable[[], object]) -> float:
     """Wait until idle cores are within `MOVED` of this overall speed, at most about ``limit``
-    seconds; how many it took, 0 where they are at the first look. Raises RunFailed as
-    `measure_speed` does."""
+    seconds; how many it took, 0 where they are at the first look. ``waiting``: is called where
+    they are not. Raises RunFailed as `measure_speed` does."""
     waited, begin = 0.0, inf
     while abs(measure_speed().overall / as_then - 1.0) > MOVED and waited + _PAUSE < limit:
-        begin = min(begin, time.monotonic())
+        if begin == inf:
+            begin = time.monotonic()
+            waiting()
         time.sleep(_PAUSE)
         waited = time.monotonic() - begin
     return waited

@@ -49,7 +49,7 @@ class Validation(Section):
     """Measurements of each configuration. Each repeat goes through all of them."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Of the order in which each repeat goes through them."""
-    patience: Duration = 600.0
+    patience: Duration = 0.0
     """How long runs may wait, all together, where idle cores are more than 5 % faster or slower
     than at the profile's calibration; each waits for a minute at most, and is made then whatever
     they are. 0 s: none waits."""

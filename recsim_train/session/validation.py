@@ -238,14 +238,12 @@ def _waited(at: float, limit: float, caller: Caller) -> float:
     """Seconds for which a run has waited for a machine as fast as ``at`` its calibration."""
     from recsim_train.calibration.speed import until_as_fast
 
+    said = f"waiting {limit:.0f} s at most for a machine as fast as at its calibration"
     try:
-        waited = until_as_fast(at, limit)
+        return until_as_fast(at, limit, lambda: caller.say(said))
     except RunFailed as error:
         caller.say(f"note: how fast the machine is before the run is not known: {error}")
         return limit
-    if waited:
-        caller.say(f"waited {waited:.0f} s for a machine as fast as at its calibration")
-    return waited
 
 
 def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:

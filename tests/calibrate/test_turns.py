@@ -57,8 +57,9 @@ def test_who_had_its_turn_in_a_slow_spell_has_another_which_counts_instead() -> 
 
 
 def test_a_fast_spell_is_none_of_the_machine_either() -> None:
-    turns, whose, _ = made(Machine(1.0, 1.0, 1.0, 1.3, 1.3, 1.0, 1.0, 1.0, 1.0), 1, 6)
+    turns, whose, told = made(Machine(1.0, 1.0, 1.0, 1.3, 1.3, 1.0, 1.0, 1.0, 1.0), 1, 6)
     assert len(whose) == 9
+    assert told[5:] == ["6/6", "7/9", "8/9", "9/9"]
     assert turns.counting(0, 6) == [0, 1, 5, 6, 7, 8]
 
 
@@ -98,7 +99,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, speeds: Iterator[float]) -> list[floa
 
 def test_nobody_waits_for_a_machine_that_is_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = clock(monkeypatch, iter([2.08]))
-    assert speed.until_as_fast(2.0, 60.0) == 0.0
+    assert speed.until_as_fast(2.0, 60.0, pytest.fail) == 0.0
     assert slept == [0.0]
 
 
@@ -107,16 +108,18 @@ def test_who_waits_goes_on_when_the_machine_is_back(
     off: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = clock(monkeypatch, iter([2 * off, 2 * off, 2.02]))
-    waited = speed.until_as_fast(2.0, 60.0)
+    told: list[str] = []
+    waited = speed.until_as_fast(2.0, 60.0, lambda: told.append("waiting"))
     assert waited == slept[0] == pytest.approx(6.0)
+    assert told == ["waiting"]
 
 
 def test_no_wait_is_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = clock(monkeypatch, iter([0.5] * 100))
-    waited = speed.until_as_fast(2.0, 20.0)
+    waited = speed.until_as_fast(2.0, 20.0, lambda: None)
     assert 15.0 <= waited == slept[0] < 20.0
     slept = clock(monkeypatch, iter([0.5]))
-    assert speed.until_as_fast(2.0, 1.0) == 0.0
+    assert speed.until_as_fast(2.0, 1.0, pytest.fail) == 0.0
     assert slept == [0.0]
 
 
@@ -126,4 +129,4 @@ def test_a_speed_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(speed, "measure_speed", fail)
     with pytest.raises(RunFailed, match="no process"):
-        speed.until_as_fast(1.0, 60.0)
+        speed.until_as_fast(1.0, 60.0, lambda: None)

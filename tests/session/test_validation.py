@@ -123,7 +123,7 @@ def machine(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mach
     monkeypatch.setattr(validation, "_measured", made)
     monkeypatch.setattr(validation, "speeds_at_calibration", lambda cluster: at(1.0))
     monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
-    monkeypatch.setattr(speed, "until_as_fast", lambda as_then, limit: 0.0)
+    monkeypatch.setattr(speed, "until_as_fast", lambda as_then, limit, waiting: 0.0)
     return made
 
 
@@ -349,8 +349,9 @@ def test_runs_wait_for_the_machine_until_their_patience_ends(
     patience left, and is made."""
     asked: list[tuple[float, float]] = []
 
-    def wait(as_then: float, limit: float) -> float:
+    def wait(as_then: float, limit: float, waiting: Callable[[], None]) -> float:
         asked.append((as_then, limit))
+        waiting()
         return limit
 
     monkeypatch.setattr(speed, "until_as_fast", wait)
@@ -360,22 +361,26 @@ def test_runs_wait_for_the_machine_until_their_patience_ends(
     )
     assert asked == [(1.0, 60.0), (1.0, 60.0), (1.0, 30.0)]
     assert len(made.folder.runs) == 4
-    waits = [sentence for sentence in said if sentence.startswith("waited")]
+    waits = [sentence for sentence in said if sentence.startswith("waiting")]
     assert waits == [
-        f"waited {seconds} s for a machine as fast as at its calibration"
+        f"waiting {seconds} s at most for a machine as fast as at its calibration"
         for seconds in (60, 60, 30)
     ]
+    asked.clear()
+    machine.validate(repeats=1)  # nobody waits who is not asked to
+    assert asked == []
 
 
 def test_no_run_is_lost_because_a_look_at_the_machine_fails(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(as_then: float, limit: float) -> float:
+    def fail(as_then: float, limit: float, waiting: object) -> float:
         raise RunFailed("no process could be started")
 
     monkeypatch.setattr(speed, "until_as_fast", fail)
     said: list[str] = []
-    made = machine.validate(repeats=1, caller=Caller(said.append))
+    sets = ["validation.patience=600 s"]
+    made = machine.validate(repeats=1, sets=sets, caller=Caller(said.append))
     assert len(made.folder.runs) == 4
     assert sum("no process could be started" in sentence for sentence in said) == 4
 

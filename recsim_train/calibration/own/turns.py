@@ -34,16 +34,19 @@ class Turns:
 
     def make(self, plans: int, rounds: int, measure: Callable[[int], None], say: Progress) -> None:
         """``measure``: a turn of the plan of this number. Each has ``rounds`` of them, with those
-        of all others between, and more where the machine was not as it mostly was."""
+        of all others between, and more where the machine was not as it mostly was. ``say``: is
+        told how many are done of how many, which grow."""
         self._speeds = [[] for _ in range(plans)]
         every = plans * rounds
         for done in range(every):
             self._take(done % plans, measure)
             say(done + 1, every)
         off = [(self._off(s), plan) for plan, seen in enumerate(self._speeds) for s in seen]
-        again = sorted((each for each in off if each[0] > log(1.0 + MOVED)), reverse=True)
-        for _, plan in again[: int(_MOST_AGAIN * every)]:
+        worst = sorted((each for each in off if each[0] > log(1.0 + MOVED)), reverse=True)
+        again = worst[: int(_MOST_AGAIN * every)]
+        for done, (_, plan) in enumerate(again, every + 1):
             self._take(plan, measure)
+            say(done, every + len(again))
 
     def _take(self, plan: int, measure: Callable[[int], None]) -> None:
         measure(plan)
