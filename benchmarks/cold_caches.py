@@ -4,9 +4,9 @@
 
 Of each point of a sweep whose net is not cut, passes on real batches in one thread, CPU time: where
 the thread stays on its core; where it changes its core before each; and where another process has
-worked on its core before each, for 1 and for 5 ms, through 16 MiB. In turn; relative to staying.
-A run has all of this, the windows in which `recsim-train calibrate --for` measures a pass have none
-of it.
+worked on its core before each, for 1 and for 5 ms, through 16 MiB. In turn; relative to staying,
+where that process is asked, too, and does nothing. In runs all of this happens, and none of it in
+the windows in which `recsim-train calibrate --for` measures a pass.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ def another(core: int, orders: Connection) -> None:
     import numpy as np
 
     os.sched_setaffinity(0, {core})
-    numbers = np.ones(1 << 21)
+    pieces = itertools.cycle(np.ones((1 << 7, 1 << 14)))  # of 128 KiB
     while (seconds := orders.recv()) is not None:
         end = time.thread_time() + seconds
         while time.thread_time() < end:
-            numbers *= 1.0
+            piece = next(pieces)
+            piece *= 1.0
         orders.send("done")
 
 
@@ -54,11 +55,10 @@ def measured(plan: Plan, rounds: int, cores: tuple[int, int]) -> list[dict[str, 
     def before(kind: str, number: int) -> None:
         if kind == KINDS[1]:
             os.sched_setaffinity(0, {cores[(number + 1) % 2]})
-        elif kind != KINDS[0]:
-            here.send(float(kind.split()[1]) / 1e3)
-            if not here.poll(LIMIT):
-                raise SystemExit(f"the other process did not answer within {LIMIT:.0f} s")
-            here.recv()
+        here.send(float(kind.split()[1]) / 1e3 if kind.startswith("after") else 0.0)
+        if not here.poll(LIMIT):
+            raise SystemExit(f"the other process did not answer within {LIMIT:.0f} s")
+        here.recv()
 
     found = []
     for turn in range(rounds):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from math import inf
 from statistics import mean
 
 from recsim_train.calibration.child import MeasuringProcess
@@ -44,14 +43,14 @@ def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
 
 
 def until_as_fast(as_then: float, limit: float, waiting: Callable[[], object]) -> float:
-    """Wait until idle cores are within `MOVED` of this overall speed, at most about ``limit``
-    seconds; how many it took, 0 where they are at the first look. ``waiting``: is called where
-    they are not. Raises RunFailed as `measure_speed` does."""
-    waited, begin = 0.0, inf
-    while abs(measure_speed().overall / as_then - 1.0) > MOVED and waited + _PAUSE < limit:
-        if begin == inf:
-            begin = time.monotonic()
+    """Wait until idle cores are within `MOVED` of this overall speed, at most ``limit`` seconds
+    between looks at them; how many it took, 0 where they are at the first look. ``waiting``: is
+    called where they are not. Raises RunFailed as `measure_speed` does."""
+    waited = 0.0
+    while abs(measure_speed().overall / as_then - 1.0) > MOVED and waited < limit:
+        if not waited:
             waiting()
-        time.sleep(_PAUSE)
-        waited = time.monotonic() - begin
+        pause = min(_PAUSE, limit - waited)
+        time.sleep(pause)
+        waited += pause
     return waited

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log, prod, sqrt
-from statistics import median, stdev
+from statistics import fmean, stdev
 from typing import Annotated
 
 from pydantic import Field
@@ -43,7 +43,8 @@ class MachineSpeeds(Section):
     after: MachineSpeed | None = None
     """Right after; none: what was measured did not come to its end."""
     between: tuple[MachineSpeed, ...] = ()
-    """Of a calibration: between its parts, while nothing else runs."""
+    """Of a calibration: between its parts, and about turns of measured operations (the mean of what
+    was read before and after one), while nothing else ran."""
 
     @property
     def _logs(self) -> list[float]:
@@ -52,14 +53,13 @@ class MachineSpeeds(Section):
 
     @property
     def idle(self) -> float | None:
-        """Overall speed: the median of all readings, so that a slow spell is not the machine; of
-        two it is their geometric mean. None: there is none."""
+        """Overall speed: the geometric mean of all readings; None: there is none."""
         known = self._logs
-        return exp(median(known)) if known else None
+        return exp(fmean(known)) if known else None
 
     @property
     def readings(self) -> int:
-        """How many `idle` is the median of."""
+        """How many `idle` is the mean of."""
         return len(self._logs)
 
     @property
@@ -70,7 +70,7 @@ class MachineSpeeds(Section):
 
     @property
     def error(self) -> float | None:
-        """Relative standard error of `idle`, as of a mean; None as with `spread`."""
+        """Relative standard error of `idle`; None as with `spread`."""
         return None if self.spread is None else self.spread / sqrt(self.readings)
 
     @property

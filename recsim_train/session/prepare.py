@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -83,7 +83,7 @@ def measure_machine(
     if target.is_dir():
         raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
     if add:
-        cluster, said = load_cluster(str(target)), _comment(target)
+        cluster, said = _without_speeds(load_cluster(str(target))), _comment(target)
         was = None if cluster.calibration is None else cluster.calibration.machine
         if was != (here := machine_name()):
             caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
@@ -122,7 +122,7 @@ _TOGETHER = 120.0
 """Seconds that the operations of many plans may take together, if each still has a few."""
 _LEAST = 7.0
 _SHORT_READING = 20
-"""Rounds of the reference work between two turns: about 0.2 s."""
+"""Rounds of the reference work between two turns: 0.2 s."""
 
 
 def _with_operations(
@@ -158,13 +158,26 @@ def _with_operations(
         plan, cells, seen = asked[number]
         measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
 
+    def read() -> MachineSpeed | None:
+        with suppress(RunFailed):  # no calibration is lost for it
+            return measure_speed(_SHORT_READING)
+        return None
+
     rounds = 1 if quick else ROUNDS
-    turns = Turns(partial(measure_speed, _SHORT_READING))
+    turns = Turns(read)
     turns.make(len(asked), rounds, measure, progress)
     for number, (plan, cells, seen) in enumerate(asked):
-        counting = seen.of(turns.counting(number, rounds))
-        cluster = with_operations(cluster, measured_operations(plan, cells, plain, counting))
-    return _with_speeds(cluster, turns.readings())
+        brought = seen.times(turns.factors(number))
+        cluster = with_operations(cluster, measured_operations(plan, cells, plain, brought))
+    return _with_speeds(cluster, turns.speeds)
+
+
+def _without_speeds(cluster: Cluster) -> Cluster:
+    """The profile without what it says of how fast the machine was on another day."""
+    if cluster.calibration is None:
+        return cluster
+    told = cluster.calibration.model_copy(update={"machine_speed": None})
+    return cluster.model_copy(update={"calibration": told})
 
 
 def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...]) -> Cluster:

@@ -204,20 +204,21 @@ def _measure_all(
     kept = folder.path / RUNS if sweep is not None and sweep.keep_runs else None
     predictions = folder.predicted()
     at = folder.at_calibration and folder.at_calibration.idle
-    patience = wanted.patience
+    patience = wanted.patience - sum(run.get("waited", 0.0) for run in folder.runs.values())
     for place, (repeat, number) in enumerate(todo, start=every - len(todo) + 1):
         entry, said = predictions[number], f"run {place} of {every}: {predictions[number].label}"
-        run = {
+        run: dict[str, Any] = {
             "repeat": repeat,
             "number": number,
             "key": entry.key,
             "label": entry.label,
             "version": __version__,
             "revision": code_revision(),
-            "started": results.now(),
         }
         if at and patience > 0.0:
-            patience -= _waited(at, min(_LONGEST, patience), caller)
+            run["waited"] = _waited(at, min(_LONGEST, patience), caller)
+            patience -= run["waited"]
+        run["started"] = results.now()
         try:
             figures = _measured(jobs[number], kept, keep)
         except RunFailed as error:
@@ -243,7 +244,7 @@ def _waited(at: float, limit: float, caller: Caller) -> float:
         return until_as_fast(at, limit, lambda: caller.say(said))
     except RunFailed as error:
         caller.say(f"note: how fast the machine is before the run is not known: {error}")
-        return limit
+        return 0.0
 
 
 def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:

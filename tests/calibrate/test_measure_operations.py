@@ -131,13 +131,41 @@ def test_nothing_is_read_beside_operations_that_are_measured(
     assert len(read) == 2
     assert told_of.calibration is not None
     assert told_of.calibration.machine_speed is not None
-    assert told_of.calibration.machine_speed.between == (at, at)
+    assert told_of.calibration.machine_speed.between == (at,)
     assert told_of.operations is not None
     for entry in told_of.operations:
         own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)
         once = 3.0 * seconds(cost(entry.operation, own), children.prices)[0]
         assert entry.seconds == pytest.approx(once, rel=1e-6)
         assert entry.alone == pytest.approx(once / 2.0, rel=1e-6)
+
+
+def test_operations_are_brought_to_the_machines_mean_speed(
+    profile: Cluster, children: type[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three turns on a machine that is as fast as its readings say: 1, 4 and 1/4 of the mean. With
+    that they agree, and their level is that of the mean speed."""
+    fast = (2.0, 8.0, 0.5)
+    monkeypatch.setattr(Child, "speeds", iter([each for one in fast for each in (one, one)]))
+    # each turn between two readings whose mean it is: 1 and 4, 4 and 16, 16 and 1/64
+    readings = iter([1.0, 4.0, 16.0, 1 / 64])
+
+    def reading(rounds: int) -> MachineSpeed:
+        now = next(readings)
+        return MachineSpeed(products=now, gather=now, interpreter=now, loopback=now)
+
+    monkeypatch.setattr(speed, "measure_speed", reading)
+    told_of = prepare._with_operations(
+        profile, [plan_of("allreduce")], lambda done, total: None, quick=False
+    )
+    assert told_of.operations is not None
+    assert next(readings, None) is None
+    for entry in told_of.operations:
+        own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)
+        once = 3.0 * seconds(cost(entry.operation, own), children.prices)[0]
+        assert entry.seconds == pytest.approx(once / 2.0, rel=1e-3)
+        assert entry.alone == pytest.approx(once / 2.0, rel=1e-3)
+        assert entry.spread == pytest.approx(0.0, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_the_whole_is_the_geometric_mean_of_the_parts() -> None:
         MachineSpeed(products=0.0, gather=1.0, interpreter=1.0, loopback=1.0)
     # a calibration's readings between its parts count as those before and after it
     many = MachineSpeeds(before=speed(1.0), between=(speed(8.0),), after=speed(1.0))
-    assert many.idle == pytest.approx(1.0)  # and a spell in one of them is not the machine
+    assert many.idle == pytest.approx(2.0)
     assert many.error == pytest.approx(math.log(8.0) / 3)
     assert many.change == pytest.approx(0.0)
 

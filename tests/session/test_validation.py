@@ -360,7 +360,8 @@ def test_runs_wait_for_the_machine_until_their_patience_ends(
         repeats=1, sets=["validation.patience=150 s"], caller=Caller(said.append)
     )
     assert asked == [(1.0, 60.0), (1.0, 60.0), (1.0, 30.0)]
-    assert len(made.folder.runs) == 4
+    order = sorted(made.folder.runs.values(), key=lambda run: run["started"])
+    assert [run.get("waited") for run in order] == [60.0, 60.0, 30.0, None]
     waits = [sentence for sentence in said if sentence.startswith("waiting")]
     assert waits == [
         f"waiting {seconds} s at most for a machine as fast as at its calibration"
@@ -369,6 +370,25 @@ def test_runs_wait_for_the_machine_until_their_patience_ends(
     asked.clear()
     machine.validate(repeats=1)  # nobody waits who is not asked to
     assert asked == []
+
+
+def test_what_was_waited_before_an_interrupt_is_not_waited_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def wait(as_then: float, limit: float, waiting: object) -> float:
+        asked.append(limit)
+        return limit
+
+    monkeypatch.setattr(speed, "until_as_fast", wait)
+    machine.fail = lambda number: KeyboardInterrupt() if number == 2 else None
+    sets = ["validation.patience=150 s"]
+    with pytest.raises(KeyboardInterrupt):
+        machine.validate(repeats=1, sets=sets)
+    machine.fail = lambda number: None
+    machine.validate(repeats=1, sets=sets, resume=True)
+    assert asked == [60.0, 60.0, 30.0, 30.0]  # the third run was interrupted, and waits again
 
 
 def test_no_run_is_lost_because_a_look_at_the_machine_fails(

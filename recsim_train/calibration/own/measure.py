@@ -11,7 +11,7 @@ import itertools
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
@@ -60,10 +60,15 @@ class Seen:
     pooled: Windows = field(default_factory=list)
     """On the threads of the plan's operations, where there are several."""
 
-    def of(self, turns: Collection[int]) -> Seen:
-        """What was seen in these turns."""
+    def times(self, factors: Sequence[float]) -> Seen:
+        """With the seconds of each turn multiplied by its factor."""
+
+        def brought(figures: dict[str, Any]) -> dict[str, Any]:
+            by = factors[figures["turn"]]
+            return {**figures, **{clock: figures[clock] * by for clock in ("cpu", "wall")}}
+
         kinds = (self.busy, self.alone, self.pooled)
-        return Seen(*([w for w in kind if w and w[0]["turn"] in turns] for kind in kinds))
+        return Seen(*([list(map(brought, window)) for window in kind] for kind in kinds))
 
 
 def measure_windows(

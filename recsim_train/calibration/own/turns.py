@@ -1,83 +1,66 @@
 """Turns of plans whose operations are measured, on a machine that is slow for minutes at times.
 
-Between two turns, while nothing else runs, idle cores do a little reference work. Where that says
-that the machine was not as fast as it mostly was, the plan has one more turn; of a plan's turns
-those count in which it was nearest to that. Nothing is corrected by it.
+Before and after each turn, while nothing else runs, idle cores do a little reference work. What a
+turn took is brought to the machine's mean speed over all turns: which plans had their turns in a
+slow spell, and which had not, is no matter of the plans. All turns together keep their level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log, sqrt
-from statistics import median
+from math import exp, log, sqrt
+from statistics import fmean
 
 from recsim_train.config.speed import MachineSpeed
-from recsim_train.results.drift import MOVED
 
 Progress = Callable[[int, int], None]
-_MOST_AGAIN = 0.5
-"""Turns that are made again, at most, by all that are asked for: a machine that never comes to rest
-is measured as it is."""
 _KEPT = 24
-"""Readings of the machine's speed that a profile keeps of these, at most."""
+"""Turns of whose speed a profile keeps, at most."""
+_DIGITS = 4
 
 
 class Turns:
     """Who had its turn when, and how fast the machine was."""
 
-    def __init__(self, read: Callable[[], MachineSpeed]) -> None:
-        """``read``: how fast idle cores are now."""
+    def __init__(self, read: Callable[[], MachineSpeed | None]) -> None:
+        """``read``: how fast idle cores are now; None: that cannot be said."""
         self._read = read
-        self._readings = [read()]
-        self._speeds: list[list[MachineSpeed]] = []
+        self._speeds: list[list[MachineSpeed | None]] = []
         """By plan and turn."""
+        self._all: list[MachineSpeed] = []
 
     def make(self, plans: int, rounds: int, measure: Callable[[int], None], say: Progress) -> None:
         """``measure``: a turn of the plan of this number. Each has ``rounds`` of them, with those
-        of all others between, and more where the machine was not as it mostly was. ``say``: is
-        told how many are done of how many, which grow."""
+        of all others between. ``say``: is told how many are done of how many."""
         self._speeds = [[] for _ in range(plans)]
-        every = plans * rounds
-        for done in range(every):
-            self._take(done % plans, measure)
-            say(done + 1, every)
-        off = [(self._off(s), plan) for plan, seen in enumerate(self._speeds) for s in seen]
-        worst = sorted((each for each in off if each[0] > log(1.0 + MOVED)), reverse=True)
-        again = worst[: int(_MOST_AGAIN * every)]
-        for done, (_, plan) in enumerate(again, every + 1):
-            self._take(plan, measure)
-            say(done, every + len(again))
+        last = self._read()
+        for done in range(plans * rounds):
+            measure(done % plans)
+            speed, last = _between(last, now := self._read()), now
+            self._speeds[done % plans].append(speed)
+            self._all += [] if speed is None else [speed]
+            say(done + 1, plans * rounds)
 
-    def _take(self, plan: int, measure: Callable[[int], None]) -> None:
-        measure(plan)
-        self._readings.append(self._read())
-        self._speeds[plan].append(_between(*self._readings[-2:]))
+    def factors(self, plan: int) -> list[float]:
+        """By turn: what its seconds are multiplied by to be those of the mean speed."""
+        mean = fmean(log(speed.overall) for speed in self._all) if self._all else 0.0
+        return [
+            1.0 if speed is None else exp(log(speed.overall) - mean) for speed in self._speeds[plan]
+        ]
 
     @property
-    def typical(self) -> float:
-        """The machine's overall speed: the median of all readings."""
-        return median(reading.overall for reading in self._readings)
-
-    def _off(self, speed: MachineSpeed) -> float:
-        """How far from that, as a logarithm; beyond all bounds where either stood still."""
-        overall, typical = speed.overall, self.typical
-        return abs(log(overall / typical)) if overall > 0.0 < typical else inf
-
-    def counting(self, plan: int, rounds: int) -> list[int]:
-        """Which of a plan's turns count, in the order in which they were made."""
-        speeds = self._speeds[plan]
-        nearest = sorted(range(len(speeds)), key=lambda turn: self._off(speeds[turn]))
-        return sorted(nearest[:rounds])
-
-    def readings(self) -> tuple[MachineSpeed, ...]:
-        """Some of them, evenly over the time: how the machine was, not how the turns that count
-        found it."""
-        return tuple(self._readings[:: -(-len(self._readings) // _KEPT)])
+    def speeds(self) -> tuple[MachineSpeed, ...]:
+        """The machine's, evenly over the turns."""
+        return tuple(self._all[:: max(1, -(-len(self._all) // _KEPT))])
 
 
-def _between(before: MachineSpeed, after: MachineSpeed) -> MachineSpeed:
-    """The mean of two readings, by part."""
-    parts = MachineSpeed.model_fields
+def _between(before: MachineSpeed | None, after: MachineSpeed | None) -> MachineSpeed | None:
+    """The mean of two readings, by part; None: neither is known."""
+    if before is None or after is None:
+        return before or after
     return MachineSpeed(
-        **{part: round(sqrt(getattr(before, part) * getattr(after, part)), 4) for part in parts}
+        **{
+            part: round(sqrt(getattr(before, part) * getattr(after, part)), _DIGITS)
+            for part in MachineSpeed.model_fields
+        }
     )
