@@ -83,7 +83,7 @@ def measure_machine(
     if target.is_dir():
         raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
     if add:
-        cluster, said = _without_speeds(load_cluster(str(target))), _comment(target)
+        cluster, said = load_cluster(str(target)), _comment(target)
         was = None if cluster.calibration is None else cluster.calibration.machine
         if was != (here := machine_name()):
             caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
@@ -99,7 +99,8 @@ def measure_machine(
             )
     if jobs:
         with caller.progress("measuring operations") as progress:
-            cluster = _with_operations(cluster, [job.plan for job in jobs], progress, quick=quick)
+            plans = [job.plan for job in jobs]
+            cluster = _with_operations(cluster, plans, progress, quick=quick, add=add)
     put(target, dump_cluster(cluster, said).encode())
     caller.say(f"wrote {target}")
     return cluster
@@ -126,7 +127,7 @@ _SHORT_READING = 20
 
 
 def _with_operations(
-    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool
+    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool, add: bool = False
 ) -> Cluster:
     from recsim_train.calibration.own.measure import (
         ROUNDS,
@@ -169,23 +170,16 @@ def _with_operations(
     for number, (plan, cells, seen) in enumerate(asked):
         brought = seen.times(turns.factors(number))
         cluster = with_operations(cluster, measured_operations(plan, cells, plain, brought))
-    return _with_speeds(cluster, turns.speeds)
+    return _with_speeds(cluster, turns.speeds, add=add)
 
 
-def _without_speeds(cluster: Cluster) -> Cluster:
-    """The profile without what it says of how fast the machine was on another day."""
-    if cluster.calibration is None:
-        return cluster
-    told = cluster.calibration.model_copy(update={"machine_speed": None})
-    return cluster.model_copy(update={"calibration": told})
-
-
-def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...]) -> Cluster:
-    """The profile with further readings of the machine's speed, where it is of this machine."""
+def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...], *, add: bool) -> Cluster:
+    """The profile with further readings of the machine's speed, where it is of this machine.
+    ``add``: instead of what it says of another day."""
     calibration = cluster.calibration
     if calibration is None or calibration.machine != machine_name():
         return cluster
-    known = calibration.machine_speed or MachineSpeeds()
+    known = (None if add else calibration.machine_speed) or MachineSpeeds()
     speeds = known.model_copy(update={"between": (*known.between, *more)})
     told = calibration.model_copy(update={"machine_speed": speeds})
     return cluster.model_copy(update={"calibration": told})

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from recsim_train.calibration.own import measure
 from recsim_train.cli.main import app
 from recsim_train.config.load import load_cluster
+from recsim_train.results.environment import machine_name
 from recsim_train.session import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -64,8 +65,19 @@ def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
     assert {"forward_backward", "lookup_pooled", "update_pooled", "dense_apply", "reading"} <= {
         entry.operation for entry in after.operations
     }
-    # nothing else was measured anew, and the comment at its beginning is there still
-    assert after.model_copy(update={"operations": None, "jitter": before.jitter}) == before
+    # but for the machine's speed, which is that of today, nothing else was measured anew, and the
+    # comment at its beginning is there still
+    assert before.calibration is not None
+    assert after.calibration is not None
+    if before.calibration.machine == machine_name():
+        speeds = after.calibration.machine_speed
+        assert speeds is not None
+        assert speeds.before is speeds.after is None
+        assert 1 <= len(speeds.between) <= 24
+    known = {"machine_speed": before.calibration.machine_speed}
+    calibration = after.calibration.model_copy(update=known)
+    was = {"operations": None, "jitter": before.jitter, "calibration": calibration}
+    assert after.model_copy(update=was) == before
     text = (folder / "cluster_profiles" / "mine.yaml").read_text()
     assert text.splitlines()[0] == REFERENCE.read_text().splitlines()[0]
     predicted = json.loads(done("simulate", "small.yaml", "--json").stdout)
