@@ -1,0 +1,216 @@
+"""Which causes of the simulated machine pay? A stored validation predicted anew, each cause off.
+
+    python benchmarks/ablation.py benchmarks/results/NAME [...] [--only CAUSE ...] [--jobs 2]
+
+Of every setting that was measured the prediction is made anew, from the experiment and the profile
+that the validation keeps, as the code is now and with one cause changed at a time; no what-ifs, to
+3 % precision. A row of the table per cause: how far predictions move (median), the raw errors'
+median, signed median, nine in ten and scatter (the standard deviation of their logarithms about
+the mean, which a common level does not change), and the lines of code that are there for it alone.
+What other seeds of the simulator change (first rows) is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.load import load_cluster
+from recsim_train.session import load
+from recsim_train.sim import cores, machines
+from recsim_train.sim.run import simulate
+
+ROOT = Path(__file__).resolve().parent.parent / "recsim_train"
+SETS = (
+    "simulation.precision=3 %",
+    "simulation.minimum_steps=24",
+    "simulation.minimum_iterations=48",
+    "simulation.what_if_steps=0",
+)
+"""How long a prediction is simulated here: the comparison is of many, not of one."""
+
+
+class Cause(NamedTuple):
+    """A cause that is changed."""
+
+    change: Callable[[Cluster], Cluster] = lambda cluster: cluster
+    constants: tuple[tuple[Any, str, Any], ...] = ()
+    """(module or class, name, value) beside the profile."""
+    code: tuple[str, ...] = ()
+    """What is there for it alone: "file:name" of functions, methods, classes and constants."""
+    sets: tuple[str, ...] = ()
+
+
+def prices(**values: float) -> Callable[[Cluster], Cluster]:
+    """The profile with these prices."""
+
+    def change(cluster: Cluster) -> Cluster:
+        known = cluster.costs
+        update = {
+            name: getattr(known, name).model_copy(update={"value": value})
+            for name, value in values.items()
+        }
+        return cluster.model_copy(update={"costs": known.model_copy(update=update)})
+
+    return change
+
+
+def fields(**values: Any) -> Callable[[Cluster], Cluster]:
+    """The profile with these fields."""
+    return lambda cluster: cluster.model_copy(update=values)
+
+
+def turns(times: float) -> Callable[[Cluster], Cluster]:
+    """The profile with turns so many times as long."""
+    return lambda cluster: cluster.model_copy(update={"turn": cluster.turn * times})
+
+
+def ran(**values: Any) -> Callable[..., Any]:
+    """`Cores.run` with these arguments, whatever it is given."""
+    run = cores.Cores.run
+    return lambda self, *given, **named: run(self, *given, **{**named, **values})
+
+
+TAKES, PULLS = (cores, "_TAKES", (0.0, 0.0)), (cores, "_PULLS", (0.0, 0.0))
+ALWAYS, WARM = (cores, "_nearly_full", lambda _: 2.0), (cores, "_WARM", 0.0)
+CAUSES: dict[str, Cause] = {
+    "as it is": Cause(),
+    "seed 2": Cause(sets=("seed=2",)),
+    "seed 3": Cause(sets=("seed=3",)),
+    "cores shared equally": Cause(
+        constants=((machines, "Cores", lambda *_: None),), code=("sim/cores.py:",)
+    ),
+    "takes 0": Cause(constants=(TAKES,), code=("sim/cores.py:_takes", "sim/cores.py:_TAKES")),
+    "takes 1": Cause(constants=((cores, "_TAKES", (1.0, 1.0)),)),
+    "pulls 0": Cause(constants=(PULLS,), code=("sim/cores.py:_pull", "sim/cores.py:_PULLS")),
+    "takes, pulls 0": Cause(constants=(TAKES, PULLS)),
+    "wander 0": Cause(fields(wander=0.0), code=("sim/cores.py:_strays_to",)),
+    "SCHED_BATCH rule off": Cause(constants=((cores.Cores, "run", ran(waits=False)),)),
+    "waker rule off": Cause(constants=((cores.Cores, "run", ran(waker="")),)),
+    "these five off": Cause(
+        fields(wander=0.0), (TAKES, PULLS, (cores.Cores, "run", ran(waker="")))
+    ),
+    "five off, always looks": Cause(
+        fields(wander=0.0), (TAKES, PULLS, ALWAYS, (cores.Cores, "run", ran(waker="")))
+    ),
+    "five off, always, warm move": Cause(
+        fields(wander=0.0), (TAKES, PULLS, ALWAYS, WARM, (cores.Cores, "run", ran(waker="")))
+    ),
+    "turn x2": Cause(turns(2.0)),
+    "turn /2": Cause(turns(0.5)),
+    "slice x2": Cause(constants=((cores, "_SLICE", 2 * cores._SLICE),)),
+    "own shapes off": Cause(fields(operations=None)),
+    "cooling off": Cause(fields(cooling=None)),
+    "contention 1": Cause(fields(contention=1.0)),
+    "switch 0": Cause(prices(switch=0.0)),
+    "handover 0": Cause(prices(handover=0.0)),
+    "jitter 0": Cause(fields(jitter=0.0)),
+    "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
+    "collective_message 0": Cause(prices(collective_message=0.0)),
+}
+
+
+class Setting(NamedTuple):
+    """One that was measured."""
+
+    folder: str
+    experiment: dict[str, Any]
+    measured: float
+
+
+def settings_of(folder: str) -> list[Setting]:
+    """Those of a stored validation."""
+    kept = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
+    measured = {row["key"]: row.get("measured") for row in kept["rows"]}
+    return [
+        Setting(folder, made["experiment"], measured[made["key"]])
+        for made in kept["predictions"]
+        if measured[made["key"]] is not None
+    ]
+
+
+def predicted(name: str, setting: Setting) -> float:
+    """Examples per second, predicted with the cause of this name changed."""
+    cause = CAUSES[name]
+    for owner, constant, value in cause.constants:
+        setattr(owner, constant, value)
+    profile = Path(setting.folder) / "profile.yaml"
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "experiment.yaml"
+        file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
+        (plan,) = load(file, profile, [*SETS, *cause.sets]).plans
+    cluster = cause.change(load_cluster(str(profile)))
+    speed = simulate(plan, cluster).speed
+    assert speed is not None
+    assert speed.examples_per_second is not None
+    return speed.examples_per_second
+
+
+def lines_of(places: Sequence[str]) -> int:
+    """Lines of "file:name"; of the whole file where no name is given."""
+    total = 0
+    for place in places:
+        file, _, name = place.partition(":")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        if not name:
+            total += len(text.splitlines())
+            continue
+        for node in ast.walk(ast.parse(text)):
+            own = getattr(node, "name", None)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                own = node.targets[0].id
+            if own == name and isinstance(node, ast.stmt):
+                total += (node.end_lineno or node.lineno) - node.lineno + 1
+    return total
+
+
+def row(name: str, found: Sequence[float], base: Sequence[float], true: Sequence[float]) -> str:
+    """A line of the table."""
+    errors = [p / m - 1.0 for p, m in zip(found, true, strict=True)]
+    moved = statistics.median(abs(p / b - 1.0) for p, b in zip(found, base, strict=True))
+    off = sorted(map(abs, errors))
+    nine = off[math.ceil(0.9 * len(off)) - 1]
+    scatter = statistics.stdev(map(math.log1p, errors))
+    lines = lines_of(CAUSES[name].code)
+    return (
+        f"| {name} | {moved:.1%} | {statistics.median(off):.1%} | {statistics.median(errors):+.1%} "
+        f"| {nine:.1%} | {scatter:.2%} | {lines or ''} |"
+    )
+
+
+def main() -> None:
+    """Predict and say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="+")
+    parser.add_argument("--only", nargs="*", default=list(CAUSES), choices=list(CAUSES))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    asked = parser.parse_args()
+    every = [setting for folder in asked.folder for setting in settings_of(folder)]
+    true = [setting.measured for setting in every]
+    print(f"{len(every)} settings of {', '.join(asked.folder)}\n")
+    print("| changed | moves | median | signed | nine in ten | scatter | lines |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    base: list[float] = []
+    for name in ["as it is", *(name for name in asked.only if name != "as it is")]:
+        # processes of its own: what a cause changes in a module ends with them
+        with ProcessPoolExecutor(asked.jobs) as pool:
+            found = list(pool.map(partial(predicted, name), every))
+        base = base or found
+        print(row(name, found, base, true), flush=True)
+
+
+if __name__ == "__main__":
+    main()
