@@ -25,33 +25,37 @@ class Turns:
     def __init__(self, read: Callable[[], MachineSpeed | None]) -> None:
         """``read``: how fast idle cores are now; None: that cannot be said."""
         self._read = read
-        self._speeds: list[list[MachineSpeed | None]] = []
-        """By plan and turn."""
-        self._all: list[MachineSpeed] = []
+        self._plans = 0
+        self._speeds: list[MachineSpeed | None] = []
+        """By turn: each plan has one, then each has its second."""
 
     def make(self, plans: int, rounds: int, measure: Callable[[int], None], say: Progress) -> None:
         """``measure``: a turn of the plan of this number. Each has ``rounds`` of them, with those
         of all others between. ``say``: is told how many are done of how many."""
-        self._speeds = [[] for _ in range(plans)]
-        last = self._read()
+        self._plans, last = plans, self._read()
         for done in range(plans * rounds):
             measure(done % plans)
-            speed, last = _between(last, now := self._read()), now
-            self._speeds[done % plans].append(speed)
-            self._all += [] if speed is None else [speed]
+            now = self._read()
+            self._speeds.append(_between(last, now))
+            last = now
             say(done + 1, plans * rounds)
 
     def factors(self, plan: int) -> list[float]:
         """By turn: what its seconds are multiplied by to be those of the mean speed."""
-        mean = fmean(log(speed.overall) for speed in self._all) if self._all else 0.0
-        return [
-            1.0 if speed is None else exp(log(speed.overall) - mean) for speed in self._speeds[plan]
-        ]
+        known = self._known
+        mean = fmean(log(speed.overall) for speed in known) if known else 0.0
+        own = self._speeds[plan :: self._plans]
+        return [1.0 if speed is None else exp(log(speed.overall) - mean) for speed in own]
+
+    @property
+    def _known(self) -> list[MachineSpeed]:
+        return [speed for speed in self._speeds if speed is not None]
 
     @property
     def speeds(self) -> tuple[MachineSpeed, ...]:
         """The machine's, evenly over the turns."""
-        return tuple(self._all[:: max(1, -(-len(self._all) // _KEPT))])
+        known = self._known
+        return tuple(known[:: max(1, -(-len(known) // _KEPT))])
 
 
 def _between(before: MachineSpeed | None, after: MachineSpeed | None) -> MachineSpeed | None:
