@@ -29,6 +29,7 @@ import yaml
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.load import load_cluster
+from recsim_train.results.fidelity import errors_of
 from recsim_train.session import load
 from recsim_train.sim import cores, machines
 from recsim_train.sim.run import simulate
@@ -181,13 +182,13 @@ def row(name: str, found: Sequence[float], base: Sequence[float], true: Sequence
     """A line of the table."""
     errors = [p / m - 1.0 for p, m in zip(found, true, strict=True)]
     moved = statistics.median(abs(p / b - 1.0) for p, b in zip(found, base, strict=True))
-    off = sorted(map(abs, errors))
-    nine = off[math.ceil(0.9 * len(off)) - 1]
+    whole = errors_of(errors)
+    assert whole is not None
     scatter = statistics.stdev(map(math.log1p, errors))
     lines = lines_of(CAUSES[name].code)
     return (
-        f"| {name} | {moved:.1%} | {statistics.median(off):.1%} | {statistics.median(errors):+.1%} "
-        f"| {nine:.1%} | {scatter:.2%} | {lines or ''} |"
+        f"| {name} | {moved:.1%} | {whole.median:.1%} | {whole.median_signed:+.1%} "
+        f"| {whole.p90:.1%} | {scatter:.2%} | {lines or ''} |"
     )
 
 
