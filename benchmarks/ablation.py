@@ -115,6 +115,7 @@ CAUSES: dict[str, Cause] = {
     "slice x2": Cause(constants=((cores, "_SLICE", 2 * cores._SLICE),)),
     "own shapes off": Cause(fields(operations=None)),
     "cooling off": Cause(fields(cooling=None)),
+    "in runs as in a row": Cause(fields(in_runs=None)),
     "contention 1": Cause(fields(contention=1.0)),
     "switch 0": Cause(prices(switch=0.0)),
     "handover 0": Cause(prices(handover=0.0)),

@@ -24,7 +24,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.session import load
 from recsim_train.sim.asked import operations_of
-from recsim_train.sim.pricing import Pricing
+from recsim_train.sim.pricing import Load, Pricing
 
 PASSES = "forward_backward"
 SECONDS = 0.8
@@ -107,10 +107,11 @@ def measured(experiment: str, point: int, rounds: int) -> list[tuple[float, floa
 
 def predicted(plan: Plan, cluster: Cluster) -> float:
     """How many times as long a pass takes on cores that are all busy as on one beside idle ones."""
+    cluster = cluster.model_copy(update={"in_runs": None})  # these passes are made in a row
     scope = next(scope for name, scope in operations_of(plan, cluster) if name == PASSES)
 
-    def seconds(crowded: float) -> float:
-        pricing = Pricing(plan.experiment, cluster, plan.examples, crowded=crowded)
+    def seconds(beside: float) -> float:
+        pricing = Pricing(plan.experiment, cluster, plan.examples, load=Load(beside))
         return pricing.shaped(PASSES, scope)[0]
 
     return seconds(1.0) / cluster.contention / seconds(0.0)

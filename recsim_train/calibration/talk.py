@@ -97,7 +97,7 @@ _ASKING: dict[Literal["dense", "embedding"], _Asking] = {
     "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5, 7),
     "embedding": _Asking(4, {"embedding_server": 2}, 3, 5),
 }
-_RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
+RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 150),
     ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 500),
     ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 450),
@@ -142,8 +142,8 @@ def runs_of(*, quick: bool) -> int:
 
 
 def _runs(*, quick: bool) -> Iterator[tuple[int, Execution]]:
-    """(which of `_RUNS`, how its requests travel)."""
-    for number in range(_OTHER_WAYS if quick else len(_RUNS)):
+    """(which of `RUNS`, how its requests travel)."""
+    for number in range(_OTHER_WAYS if quick else len(RUNS)):
         for execution in _WAYS if number < _OTHER_WAYS else _WAYS[:1]:
             yield number, execution
 
@@ -159,7 +159,7 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     trainers = trainers_on(cores)
     with known(Talk):
         for number, execution in _runs(quick=quick):
-            asks, setting, batch, steps = _RUNS[number]
+            asks, setting, batch, steps = RUNS[number]
             path = folder / f"talk-{number}.tsv"
             if not path.exists():
                 write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)

@@ -173,7 +173,8 @@ class Costs(Section):
     switch: Price = magnitude(0.0)
     """What a thread that a message wakes takes from the one whose core it gets, while all cores of
     the host work: that one goes on with caches that hold another's data. Measured with a net's
-    passes on every core, beside threads that wake often."""
+    passes on every core, beside threads that wake often. Counts in profiles without ``in_runs``,
+    which has it."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes and CPU time."""
     reduced_wait: Price = magnitude(0.0)
@@ -232,6 +233,9 @@ GUESSED_WAKING = Waking.model_construct(
 """What profiles have that were made before this was measured."""
 
 
+Times = Annotated[float, Field(ge=0.5, le=4.0)]
+
+
 class Cooling(Section):
     """How what effects and requests cost grows with the bytes that a training step moves through
     the caches between them: as (bytes / ``bytes``) ** ``exponent``."""
@@ -239,6 +243,27 @@ class Cooling(Section):
     exponent: Annotated[float, Field(ge=0.0, le=1.0)]
     bytes: Size
     """Of the steps at which the prices hold (`recsim_train.workload.moved`)."""
+
+
+class InRuns(Section):
+    """How many times as long a net's pass and a batch that is read take in a run as in a row, where
+    a core's caches keep what they need and nobody interrupts them; at loads between these, what
+    lies between. Measured with runs and passes of calibration's own nets in turn."""
+
+    alone: Times = 1.0
+    """In a run of one loop."""
+    busy: Times = 1.0
+    """Of as many as there are cores."""
+    crowded: Times = 1.0
+    """Of twice as many, or more."""
+    uncertainty: Share = 0.0
+    """Relative standard error of each of them."""
+
+    def at(self, beside: float, beyond: float) -> float:
+        """``beside``: share of the other cores for which there is a loop; ``beyond``: loops for
+        which there is no core, relative to the number of cores, at most 1."""
+        idle, queue = (1.0 - beside) * (self.alone - self.busy), self.crowded - self.busy
+        return self.busy + idle + beyond * queue
 
 
 class Threads(Section):
@@ -340,6 +365,8 @@ class Cluster(Section):
     cooling: Cooling | None = None
     """How much dearer effects and requests are after work that moves more through the caches; none:
     they cost the same whatever is done between them."""
+    in_runs: InRuns | None = None
+    """How much longer passes and batches take in a run than in a row; none: as long."""
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""

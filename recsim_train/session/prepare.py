@@ -77,6 +77,7 @@ def measure_machine(
     ``add``: the operations only, into the profile that is there.
     """
     from recsim_train.calibration.profile import calibrate_machine
+    from recsim_train.session.in_runs import with_in_runs
     from recsim_train.session.own_runs import predicted
 
     writable(target.parent, target.name)
@@ -97,6 +98,8 @@ def measure_machine(
                 predict=predicted,
                 quick=quick,
             )
+        with caller.progress("comparing passes in runs") as progress:
+            cluster = with_in_runs(cluster, progress, quick=quick)
     if jobs:
         with caller.progress("measuring operations") as progress:
             plans = [job.plan for job in jobs]

@@ -96,7 +96,8 @@ class Machines:
         self._shared = cluster.costs.shared_byte.value
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
-        self._switch = cluster.costs.switch.value
+        # what passes take longer in runs has all that threads take from one another
+        self._switch = cluster.costs.switch.value if cluster.in_runs is None else 0.0
         self.price_names = {"wire_byte", "switch", *(["shared_byte"] if self._shares else [])}
         """Those that messages and threads take."""
         self._spent: dict[tuple[Resource, str, str, str], float] = {}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from math import hypot
+from typing import Literal, NamedTuple
 
-from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.cluster import Cluster, Costs, InRuns
 from recsim_train.config.experiment import Experiment
 from recsim_train.sim.measured import Known, MeasuredOperations, Rest
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.divided import divided
-from recsim_train.workload.measured import IN_RUNS, MEASURED
+from recsim_train.workload.measured import IN_RUNS, MEASURED, PASSES
 from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
@@ -26,6 +27,15 @@ threads of an operation change: `recsim_train.workload.threads.Gains`)."""
 Seconds = tuple[float, float, tuple[Part, ...]]
 """(all seconds, those that hold the interpreter lock, all seconds by part) on one idle core."""
 NOTHING: Seconds = (0.0, 0.0, ())
+
+
+class Load(NamedTuple):
+    """How many loops there are on a trainer's machine."""
+
+    beside: float = 1.0
+    """Share of its other cores for which there is one."""
+    beyond: float = 0.0
+    """Those for which there is no core, relative to the number of cores, at most 1."""
 
 
 class AskedPrices(dict[str, float]):
@@ -50,21 +60,21 @@ class Pricing:
         examples: int,
         threads: int = 1,
         *,
-        crowded: float = 1.0,
+        load: Load | None = None,
         queued: bool = True,
     ) -> None:
-        """``threads``: on which an operation of a foreground loop runs; ``crowded``: which share of
-        the other cores there are loops for; ``queued``: whether a process has several loops, so
-        that a call out of Python keeps its lock as `Costs.handover` says."""
+        """``threads``: on which an operation of a foreground loop runs; ``load``: None: a loop for
+        each core; ``queued``: whether a process has several loops, so that a call out of Python
+        keeps its lock as `Costs.handover` says."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
         """Examples of one iteration of a loop."""
         prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
-        if (law := cluster.cooling) is not None:
-            cold = moved_bytes(experiment.model, examples) / law.bytes
+        if (cooling := cluster.cooling) is not None:
+            cold = moved_bytes(experiment.model, examples) / cooling.bytes
             for name in operations.COOLED:
-                prices[name] *= cold**law.exponent
+                prices[name] *= cold**cooling.exponent
         self._queued = queued
         self.prices: Mapping[str, float] = AskedPrices(prices)
         """Those that have been asked for so far."""
@@ -74,7 +84,10 @@ class Pricing:
         self.asked: list[tuple[str, Scope]] | None = None
         """Operations in the order in which each was first asked for; None: nobody wants to know."""
         self._measured = MeasuredOperations(cluster.operations or ())
-        self._crowded, self._contention = crowded, cluster.contention
+        load = load or Load()
+        self._beside, self._contention = load.beside, cluster.contention
+        law = cluster.in_runs or InRuns()
+        self._in_runs, self._in_runs_error = law.at(*load), law.uncertainty
         self._known: dict[tuple[object, ...], Seconds] = {}
         self._over_gloo = experiment.execution.transport == "gloo"
         self._messages: dict[tuple[str, int, str], Seconds] = {}
@@ -167,13 +180,20 @@ class Pricing:
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
             rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
-            return rest, (total, held, ((name, total, *self._gains(name, scope)),))
+            longer = self._in_runs if name in PASSES else 1.0
+            seconds = longer * total
+            change = self._gains(name, scope, longer)
+            return rest, (seconds, longer * held, ((name, seconds, *change),))
         shape = signature(name, scope)
         known = self._measured.nearest(name, shape)
         rest = "measured" if shape.is_own(known.shape) else "scaled"
         seconds = self._measured_seconds(known)
+        error = known.error
+        if name in PASSES | IN_RUNS:
+            seconds *= self._in_runs
+            error = hypot(error, self._in_runs_error)
         whole, erring = self._erring.get(name, (0.0, 0.0))
-        self._erring[name] = whole + seconds, erring + seconds * known.error
+        self._erring[name] = whole + seconds, erring + seconds * error
         if shape != known.shape:
             seconds *= total / known.priced(self.prices)
         ratio = seconds / total
@@ -195,7 +215,7 @@ class Pricing:
         """On an idle core, which the simulated machine slows by its contention when all are busy:
         so that on busy cores they come to what was measured on busy cores."""
         entry = known.entry
-        return entry.alone + self._crowded * (entry.seconds * self._contention - entry.alone)
+        return entry.alone + self._beside * (entry.seconds * self._contention - entry.alone)
 
     def _on_threads(self, known: Known, seconds: float) -> Gains | None:
         """What the operation's threads came to; None where it was not measured on so many."""

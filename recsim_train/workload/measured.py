@@ -36,6 +36,18 @@ MEASURED = frozenset(
 """Operations among the micro-workloads of `recsim_train.calibration.kernel_probe`."""
 IN_RUNS = frozenset({"reading"})
 """Operations whose prices come from runs (`recsim_train.calibration.reads`)."""
+PASSES = frozenset(
+    {
+        "forward_backward",
+        "net_open",
+        "net_forward",
+        "net_receive",
+        "net_backward",
+        "net_return",
+        "net_gradients",
+    }
+)
+"""A net's pass, or what it is cut into."""
 
 _GROUPS = {
     **dict.fromkeys(("route_ids", "assemble_rows", "route_gradient"), "client"),

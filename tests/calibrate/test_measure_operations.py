@@ -88,11 +88,11 @@ def test_what_operations_take_is_what_their_windows_took(
     assert with_operations(profile, entries).jitter == pytest.approx(0.07)
     for entry, (name, scope) in zip(entries, cells, strict=True):
         once = 3.0 * seconds(cost(name, scope), children.prices)[0]
-        # windows of all cores took 1, 1 and 1/2 of that, those of one process beside them 1/2, 1/4
-        # and 1/4: every second turn begins with one process
-        assert entry.seconds == pytest.approx(5 / 6 * once, rel=1e-6)
-        assert entry.alone == pytest.approx(1 / 2 * 5 / 6 * once, rel=1e-6)
-        apart = 0.2886751 / 0.8333333
+        # of a turn's four windows the first and the last are of all cores: they took 1, 1/2 and 1/4
+        # of that; those of one process between them 1/2 and 1/4, 1/4 and 1, 1 and 1/2
+        assert entry.seconds == pytest.approx(7 / 12 * once, rel=1e-6)
+        assert entry.alone == pytest.approx(5 / 4 * 7 / 12 * once, rel=1e-6)
+        apart = 0.3818813 / 0.5833333
         assert entry.spread == pytest.approx(apart, rel=1e-6)
         assert entry.uncertainty == pytest.approx(apart / 3**0.5, rel=1e-6)
 
@@ -137,7 +137,7 @@ def test_nothing_is_read_beside_operations_that_are_measured(
         own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)
         once = 3.0 * seconds(cost(entry.operation, own), children.prices)[0]
         assert entry.seconds == pytest.approx(once, rel=1e-6)
-        assert entry.alone == pytest.approx(once / 2.0, rel=1e-6)
+        assert entry.alone == pytest.approx(3 / 8 * once, rel=1e-6)
 
 
 def test_operations_are_brought_to_the_machines_mean_speed(
@@ -146,7 +146,7 @@ def test_operations_are_brought_to_the_machines_mean_speed(
     """Three turns on a machine that is as fast as its readings say: 1, 4 and 1/4 of the mean. With
     that they agree, and their level is that of the mean speed."""
     fast = (2.0, 8.0, 0.5)
-    monkeypatch.setattr(Child, "speeds", iter([each for one in fast for each in (one, one)]))
+    monkeypatch.setattr(Child, "speeds", iter([each for one in fast for each in [one] * 4]))
     # each turn between two readings whose mean it is: 1 and 4, 4 and 16, 16 and 1/64
     readings = iter([1.0, 4.0, 16.0, 1 / 64])
 

@@ -33,7 +33,7 @@ def of_one_iteration(outcome: Outcome) -> tuple[int, int, list[int]]:
     return len(mine), len(theirs), sorted(s.bytes for s in [*mine, *theirs] if s.bytes)
 
 
-@pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk._RUNS[:2])
+@pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk.RUNS[:2])
 @pytest.mark.parametrize("execution", talk._WAYS, ids=["shared", "tcp", "gloo"])
 def test_it_counts_what_both_worlds_do(
     asks: str, setting: object, batch: int, steps: int, execution: object, tmp_path: Path

@@ -158,3 +158,17 @@ def test_a_gradient_outlives_the_next_pass() -> None:
     for kept, was in found:
         torch.testing.assert_close(kept, was, rtol=0, atol=0)
         assert was.abs().max() > 0
+
+
+def test_a_cut_nets_gradient_outlives_the_next_one() -> None:
+    """It is summed by autograd into memory that the net hands out, and may be on its way."""
+    net = Worker(Replica(MODEL, Training(batch_size=16), seed=3), "server").net
+    kept = net.gradient
+    for weights in net.weights.values():
+        for parameter in weights:
+            assert parameter.grad is not None
+            parameter.grad += 1.0
+    assert kept.min() == kept.max() == 1.0
+    net.new_gradient()
+    assert kept.min() == kept.max() == 1.0
+    assert not net.gradient.any()

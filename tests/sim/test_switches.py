@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, InRuns
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Outcome
 
@@ -63,6 +63,18 @@ def test_where_all_cores_work_each_message_takes_it_from_the_longest_work(pair: 
     ledger = disturbed.facts.ledger
     assert ledger is not None
     assert abs(ledger.remainder) < 0.03 * ledger.total
+
+
+def test_where_a_profile_says_what_passes_take_in_runs_switches_are_in_it(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    plan = plans(roles=SERVED, training={"steps": 20, "warmup_steps": 4})
+    law = InRuns.model_construct(alone=1.0, busy=1.0, crowded=1.0, uncertainty=0.0)
+    free, dear = (
+        outcome_of(plan, clusters(prices={"switch": price}, cores=1, colocate=True, in_runs=law))
+        for price in ("0 s", "1 ms")
+    )
+    assert spent(free) == spent(dear)
 
 
 def test_twice_the_price_takes_twice_as_much(outcomes: Callable[..., Outcome]) -> None:

@@ -59,6 +59,8 @@ class Seen:
     alone: Windows = field(default_factory=list)
     pooled: Windows = field(default_factory=list)
     """On the threads of the plan's operations, where there are several."""
+    turns: int = 0
+    """So far."""
 
     def times(self, factors: Sequence[float]) -> Seen:
         """With the seconds of each turn multiplied by its factor."""
@@ -68,7 +70,8 @@ class Seen:
             return {**figures, **{clock: figures[clock] * by for clock in ("cpu", "wall")}}
 
         kinds = (self.busy, self.alone, self.pooled)
-        return Seen(*([list(map(brought, window)) for window in kind] for kind in kinds))
+        busy, alone, pooled = ([list(map(brought, window)) for window in kind] for kind in kinds)
+        return Seen(busy, alone, pooled, self.turns)
 
 
 def measure_windows(
@@ -79,7 +82,7 @@ def measure_windows(
     seconds: float = SECONDS / ROUNDS,
     quick: bool = False,
 ) -> None:
-    """One window of each kind, each operation and shape (``cells``) by its real kernel, into
+    """One turn: windows of each kind, each operation and shape (``cells``) by its real kernel, into
     ``seen``.
 
     ``seconds``: of all windows. Raises RunFailed where a process fails.
@@ -96,21 +99,22 @@ def measure_windows(
         ]
         for child in children:
             child.hear()
-        turn = len(seen.alone)
 
-        def window(some: Sequence[MeasuringProcess], threads: int = 1) -> Windows:
+        def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
             for child in some:
-                child.tell({"seconds": part, "threads": threads})
+                child.tell({"seconds": seconds, "threads": threads})
             found = [child.hear()["seen"] for child in some]
             for figures in itertools.chain(*found):
-                figures["turn"] = turn
+                figures["turn"] = seen.turns
             return found
 
+        # a machine that becomes slower from window to window does so for both kinds alike
         kinds = [(seen.busy, children), (seen.alone, children[:1])]
-        for found, some in kinds if turn % 2 == 0 else reversed(kinds):
-            found.extend(window(some))
+        for found, some in (*kinds, *reversed(kinds)):
+            found.extend(window(some, part / 2))
         if threads > 1:
-            seen.pooled += window(children[: max(1, cores // threads)], threads)
+            seen.pooled += window(children[: max(1, cores // threads)], part, threads)
+        seen.turns += 1
         for child in children:
             child.tell({})
 

@@ -1,0 +1,78 @@
+"""How much longer passes take in runs: what is made of runs beside windows."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.dump import dump_cluster
+from recsim_train.config.experiment import Experiment
+from recsim_train.config.load import load_cluster
+from recsim_train.config.measured import MeasuredOperation
+from recsim_train.session import in_runs
+from recsim_train.session.in_runs import Taken, law_of, with_in_runs
+
+NETS = (
+    (Taken(1.0, 1.0, 1.2), Taken(1.44, 1.0, 1.2)),
+    (Taken(1.1, 1.3, 1.4), Taken(1.1, 1.3, 1.4)),
+)
+
+
+def test_a_net_weighs_the_same_however_often_it_was_measured() -> None:
+    law = law_of(NETS)
+    assert law.alone == pytest.approx(sqrt(1.2 * 1.1))
+    assert law.busy == pytest.approx(sqrt(1.3))
+    assert law.crowded == pytest.approx(sqrt(1.2 * 1.4))
+    assert law.uncertainty == pytest.approx(stdev([0.0, log(1.3)]) / sqrt(2.0))
+    thrice = law_of([NETS[0] * 3, NETS[1]])
+    assert thrice.alone == pytest.approx(law.alone)
+
+
+def test_a_large_machine_has_no_run_of_twice_as_many_loops() -> None:
+    law = law_of([[Taken(1.0, 1.2, None)], [Taken(1.1, 1.4, None)]])
+    assert law.crowded == law.busy == pytest.approx(sqrt(1.2 * 1.4))
+
+
+def test_a_disturbed_machine_still_makes_a_profile_that_can_be_read(
+    tmp_path: Path, profile: Cluster
+) -> None:
+    law = law_of([[Taken(0.1, 9.0, 9.0)], [Taken(0.1, 1.0, 99.0)]])
+    assert (law.alone, law.crowded) == (0.5, 4.0)
+    assert law.uncertainty == 1.0
+    file = tmp_path / "profile.yaml"
+    file.write_text(dump_cluster(profile.model_copy(update={"in_runs": law}), ""))
+    read = load_cluster(str(file)).in_runs
+    assert read is not None
+    assert read.model_dump() == pytest.approx(law.model_dump())
+
+
+@pytest.mark.parametrize(("cores", "loops"), [(2, [1, 2, 4]), (1, [1, 1, 2]), (12, [1, 8])])
+def test_runs_are_held_against_windows_of_their_load(
+    profile: Cluster, monkeypatch: pytest.MonkeyPatch, cores: int, loops: list[int]
+) -> None:
+    """A run of one loop against windows beside idle cores, others against windows of busy ones; and
+    a machine that is twice as fast after the runs as before the windows has changed nothing."""
+    made: list[int] = []
+    fast = iter([1.0, 2.0])
+
+    def taken(run: Experiment, batch: int) -> float:
+        made.append(run.roles.trainers)
+        assert run.training.batch_size == batch
+        return {1: 1.5, 2: 4.0, 4: 6.0, 8: 8.0}[run.roles.trainers] / sqrt(2.0)
+
+    entry = MeasuredOperation.model_construct(seconds=2.0, alone=1.0)
+    monkeypatch.setattr(in_runs, "_pass_seconds", taken)
+    monkeypatch.setattr(in_runs, "_in_a_row", lambda *_, **__: entry)
+    monkeypatch.setattr(in_runs, "_speed", lambda: next(fast))
+    host = profile.hosts["default"].model_copy(update={"cores": cores})
+    cluster = profile.model_copy(update={"hosts": {"default": host}})
+    law = with_in_runs(cluster, lambda *_: None, quick=True).in_runs
+    assert law is not None
+    assert made == loops
+    busy = {1: 0.75, 2: 2.0, 8: 4.0}[loops[1]]
+    crowded = {2: 2.0, 4: 3.0}[loops[2]] if len(loops) > 2 else busy
+    assert (law.alone, law.busy, law.crowded) == pytest.approx((1.5, busy, crowded))
