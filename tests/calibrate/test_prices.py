@@ -189,7 +189,7 @@ def read_plans(tmp_path: Path) -> list[Plan]:
         runs = [reads._experiment(read, tmp_path / "rows.tsv", 2) for read in reads._RUNS]
         runs += [
             runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
-            for asks, setting, batch, _ in runs_of_own._RUNS
+            for asks, setting, batch, _ in runs_of_own.RUNS
         ]
         return [build_plan(run, run.strategies[0]) for run in runs]
 
