@@ -166,6 +166,7 @@ def test_right_prices_pass(right: list[Predicted], study: session.Study) -> None
     assert roofline.left_out == 0
 
 
+@pytest.mark.thorough  # the command's own test has the same, with measured operations
 def test_prices_that_are_all_too_low_fail(
     jobs: list[Job], right: list[Predicted], study: session.Study
 ) -> None:
@@ -174,6 +175,7 @@ def test_prices_that_are_all_too_low_fail(
     assert failed >= {"raw_median", "raw_p90", "coverage_least", "baseline_factor"}
 
 
+@pytest.mark.thorough  # the command's own test has the same, with measured operations
 def test_half_the_price_of_lookups_fails(
     jobs: list[Job], right: list[Predicted], study: session.Study
 ) -> None:
