@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from statistics import mean
 
 from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.results.drift import MOVED
 from recsim_train.results.environment import cores
@@ -15,6 +16,8 @@ from recsim_train.results.environment import cores
 ROUNDS = 77
 """Rounds of a reading, which takes four fifths of a second; their mean, because a run sees a
 virtual machine's slow spells as often as they come."""
+_SHORT = 20
+"""Rounds of one between two measurements: 0.2 s."""
 _LIMIT = 60.0
 """Seconds; nearly all of it for importing torch, where no process has yet."""
 _MOST = 32
@@ -40,6 +43,13 @@ def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     return MachineSpeed(
         **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
     )
+
+
+def short_reading() -> MachineSpeed | None:
+    """One between two measurements; None where it fails: no calibration is lost for it."""
+    with suppress(RunFailed):
+        return measure_speed(_SHORT)
+    return None
 
 
 def until_as_fast(as_then: float, limit: float, waiting: Callable[[], object]) -> float:

@@ -233,9 +233,6 @@ GUESSED_WAKING = Waking.model_construct(
 """What profiles have that were made before this was measured."""
 
 
-Times = Annotated[float, Field(ge=0.5, le=4.0)]
-
-
 class Cooling(Section):
     """How what effects and requests cost grows with the bytes that a training step moves through
     the caches between them: as (bytes / ``bytes``) ** ``exponent``."""
@@ -243,6 +240,10 @@ class Cooling(Section):
     exponent: Annotated[float, Field(ge=0.0, le=1.0)]
     bytes: Size
     """Of the steps at which the prices hold (`recsim_train.workload.moved`)."""
+
+
+Times = Annotated[float, Field(ge=0.5, le=4.0)]
+"""So many times as long."""
 
 
 class InRuns(Section):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,9 +18,8 @@ from typing import NamedTuple
 
 from recsim_train.calibration import talk
 from recsim_train.calibration.own.measure import Seen, measure_windows, measured_operations
-from recsim_train.calibration.speed import measure_speed
+from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
-from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Execution, Experiment, Synthetic
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.data.synthetic import write_criteo
@@ -36,9 +34,7 @@ _ROUNDS = 3
 _MOST_CORES = 8
 """Of a machine of more, runs of twice as many loops are too large to be made."""
 _WINDOWS = 2.4
-"""Seconds of both windows of a net together."""
-_READING = 20
-"""Rounds of the reference work before and after each net's windows and runs: 0.2 s."""
+"""Seconds of all windows of a net together."""
 _ROWS = 12_000
 _LEAST, _MOST = 0.5, 4.0
 """Limits of `recsim_train.config.cluster.InRuns`."""
@@ -90,11 +86,13 @@ def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -
     loops = [1, min(cores, _MOST_CORES)] + ([2 * cores] if cores <= _MOST_CORES else [])
     path = folder / f"net-{net}.tsv"
     runs = [_run(net, trainers, path, quick=quick) for trainers in loops]
-    before = _speed()
+    before = short_reading()
     entry = _in_a_row(runs[1], plain, quick=quick)
     passes = [_pass_seconds(run, batch) for run in runs]
-    # from the middle of the windows to that of the runs
-    faster = sqrt(_speed() / before)
+    after, faster = short_reading(), 1.0
+    if before is not None and after is not None:
+        # from the middle of the windows to that of the runs
+        faster = sqrt(after.overall / before.overall)
     row = [entry.alone, *([entry.seconds] * (len(runs) - 1))]
     times = [faster * took / once for took, once in zip(passes, row, strict=True)]
     return Taken(times[0], times[1], times[2] if len(times) > 2 else None)
@@ -123,10 +121,3 @@ def _pass_seconds(run: Experiment, batch: int) -> float:
     ledger = outcome.facts.ledger
     assert ledger is not None
     return ledger.spent(FORWARD_BACKWARD.name) / (run.training.steps * run.roles.trainers)
-
-
-def _speed() -> float:
-    """How fast idle cores are now; 1 where that cannot be said."""
-    with suppress(RunFailed):  # no calibration is lost for it
-        return measure_speed(_READING).overall
-    return 1.0

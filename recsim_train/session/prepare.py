@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
@@ -125,8 +124,6 @@ def _comment(profile: Path) -> str:
 _TOGETHER = 120.0
 """Seconds that the operations of many plans may take together, if each still has a few."""
 _LEAST = 7.0
-_SHORT_READING = 20
-"""Rounds of the reference work between two turns: 0.2 s."""
 
 
 def _with_operations(
@@ -141,7 +138,7 @@ def _with_operations(
         with_operations,
     )
     from recsim_train.calibration.own.turns import Turns
-    from recsim_train.calibration.speed import measure_speed
+    from recsim_train.calibration.speed import short_reading
     from recsim_train.sim.asked import operations_of
 
     plain = cluster.model_copy(update={"operations": None})
@@ -162,13 +159,8 @@ def _with_operations(
         plan, cells, seen = asked[number]
         measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
 
-    def read() -> MachineSpeed | None:
-        with suppress(RunFailed):  # no calibration is lost for it
-            return measure_speed(_SHORT_READING)
-        return None
-
     rounds = 1 if quick else ROUNDS
-    turns = Turns(read)
+    turns = Turns(short_reading)
     turns.make(len(asked), rounds, measure, progress)
     for number, (plan, cells, seen) in enumerate(asked):
         brought = seen.times(turns.factors(number))

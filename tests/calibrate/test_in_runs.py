@@ -13,6 +13,7 @@ from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.load import load_cluster
 from recsim_train.config.measured import MeasuredOperation
+from recsim_train.config.speed import MachineSpeed
 from recsim_train.session import in_runs
 from recsim_train.session.in_runs import Taken, law_of, with_in_runs
 
@@ -50,24 +51,38 @@ def test_a_disturbed_machine_still_makes_a_profile_that_can_be_read(
     assert read.model_dump() == pytest.approx(law.model_dump())
 
 
+def speed(overall: float) -> MachineSpeed:
+    return MachineSpeed(**dict.fromkeys(MachineSpeed.model_fields, overall))
+
+
+@pytest.mark.parametrize(
+    ("readings", "shorter"),
+    [((1.0, 2.0), sqrt(2.0)), ((1.5, None), 1.0), ((None, 1.5), 1.0), ((None, None), 1.0)],
+)
 @pytest.mark.parametrize(("cores", "loops"), [(2, [1, 2, 4]), (1, [1, 1, 2]), (12, [1, 8])])
 def test_runs_are_held_against_windows_of_their_load(
-    profile: Cluster, monkeypatch: pytest.MonkeyPatch, cores: int, loops: list[int]
+    profile: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    loops: list[int],
+    readings: tuple[float | None, float | None],
+    shorter: float,
 ) -> None:
     """A run of one loop against windows beside idle cores, others against windows of busy ones; and
-    a machine that is twice as fast after the runs as before the windows has changed nothing."""
+    a machine that is twice as fast after the runs as before the windows has changed nothing. Nor
+    has a reading that failed."""
     made: list[int] = []
-    fast = iter([1.0, 2.0])
+    fast = iter([None if overall is None else speed(overall) for overall in readings])
 
     def taken(run: Experiment, batch: int) -> float:
         made.append(run.roles.trainers)
         assert run.training.batch_size == batch
-        return {1: 1.5, 2: 4.0, 4: 6.0, 8: 8.0}[run.roles.trainers] / sqrt(2.0)
+        return {1: 1.5, 2: 4.0, 4: 6.0, 8: 8.0}[run.roles.trainers] / shorter
 
     entry = MeasuredOperation.model_construct(seconds=2.0, alone=1.0)
     monkeypatch.setattr(in_runs, "_pass_seconds", taken)
     monkeypatch.setattr(in_runs, "_in_a_row", lambda *_, **__: entry)
-    monkeypatch.setattr(in_runs, "_speed", lambda: next(fast))
+    monkeypatch.setattr(in_runs, "short_reading", lambda: next(fast))
     host = profile.hosts["default"].model_copy(update={"cores": cores})
     cluster = profile.model_copy(update={"hosts": {"default": host}})
     law = with_in_runs(cluster, lambda *_: None, quick=True).in_runs

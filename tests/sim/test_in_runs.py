@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import hypot
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,12 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.pricing import Load, Pricing
-from recsim_train.sim.runtime import Runtime
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
+PricingOf = Callable[[Plan, Cluster], Pricing]
 
 LAW = InRuns.model_construct(alone=1.2, busy=1.1, crowded=1.5, uncertainty=0.04)
 LOADS = (
@@ -83,7 +82,7 @@ def test_passes_take_longer_by_the_load(
 def test_the_load_is_that_of_a_trainers_machine(
     plans: Plans,
     clusters: Clusters,
-    fake_counts: Any,
+    pricing_of: PricingOf,
     trainers: int,
     threads: int,
     cores: int,
@@ -96,8 +95,7 @@ def test_the_load_is_that_of_a_trainers_machine(
     took = []
     for law in (None, LAW):
         cluster = plain.model_copy(update={"in_runs": law})
-        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=1)
-        runtime.run()
         scopes = dict(operations_of(plan, plain))
-        took.append(runtime.pricing.shaped("forward_backward", scopes["forward_backward"])[0])
+        pricing = pricing_of(plan, cluster)
+        took.append(pricing.shaped("forward_backward", scopes["forward_backward"])[0])
     assert took[1] == pytest.approx(times * took[0])
