@@ -24,7 +24,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.session import load
 from recsim_train.sim.asked import operations_of
-from recsim_train.sim.pricing import Load, Pricing
+from recsim_train.sim.pricing import Pricing
 
 PASSES = "forward_backward"
 SECONDS = 0.8
@@ -111,7 +111,7 @@ def predicted(plan: Plan, cluster: Cluster) -> float:
     scope = next(scope for name, scope in operations_of(plan, cluster) if name == PASSES)
 
     def seconds(beside: float) -> float:
-        pricing = Pricing(plan.experiment, cluster, plan.examples, load=Load(beside))
+        pricing = Pricing(plan.experiment, cluster, plan.examples, beside=beside)
         return pricing.shaped(PASSES, scope)[0]
 
     return seconds(1.0) / cluster.contention / seconds(0.0)

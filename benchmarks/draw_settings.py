@@ -1,6 +1,6 @@
 """Settings that nobody chose: an experiment of drawn settings, to validate predictions on.
 
-    python benchmarks/draw_settings.py [--count 20] [--seed 39] > experiments/drawn.yaml
+    python benchmarks/draw_settings.py [--count 20] [--seed 40] [--cores 2] > experiments/drawn.yaml
 
 Strategy, options, model, batch size, trainers, threads and servers come from `random.Random(seed)`.
 No batch size and no net is one of experiments/fidelity.yaml. Nothing is drawn again: a setting that
@@ -46,7 +46,9 @@ FREE = ("flat_ps", "shadowsync")
 RUN_SECONDS, LEAST_STEPS, MOST_STEPS = 5.0, 40, 1200
 PER_EXAMPLE, PER_PARAMETER = 20e-6, 1.2e-10
 """A guess at the CPU seconds of an example, which sets nothing but how many steps are run."""
-CORES = 2
+TRAINERS = {2: (1, 2, 2, 3), 16: (2, 4, 8, 12)}
+THREADS = {2: (1, 1, 2), 16: (1, 2, 4)}
+"""By the machine's cores."""
 RATES = {"dense_lr": 0.001, "sparse_lr": 0.001}
 """At which nothing diverges: a run that does is no measurement."""
 
@@ -69,26 +71,26 @@ def drawn_model(draw: Random, number: int) -> dict[str, Any]:
     return model
 
 
-def steps_of(model: dict[str, Any], examples: int) -> int:
+def steps_of(model: dict[str, Any], examples: int, cores: int) -> int:
     """Steps of about `RUN_SECONDS`. ``examples``: of all trainers' steps together."""
     tables = model.get("tables", {"count": 26})["count"]
     widths = [13, *model.get("bottom_mlp", [])]
     wide = [tables * model["embedding_dim"], *model["top_mlp"]]
     parameters = sum(a * b for row in (widths, wide) for a, b in zip(row, row[1:], strict=False))
-    seconds = examples * (PER_EXAMPLE + PER_PARAMETER * parameters) / CORES
+    seconds = examples * (PER_EXAMPLE + PER_PARAMETER * parameters) / cores
     return max(LEAST_STEPS, min(MOST_STEPS, round(RUN_SECONDS / seconds)))
 
 
-def drawn_point(draw: Random, number: int) -> dict[str, Any]:
+def drawn_point(draw: Random, number: int, cores: int) -> dict[str, Any]:
     """One setting."""
     strategy = dict(draw.choice(STRATEGIES[number % len(STRATEGIES)]))
     model = drawn_model(draw, number)
-    trainers, batch = draw.choice((1, 2, 2, 3)), draw.choice(BATCHES)
+    trainers, batch = draw.choice(TRAINERS[cores]), draw.choice(BATCHES)
     servers = draw.choice((1, 2, 3))
-    threads = draw.choice((1, 1, 2)) if strategy["kind"] in FREE else 1
+    threads = draw.choice(THREADS[cores]) if strategy["kind"] in FREE else 1
     if strategy["kind"] in ("hierarchical", "des", "localsgd"):
         trainers = max(2, trainers)  # alone they have nobody to meet
-    steps = steps_of(model, trainers * threads * batch)
+    steps = steps_of(model, trainers * threads * batch, cores)
     return {
         "strategy": strategy,
         "model": model,
@@ -97,7 +99,7 @@ def drawn_point(draw: Random, number: int) -> dict[str, Any]:
     }
 
 
-def experiment(count: int, seed: int) -> dict[str, Any]:
+def experiment(count: int, seed: int, cores: int) -> dict[str, Any]:
     """The whole experiment: what all settings share is as in experiments/fidelity.yaml."""
     draw = Random(seed)
     shared = Path(__file__).resolve().parent.parent / "experiments/fidelity.yaml"
@@ -116,7 +118,7 @@ def experiment(count: int, seed: int) -> dict[str, Any]:
             "patience": "600 s",
             "gates": {"configurations": count, **gates},
         },
-        "sweep": {"points": [drawn_point(draw, number) for number in range(count)]},
+        "sweep": {"points": [drawn_point(draw, number, cores) for number in range(count)]},
     }
 
 
@@ -124,12 +126,17 @@ def main() -> None:
     """Draw and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=39)
+    parser.add_argument("--seed", type=int, default=40)
+    parser.add_argument("--cores", type=int, choices=TRAINERS, default=2)
     asked = parser.parse_args()
-    command = f"python benchmarks/draw_settings.py --count {asked.count} --seed {asked.seed}"
+    given = f"--count {asked.count} --seed {asked.seed} --cores {asked.cores}"
+    command = f"python benchmarks/draw_settings.py {given}"
     print(f"# Drawn by `{command}`,\n# before calibration; none of them was replaced.")
     text = yaml.safe_dump(
-        experiment(asked.count, asked.seed), sort_keys=False, default_flow_style=None, width=120
+        experiment(asked.count, asked.seed, asked.cores),
+        sort_keys=False,
+        default_flow_style=None,
+        width=120,
     )
     print(text, end="")
 

@@ -247,24 +247,14 @@ Times = Annotated[float, Field(ge=0.5, le=4.0)]
 
 
 class InRuns(Section):
-    """How many times as long a net's pass and a batch that is read take in a run as in a row, where
-    a core's caches keep what they need and nobody interrupts them; at loads between these, what
-    lies between. Measured with runs and passes of calibration's own nets in turn."""
+    """A net's pass and a batch that is read in a run, against the same in a row, where a core's
+    caches keep what they need and nobody interrupts them. Measured with runs and passes of
+    calibration's own nets in turn."""
 
-    alone: Times = 1.0
-    """In a run of one loop."""
-    busy: Times = 1.0
-    """Of as many as there are cores."""
-    crowded: Times = 1.0
-    """Of twice as many, or more."""
+    times: Times = 1.0
+    """As long."""
     uncertainty: Share = 0.0
-    """Relative standard error of each of them."""
-
-    def at(self, beside: float, beyond: float) -> float:
-        """``beside``: share of the other cores for which there is a loop; ``beyond``: loops for
-        which there is no core, relative to the number of cores, at most 1."""
-        idle, queue = (1.0 - beside) * (self.alone - self.busy), self.crowded - self.busy
-        return self.busy + idle + beyond * queue
+    """Its relative standard error."""
 
 
 class Threads(Section):

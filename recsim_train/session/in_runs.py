@@ -1,10 +1,10 @@
 """By how much a net's pass takes longer in a run than in a row: runs of calibration's own nets
 beside windows of the same passes.
 
-A window finds in a core's caches what the one before has left there, nobody interrupts it and
-nobody holds the interpreter lock. In a run other threads work on its core between two passes and,
-where there are more loops than cores, within them. What that takes is measured, with nets that no
-experiment of a user's has: at three loads, because it grows with the threads that want a core.
+A window finds in a core's caches what the one before has left there, and nobody interrupts it. In
+a run other threads work on its core between two passes. What that takes is measured, with nets that
+no experiment of a user's has, in runs of one loop and of a loop for each core: what came of these
+was the same, and a law by the number of loops made stored validations no better.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from recsim_train.strategy.operations import FORWARD_BACKWARD
 _NETS = (0, 1, 2, 3, 6)
 """Of `recsim_train.calibration.talk.RUNS`, whose passes last from 0.4 to 25 ms."""
 _ROUNDS = 3
-_MOST_CORES = 8
-"""Of a machine of more, runs of twice as many loops are too large to be made."""
+_MOST_LOOPS = 8
+"""Of a machine of more cores, runs of a loop for each would take too much memory and time."""
 _WINDOWS = 2.4
 """Seconds of all windows of a net together."""
 _ROWS = 12_000
@@ -44,9 +44,9 @@ class Taken(NamedTuple):
     """One net, once: how many times as long its pass took in runs as in a row."""
 
     alone: float
+    """In a run of one loop, against windows beside idle cores."""
     busy: float
-    crowded: float | None
-    """None: no such run was made."""
+    """In a run of a loop for each core, against windows on all of them."""
 
 
 def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluster:
@@ -65,37 +65,26 @@ def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluste
 
 
 def law_of(nets: Sequence[Sequence[Taken]]) -> InRuns:
-    """Of each load the geometric mean over nets, because a net weighs the same however long its
-    pass is; the error is that of these means, by how far nets and repeats are apart."""
-    busy = [fmean(log(taken.busy) for taken in net) for net in nets]
-    loads = {"alone": [fmean(log(taken.alone) for taken in net) for net in nets], "busy": busy}
-    crowded = [[log(t.crowded) for t in net if t.crowded is not None] for net in nets]
-    loads["crowded"] = [fmean(logs) for logs in crowded] if all(crowded) else busy
-    error = 0.0
-    if len(nets) > 1:
-        error = max(stdev(logs) / sqrt(len(logs)) for logs in loads.values())
-    times = [min(_MOST, max(_LEAST, exp(fmean(logs)))) for logs in loads.values()]
-    alone, at_busy, at_crowded = times
-    return InRuns.model_construct(
-        alone=alone, busy=at_busy, crowded=at_crowded, uncertainty=min(1.0, error)
-    )
+    """The geometric mean, over nets, because a net weighs the same however long its pass is; the
+    error is that of this mean, by how far nets and the two kinds of runs are apart."""
+    logs = [fmean(map(log, times)) for net in nets for times in zip(*net, strict=True)]
+    error = stdev(logs) / sqrt(len(logs))
+    times = min(_MOST, max(_LEAST, exp(fmean(logs))))
+    return InRuns.model_construct(times=times, uncertainty=min(1.0, error))
 
 
 def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -> Taken:
     _, _, batch, _ = talk.RUNS[net]
-    loops = [1, min(cores, _MOST_CORES)] + ([2 * cores] if cores <= _MOST_CORES else [])
     path = folder / f"net-{net}.tsv"
-    runs = [_run(net, trainers, path, quick=quick) for trainers in loops]
+    alone, busy = (_run(net, n, path, quick=quick) for n in (1, min(cores, _MOST_LOOPS)))
     before = short_reading()
-    entry = _in_a_row(runs[1], plain, quick=quick)
-    passes = [_pass_seconds(run, batch) for run in runs]
+    row = _in_a_row(busy, plain, quick=quick)
+    took = [_pass_seconds(run, batch) for run in (alone, busy)]
     after, faster = short_reading(), 1.0
     if before is not None and after is not None:
         # from the middle of the windows to that of the runs
         faster = sqrt(after.overall / before.overall)
-    row = [entry.alone, *([entry.seconds] * (len(runs) - 1))]
-    times = [faster * took / once for took, once in zip(passes, row, strict=True)]
-    return Taken(times[0], times[1], times[2] if len(times) > 2 else None)
+    return Taken(faster * took[0] / row.alone, faster * took[1] / row.seconds)
 
 
 def _run(net: int, trainers: int, path: Path, *, quick: bool) -> Experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import hypot
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Costs, InRuns
 from recsim_train.config.experiment import Experiment
@@ -29,15 +29,6 @@ Seconds = tuple[float, float, tuple[Part, ...]]
 NOTHING: Seconds = (0.0, 0.0, ())
 
 
-class Load(NamedTuple):
-    """How many loops there are on a trainer's machine."""
-
-    beside: float = 1.0
-    """Share of its other cores for which there is one."""
-    beyond: float = 0.0
-    """Those for which there is no core, relative to the number of cores, at most 1."""
-
-
 class AskedPrices(dict[str, float]):
     """Prices that are filled in when they are first asked for, so that it shows which are used."""
 
@@ -60,12 +51,12 @@ class Pricing:
         examples: int,
         threads: int = 1,
         *,
-        load: Load | None = None,
+        beside: float = 1.0,
         queued: bool = True,
     ) -> None:
-        """``threads``: on which an operation of a foreground loop runs; ``load``: None: a loop for
-        each core; ``queued``: whether a process has several loops, so that a call out of Python
-        keeps its lock as `Costs.handover` says."""
+        """``threads``: on which an operation of a foreground loop runs; ``beside``: share of the
+        other cores of a trainer's machine for which there is a loop; ``queued``: whether a process
+        has several loops, so that a call out of Python keeps its lock as `Costs.handover` says."""
         self.experiment = experiment
         self._threads, self._law = threads, cluster.threads
         self.examples = examples
@@ -84,10 +75,8 @@ class Pricing:
         self.asked: list[tuple[str, Scope]] | None = None
         """Operations in the order in which each was first asked for; None: nobody wants to know."""
         self._measured = MeasuredOperations(cluster.operations or ())
-        load = load or Load()
-        self._beside, self._contention = load.beside, cluster.contention
-        law = cluster.in_runs or InRuns()
-        self._in_runs, self._in_runs_error = law.at(*load), law.uncertainty
+        self._beside, self._contention = beside, cluster.contention
+        self._in_runs = cluster.in_runs or InRuns()
         self._known: dict[tuple[object, ...], Seconds] = {}
         self._over_gloo = experiment.execution.transport == "gloo"
         self._messages: dict[tuple[str, int, str], Seconds] = {}
@@ -180,7 +169,7 @@ class Pricing:
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
             rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
-            longer = self._in_runs if name in PASSES else 1.0
+            longer = self._in_runs.times if name in PASSES else 1.0
             seconds = longer * total
             change = self._gains(name, scope, longer)
             return rest, (seconds, longer * held, ((name, seconds, *change),))
@@ -190,8 +179,8 @@ class Pricing:
         seconds = self._measured_seconds(known)
         error = known.error
         if name in PASSES | IN_RUNS:
-            seconds *= self._in_runs
-            error = hypot(error, self._in_runs_error)
+            seconds *= self._in_runs.times
+            error = hypot(error, self._in_runs.uncertainty)
         whole, erring = self._erring.get(name, (0.0, 0.0))
         self._erring[name] = whole + seconds, erring + seconds * error
         if shape != known.shape:

@@ -27,7 +27,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
-from recsim_train.sim.pricing import Load, Pricing
+from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.readers import Readers
 from recsim_train.sim.services import Service
@@ -81,7 +81,7 @@ class Runtime:
             cluster,
             plan.examples,
             plan.operation_threads,
-            load=_load(plan, cluster),
+            beside=_beside(plan, cluster),
             queued=len(list(plan.loops(0))) > 1,
         )
         self.world = World(self.machines, self.pricing, self.ledger, counts)
@@ -276,10 +276,9 @@ class Runtime:
         )
 
 
-def _load(plan: Plan, cluster: Cluster) -> Load:
-    """Of a trainer's machine."""
+def _beside(plan: Plan, cluster: Cluster) -> float:
+    """Of a trainer's machine the share of its other cores for which there is a loop."""
     machines = 1 if cluster.colocate else plan.experiment.roles.trainers
     loops = len(plan.all_loops) * plan.operation_threads / machines
     cores = cluster.host("trainer").cores
-    beside = min(1.0, (loops - 1.0) / (cores - 1.0)) if cores > 1.0 else 1.0
-    return Load(beside, min(1.0, max(0.0, loops / cores - 1.0)))
+    return min(1.0, (loops - 1.0) / (cores - 1.0)) if cores > 1.0 else 1.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 Start = Callable[..., "subprocess.Popen[str]"]
 PROFILE = Path(__file__).parents[1] / "frozen-2core.yaml"
@@ -34,18 +35,12 @@ def said(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
-
-
 RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "LOCAL_RANK": "0"}
 
 
 @pytest.mark.parametrize("rank", [False, True], ids=["launcher", "rank"])
 def test_a_diverged_run_is_kept_told_and_fails(folder: Path, start: Start, rank: bool) -> None:
-    around = {**RANK, "MASTER_PORT": free_port()} if rank else {}
+    around = {**RANK, "MASTER_PORT": str(free_port())} if rank else {}
     words = ("run", "lost.yaml", "--set", WORST)
     code, shown, errors = said(start(*words, cwd=folder, **around))
     assert code == 1, errors

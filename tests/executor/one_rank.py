@@ -9,7 +9,6 @@ import faulthandler
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recsim_train.executor import forkserver
+from tests.ports import free_port
 
 LIMIT = 90.0
 """Seconds that ranks may take, on a machine that has much else to do."""
@@ -52,12 +52,6 @@ class OneRank:
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(number)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @contextmanager
@@ -112,9 +106,12 @@ class Starter:
 
 
 def codes(started: Sequence[OneRank], limit: float = LIMIT) -> list[int | None]:
-    """Exit codes, None where one has not ended in time."""
+    """Exit codes, None where one has not ended in time; what each said, for a test that fails."""
     end = time.monotonic() + limit
-    return [one.process.poll(max(0.0, end - time.monotonic())) for one in started]
+    ended = [one.process.poll(max(0.0, end - time.monotonic())) for one in started]
+    for one, code in zip(started, ended, strict=True):
+        print(f"rank {one.rank} ended with {code} and said: {one.said}")
+    return ended
 
 
 def until_said(one: OneRank, what: str, limit: float = LIMIT) -> None:

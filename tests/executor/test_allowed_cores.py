@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 EXPERIMENT = """
 name: small
@@ -97,9 +98,8 @@ def test_no_variable_of_openmp_ties_processes_to_a_core(
 
 @several
 def test_a_rank_keeps_its_cores(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    rank["MASTER_PORT"] = str(free_port())
     found = run(tmp_path, set(CORES), **rank, OMP_PROC_BIND="close")
     assert found["summary"]["facts"]["launched_by"] == "torchrun"
     assert found["environment"]["cores"] == len(CORES)

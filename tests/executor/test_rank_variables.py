@@ -16,8 +16,9 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor import addresses
 from recsim_train.executor.launch import execute
 from recsim_train.executor.rank import read_rank, under_torchrun
-from tests.executor.one_rank import codes, free_port, prepared, ranks
+from tests.executor.one_rank import codes, prepared, ranks
 from tests.executor.test_failures import make_plan
+from tests.ports import free_port
 
 GOOD = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 UNSET = "`unset RANK` has recsim-train start all processes itself"

@@ -15,7 +15,7 @@ from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.elasticity import elasticities, scaled
-from recsim_train.sim.pricing import Load, Pricing
+from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
 from recsim_train.workload.operations import COSTS, cost, seconds
 from recsim_train.workload.scope import Scope
@@ -156,7 +156,7 @@ def test_busy_cores_and_idle_ones(plan: Plan, clusters: Clusters) -> None:
     known = entry(plain, "load", scope, 2.0, alone=1e-4)
     cluster = plain.model_copy(update={"operations": (known,)})
     for beside, expected in ((1.0, known.seconds * 0.8), (0.0, 1e-4)):
-        pricing = Pricing(spec, cluster, plan.examples, load=Load(beside))
+        pricing = Pricing(spec, cluster, plan.examples, beside=beside)
         assert pricing.operation("load", elements=500)[0] == pytest.approx(expected)
 
 

@@ -69,7 +69,7 @@ def test_where_a_profile_says_what_passes_take_in_runs_switches_are_in_it(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     plan = plans(roles=SERVED, training={"steps": 20, "warmup_steps": 4})
-    law = InRuns.model_construct(alone=1.0, busy=1.0, crowded=1.0, uncertainty=0.0)
+    law = InRuns()
     free, dear = (
         outcome_of(plan, clusters(prices={"switch": price}, cores=1, colocate=True, in_runs=law))
         for price in ("0 s", "1 ms")
