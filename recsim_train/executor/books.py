@@ -257,9 +257,11 @@ def machine_seconds() -> tuple[float, float]:
     them) since the machine's start."""
     try:
         size = _FIRST_LINE if b"cpu" in _named() else _ALL_LINES
-        lines = [line.split() for line in os.pread(_machines_clock(), size, 0).splitlines()]
+        shown = os.pread(_machines_clock(), size, 0)
     except OSError:
         return 0.0, 0.0
+    # what is cut off in "cpu12" may read like another's line: cpu, cpu1
+    lines = [line.split() for line in shown[: shown.rfind(b"\n")].splitlines()]
     # A container may show cores by numbers of its own: then all that it shows are meant.
     mine = [words for words in lines if words[:1] and words[0] in _named()] or lines[:1]
     busy = stolen = 0

@@ -90,10 +90,9 @@ def cut_tables(
     model = experiment.model
     tables = list(enumerate(model.tables))
     if partition == "hash":
+        # a shard beyond a table's last row has no row of it, but a slice as the others have
         return tuple(
-            tuple(
-                TableSlice(t, shard, spec.rows, shards) for t, spec in tables if spec.rows > shard
-            )
+            tuple(TableSlice(t, min(shard, spec.rows), spec.rows, shards) for t, spec in tables)
             for shard in range(shards)
         )
     if partition == "column":

@@ -147,3 +147,24 @@ nr_involuntary_switches                      :                  188
     monkeypatch.setattr(books_module, "Path", path)
     assert books_module._moves_of(7) == (812, 41)
     assert books_module._moves_of(8) == (0, 0)
+
+
+NAMES = ["cpu", *(f"cpu{number}" for number in range(12))]
+LINES = {name: f"{name} 10 20 30 40 50 60 70 {80 + at} 0 0\n" for at, name in enumerate(NAMES)}
+
+
+@pytest.mark.parametrize(("named", "cut_off"), [("cpu", "cpu0"), ("cpu1", "cpu11")])
+def test_a_line_that_is_cut_off_is_no_line(
+    named: str, cut_off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read ends where the buffer does: of "cpu0", "cpu" may be left, of "cpu11" "cpu1"."""
+    before = "".join(LINES[name] for name in NAMES[: NAMES.index(cut_off)])
+    tick = books_module.os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(books_module, "_machines_clock", lambda: 0)
+    monkeypatch.setattr(books_module, "_named", lambda: frozenset({named.encode()}))
+    for length in range(len(LINES[cut_off])):
+        shown = (before + LINES[cut_off][:length]).encode()
+        monkeypatch.setattr(books_module.os, "pread", lambda *_, shown=shown: shown)
+        busy, stolen = books_module.machine_seconds()
+        assert busy * tick == pytest.approx(10 + 20 + 30 + 60 + 70)
+        assert stolen * tick == pytest.approx(80 + NAMES.index(named))
