@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
@@ -32,13 +32,6 @@ claim:
   checks:
     - {says: rows, measure: bytes, form: saved, of: [rows], over: [vectors], up_to: 0.9}
 """
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture

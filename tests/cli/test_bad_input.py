@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import command, started
+from tests.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
@@ -28,16 +31,6 @@ roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
 training: {batch_size: 16, threads: 1, steps: 20, warmup_steps: 2}
 strategy: flat_ps
 """
-
-
-def command(
-    *words: str, cwd: Path, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=100, check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **(env or {})},
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -154,7 +147,7 @@ def test_a_billion_trainers_are_refused_before_any_is_planned(folder: Path) -> N
     import resource
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = command("simulate", "small.yaml", "--dry-run", "--set", "roles.trainers=1000000000",
+    done = started("simulate", "small.yaml", "--dry-run", "--set", "roles.trainers=1000000000",
                    cwd=folder)  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 2
@@ -261,8 +254,9 @@ def test_a_port_in_use_does_not_matter(folder: Path) -> None:
 
 
 def test_torchrun_with_the_wrong_number_of_ranks(folder: Path) -> None:
-    env = {"RANK": "0", "WORLD_SIZE": "7", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    done = command("run", "small.yaml", cwd=folder, env=env)
+    env = {"RANK": "0", "WORLD_SIZE": "7", "MASTER_ADDR": "127.0.0.1"}
+    env["MASTER_PORT"] = str(free_port())
+    done = started("run", "small.yaml", cwd=folder, env=env)
     assert done.returncode == 2, done.stderr
     assert "needs 3 ranks (trainer[0], embedding_server[0], dense_server[0])" in done.stderr
 

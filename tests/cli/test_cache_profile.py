@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
@@ -19,13 +19,6 @@ roles: {trainers: 2, embedding_servers: 1}
 training: {batch_size: 32, steps: 20, warmup_steps: 20}
 strategy: flat_ps
 """
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
 
 
 def test_a_profiled_size_is_a_cache_of_about_that_hit_rate(tmp_path: Path) -> None:

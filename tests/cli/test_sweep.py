@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.commands import answer, command
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "cluster_profiles" / "paper-20core-25gbit.yaml")
 EXPERIMENT = f"""
@@ -32,20 +34,6 @@ sweep:
   cluster.hosts.default.nic: [5 Gbit/s, 25 Gbit/s]
 """
 TIMED = "wall_seconds"
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )  # fmt: skip
-
-
-def answer(*words: str, cwd: Path) -> Any:
-    done = command(*words, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from rich.console import Console
 from recsim_train.report.load import load_runs
 from recsim_train.report.runs import finished
 from recsim_train.report.terminal import show
+from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = str(ROOT / "experiments" / "racks.yaml")
@@ -26,18 +26,13 @@ FAILING = (
 )
 
 
-def command(
-    *sets: str, cwd: Path, options: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def simulated(*sets: str, cwd: Path, options: tuple[str, ...] = ()) -> CompletedProcess[str]:
     words = [word for setting in (*FAILING, *sets) for word in ("--set", setting)]
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", "simulate", EXPERIMENT, *words, *options],
-        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
+    return command("simulate", EXPERIMENT, *words, *options, cwd=cwd)
 
 
 def answer(*sets: str, cwd: Path, out: str = "runs") -> Any:
-    done = command(*sets, cwd=cwd, options=("--json", "--out", out))
+    done = simulated(*sets, cwd=cwd, options=("--json", "--out", out))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -73,11 +68,11 @@ def test_the_example(tmp_path: Path) -> None:
 
 
 def test_an_abort_is_said(tmp_path: Path) -> None:
-    done = command("recovery.policy=abort", "strategy=flat_ps", cwd=tmp_path)
+    done = simulated("recovery.policy=abort", "strategy=flat_ps", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "failed after 0.9 s of simulated time: recovery.policy is abort" in done.stderr
     early = "cluster.failures.schedule.0.at=1 ms"
-    done = command("recovery.policy=abort", early, cwd=tmp_path)
+    done = simulated("recovery.policy=abort", early, cwd=tmp_path)
     assert done.returncode == 1
     assert "failed: trainer[3] failed after 0.001 s" in done.stderr
 
@@ -96,7 +91,7 @@ def test_an_abort_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_one_sentence(tmp_path: Path, setting: str, sentence: str) -> None:
-    done = command(setting, cwd=tmp_path)
+    done = simulated(setting, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
@@ -28,13 +28,6 @@ validation:
   gates: {configurations: 2}
 """
 VALIDATE = ("validate", "two.yaml", "--cluster", REFERENCE)
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture
