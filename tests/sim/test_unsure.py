@@ -193,6 +193,7 @@ def test_nine_in_ten_worlds_lie_inside(plan: Plan, base: Cluster) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # the worlds of the test before, once more by windows
 @pytest.mark.timeout(600)
 def test_nine_in_ten_runs_lie_within_what_windows_show(plan: Plan, base: Cluster) -> None:
     inside = []
