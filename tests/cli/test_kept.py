@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,7 +39,9 @@ def command(words: Sequence[str | Path], shell: str = "") -> subprocess.Complete
     call = [sys.executable, "-m", "recsim_train", *map(str, words)]
     if shell:
         call = ["bash", "-c", f'exec "$@" {shell}', "bash", *call]
-    return subprocess.run(call, check=False, capture_output=True, timeout=200)
+    # without a buffer there is nothing that Python would try to write again in the end
+    around = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(call, check=False, capture_output=True, timeout=200, env=around)
 
 
 def runs_in(folder: Path) -> list[Path]:

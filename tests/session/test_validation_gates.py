@@ -242,7 +242,7 @@ def recorded(jobs: list[Job], measured: Cluster) -> dict[str, list[Measured]]:
         pytest.param(1.0, {}, set(), 0, id="unchanged"),
         pytest.param(
             0.7, None, {"raw_median", "raw_p90", "coverage_least", "baseline_factor"}, 3,
-            id="all times 0.7",
+            id="all times 0.7", marks=pytest.mark.thorough,
         ),
         pytest.param(1.0, dict.fromkeys(LOOKUPS, 0.5), {"coverage_least"}, 3, id="half of lookups"),
     ],
