@@ -128,20 +128,9 @@ CAUSES: dict[str, Cause] = {
 class Setting(NamedTuple):
     """One that was measured."""
 
-    folder: str
+    profile: Path
     experiment: dict[str, Any]
     measured: float
-
-
-def settings_of(folder: str) -> list[Setting]:
-    """Those of a stored validation."""
-    kept = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
-    measured = {row["key"]: row.get("measured") for row in kept["rows"]}
-    return [
-        Setting(folder, made["experiment"], measured[made["key"]])
-        for made in kept["predictions"]
-        if measured[made["key"]] is not None
-    ]
 
 
 def profile_of(folder: str, scratch: Path) -> Path:
@@ -151,9 +140,22 @@ def profile_of(folder: str, scratch: Path) -> Path:
     if "crowded" in in_runs:  # made at three loads, of which the first two are measured today
         times = math.sqrt(in_runs["alone"] * in_runs["busy"])
         kept["in_runs"] = {"times": times, "uncertainty": in_runs["uncertainty"]}
+    scratch.mkdir()
     file = scratch / "profile.yaml"
     file.write_text(yaml.safe_dump(kept), encoding="utf-8")
     return file
+
+
+def settings_of(folder: str, scratch: Path) -> list[Setting]:
+    """Those of a stored validation. ``scratch``: of its own, where its profile is kept."""
+    profile = profile_of(folder, scratch)
+    kept = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
+    measured = {row["key"]: row.get("measured") for row in kept["rows"]}
+    return [
+        Setting(profile, made["experiment"], measured[made["key"]])
+        for made in kept["predictions"]
+        if measured[made["key"]] is not None
+    ]
 
 
 def predicted(name: str, setting: Setting) -> float:
@@ -162,11 +164,10 @@ def predicted(name: str, setting: Setting) -> float:
     for owner, constant, value in cause.constants:
         setattr(owner, constant, value)
     with tempfile.TemporaryDirectory() as scratch:
-        profile = profile_of(setting.folder, Path(scratch))
         file = Path(scratch) / "experiment.yaml"
         file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
-        (plan,) = load(file, profile, [*SETS, *cause.sets]).plans
-        cluster = cause.change(load_cluster(str(profile)))
+        (plan,) = load(file, setting.profile, [*SETS, *cause.sets]).plans
+        cluster = cause.change(load_cluster(str(setting.profile)))
     speed = simulate(plan, cluster).speed
     assert speed is not None
     assert speed.examples_per_second is not None
@@ -212,7 +213,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(CAUSES), choices=list(CAUSES))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args()
-    every = [setting for folder in asked.folder for setting in settings_of(folder)]
+    with tempfile.TemporaryDirectory() as scratch:
+        every = [
+            setting
+            for number, folder in enumerate(asked.folder)
+            for setting in settings_of(folder, Path(scratch) / str(number))
+        ]
+        compare(every, asked)
+
+
+def compare(every: Sequence[Setting], asked: argparse.Namespace) -> None:
+    """Predict them, each cause off in turn."""
     true = [setting.measured for setting in every]
     print(f"{len(every)} settings of {', '.join(asked.folder)}\n")
     print("| changed | moves | median | signed | nine in ten | scatter | lines |")

@@ -53,8 +53,8 @@ def started(
     )  # fmt: skip
 
 
-def answer(*words: str | Path, cwd: Path, code: int = 0) -> Any:
-    """What it said with ``--json``."""
-    done = command(*words, "--json", cwd=cwd)
+def answer(*words: str | Path, cwd: Path, code: int = 0, own: bool = False) -> Any:
+    """What it said with ``--json``. ``own``: in a process of its own."""
+    done = (started if own else command)(*words, "--json", cwd=cwd)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)

@@ -247,12 +247,12 @@ Times = Annotated[float, Field(ge=0.5, le=4.0)]
 
 
 class InRuns(Section):
-    """A net's pass and a batch that is read in a run, against the same in a row, where a core's
-    caches keep what they need and nobody interrupts them. Measured with runs and passes of
+    """How much longer a net's pass, and a batch that is read, take in a run than in a row, where a
+    core's caches keep what they need and nobody interrupts them. Measured with runs and passes of
     calibration's own nets in turn."""
 
     times: Times = 1.0
-    """As long."""
+    """So many times as long."""
     uncertainty: Share = 0.0
     """Its relative standard error."""
 

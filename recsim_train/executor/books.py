@@ -261,7 +261,7 @@ def machine_seconds() -> tuple[float, float]:
     except OSError:
         return 0.0, 0.0
     # what is cut off in "cpu12" may read like another's line: cpu, cpu1
-    lines = [line.split() for line in shown[: shown.rfind(b"\n")].splitlines()]
+    lines = [line.split() for line in shown.rpartition(b"\n")[0].splitlines()]
     # A container may show cores by numbers of its own: then all that it shows are meant.
     mine = [words for words in lines if words[:1] and words[0] in _named()] or lines[:1]
     busy = stolen = 0

@@ -3,8 +3,8 @@ beside windows of the same passes.
 
 A window finds in a core's caches what the one before has left there, and nobody interrupts it. In
 a run other threads work on its core between two passes. What that takes is measured, with nets that
-no experiment of a user's has, in runs of one loop and of a loop for each core: what came of these
-was the same, and a law by the number of loops made stored validations no better.
+no experiment of a user's has, in runs of one loop and of a loop for each core; one factor for both,
+because a law by the number of loops made predictions of stored validations no better.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluste
             net = nets[done % len(nets)]
             found[net].append(_taken(net, cores, plain, Path(folder), quick=quick))
             progress(done + 1, rounds * len(nets))
-    return cluster.model_copy(update={"in_runs": law_of(list(found.values()))})
+    return cluster.model_copy(update={"in_runs": mean_of(list(found.values()))})
 
 
-def law_of(nets: Sequence[Sequence[Taken]]) -> InRuns:
+def mean_of(nets: Sequence[Sequence[Taken]]) -> InRuns:
     """The geometric mean, over nets, because a net weighs the same however long its pass is; the
     error is that of this mean, by how far nets and the two kinds of runs are apart."""
     logs = [fmean(map(log, times)) for net in nets for times in zip(*net, strict=True)]

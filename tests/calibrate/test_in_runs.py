@@ -15,7 +15,7 @@ from recsim_train.config.load import load_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.session import in_runs
-from recsim_train.session.in_runs import Taken, law_of, with_in_runs
+from recsim_train.session.in_runs import Taken, mean_of, with_in_runs
 
 NETS = (
     (Taken(1.0, 1.0), Taken(1.44, 1.0)),
@@ -24,11 +24,11 @@ NETS = (
 
 
 def test_a_net_weighs_the_same_however_often_it_was_measured() -> None:
-    law = law_of(NETS)
+    law = mean_of(NETS)
     means = [log(1.2), 0.0, log(1.1), log(1.3)]
     assert log(law.times) == pytest.approx(fmean(means))
     assert law.uncertainty == pytest.approx(stdev(means) / 2.0)
-    thrice = law_of([NETS[0] * 3, NETS[1]])
+    thrice = mean_of([NETS[0] * 3, NETS[1]])
     assert thrice.model_dump() == pytest.approx(law.model_dump())
 
 
@@ -36,7 +36,7 @@ def test_a_net_weighs_the_same_however_often_it_was_measured() -> None:
 def test_a_disturbed_machine_still_makes_a_profile_that_can_be_read(
     tmp_path: Path, profile: Cluster, found: float, times: float
 ) -> None:
-    law = law_of([[Taken(found, found)], [Taken(found, found / 99.0)]])
+    law = mean_of([[Taken(found, found)], [Taken(found, found / 99.0)]])
     assert law.times == times
     assert law.uncertainty == 1.0
     file = tmp_path / "profile.yaml"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import yaml
 
 from recsim_train.report.text import percent
 from recsim_train.results.environment import machine_name
+from tests import commands
+from tests.commands import started
 
+answer = partial(commands.answer, own=True)
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
@@ -32,19 +36,6 @@ training: {batch_size: 32, threads: 2, steps: 20, warmup_steps: 2}
 strategy: flat_ps
 """
 ROW = b"\t".join([b"1", *[b"5"] * 13, *[b"68fd1e64"] * 26]) + b"\n"
-
-
-def command(*words: str, cwd: Path, timeout: float = 110) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
-
-
-def answer(*words: str, cwd: Path, code: int = 0) -> Any:
-    done = command(*words, "--json", cwd=cwd)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -92,10 +83,10 @@ def test_the_whole_loop(folder: Path) -> None:
     assert (folder / "report" / "summary.json").exists()
     assert "flat_ps" in (folder / "report" / "summary.md").read_text(encoding="utf-8")
 
-    gate = command("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
+    gate = started("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
     assert gate.returncode == 3, gate.stderr
     assert "Traceback" not in gate.stderr
-    loose = command("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
+    loose = started("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
     assert loose.returncode == 0, loose.stderr
 
 
@@ -120,7 +111,7 @@ def test_a_report_shows_the_raw_error_and_the_machines_speed(folder: Path) -> No
     assert pair["signed_error"] == pytest.approx(pair["predicted_eps"] / pair["measured_eps"] - 1)
     assert pair["speed_since_calibration"] == pytest.approx(overall / 0.25 - 1)
     assert found["summary"]["median_abs_error"] == pytest.approx(abs(pair["signed_error"]))
-    shown = command("report", "runs", "--out", "report", cwd=folder).stdout
+    shown = started("report", "runs", "--out", "report", cwd=folder).stdout
     page = (folder / "report" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
     for error in (pair["signed_error"], pair["speed_since_calibration"]):
         written = percent(error, signed=True)
@@ -169,7 +160,7 @@ def test_resume_keeps_what_is_complete(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["simulate", "run"])
 def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
-    done = command(name, "small.yaml", "--dry-run", cwd=folder)
+    done = started(name, "small.yaml", "--dry-run", cwd=folder)
     assert done.returncode == 0, done.stderr
     for process in ("trainer[1]", "embedding_server[0]", "dense_server[0]"):
         assert process in done.stdout
@@ -191,7 +182,7 @@ def test_dry_run_checks_the_data(
 ) -> None:
     if content is not None:
         (folder / "small.tsv").write_bytes(content)
-    done = command(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
+    done = started(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
     assert done.returncode == (0 if said is None else 2), done.stderr
     assert "Traceback" not in done.stderr
     assert said is None or said in done.stderr

@@ -47,10 +47,10 @@ from recsim_train.strategy.registry import create
 from recsim_train.strategy.values import Batch
 from recsim_train.trace.record import Recorder
 
-SINGLE = (Table(rows=120), Table(rows=3), Table(rows=60), Table(rows=50))
+SINGLE = (Table(rows=120), Table(rows=2), Table(rows=60), Table(rows=50))
 BAGS = (
     Table(rows=120),
-    Table(rows=3),
+    Table(rows=2),
     Table(rows=60, ids=3),
     Table(rows=50, ids=4, variable=True),
 )

@@ -43,6 +43,7 @@ def make_plan(
     timeout: str = "30 s",
     start_timeout: str = "120 s",
     transport: str = "tcp",
+    readers: int = 1,
     **data: object,
 ) -> Plan:
     choice = StrategyChoice(kind="flat_ps")
@@ -55,7 +56,7 @@ def make_plan(
             tables=(Table(rows=40), Table(rows=50)),
         ),
         data=Data(eval_rows=16, synthetic=Synthetic(rows=2000), **data),
-        roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=1),
+        roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=readers),
         training=Training(batch_size=16, threads=1, steps=steps, warmup_steps=2),
         execution=Execution(timeout=timeout, start_timeout=start_timeout, transport=transport),
         strategies=(choice,),
@@ -172,8 +173,9 @@ def test_who_has_done_its_steps_waits_for_the_others_as_long_as_the_time_out_say
     tmp_path: Path,
 ) -> None:
     """And not as long as processes may take to start."""
-    plan = make_plan(steps=400, timeout="60 s", start_timeout="8 s")
-    outcome = execute(plan, staging=tmp_path, progress=_stopping(tmp_path, "trainer[0]", 12.0))
+    # with no reader, which would wait for trainer[0] before it reads on for trainer[1]
+    plan = make_plan(steps=400, timeout="60 s", start_timeout="8 s", readers=0)
+    outcome = execute(plan, staging=tmp_path, progress=_stopping(tmp_path, "trainer[0]", 14.0))
     assert outcome.steps == 400
 
 

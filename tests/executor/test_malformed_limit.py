@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+
+from tests.commands import command
 
 EXPERIMENT = """
 name: small
@@ -46,18 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recsim_train", *words],
-        cwd=folder, capture_output=True, text=True, timeout=200, check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )  # fmt: skip
-
-
-def measured(folder: Path, out: str, *sets: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+def measured(folder: Path, out: str, *sets: str) -> tuple[CompletedProcess[str], Any]:
     """A run, with its manifest and its figures."""
     more = [word for text in sets for word in ("--set", text)]
-    done = command(folder, "run", "small.yaml", "--out", out, *more)
+    done = command("run", "small.yaml", "--out", out, *more, cwd=folder)
     assert "Traceback" not in done.stderr
     (run,) = (folder / out).iterdir()
     return done, [json.loads((run / f"{n}.json").read_text()) for n in ("manifest", "summary")]
@@ -109,12 +101,12 @@ def test_held_out_rows_obey_it_too(folder: Path) -> None:
 @pytest.mark.parametrize("batches", [10, 200])
 def test_a_profile_of_the_data_obeys_it(folder: Path, batches: int) -> None:
     words = ["data", "profile", "small.yaml", "--batches", str(batches)]
-    done = command(folder, *words)
+    done = command(*words, cwd=folder)
     assert done.returncode == 1, done.stdout
     assert "failed: floats.tsv: " in done.stderr
     read = 1_280 if batches == 10 else 10_112  # the first whole batches that make 10,000 rows
     assert f" of the {read:,} rows read so far are malformed" in done.stderr
-    done = command(folder, *words, "--set", "data.malformed_limit=100%", "--json")
+    done = command(*words, "--set", "data.malformed_limit=100%", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["malformed"] > 0
 
@@ -124,8 +116,8 @@ def test_a_prediction_that_counts_ids_in_the_file_obeys_it(folder: Path) -> None
     profile = str(Path(__file__).parents[1] / "frozen-2core.yaml")
     for strategy in ("{kind: flat_ps, pooling: worker}", "scalefreectr"):
         done = command(
-            folder, "simulate", "small.yaml", "--cluster", profile, "--set",
-            f"strategy={strategy}", "--set", "simulation.what_if_steps=0",
+            "simulate", "small.yaml", "--cluster", profile, "--set", f"strategy={strategy}",
+            "--set", "simulation.what_if_steps=0", cwd=folder,
         )  # fmt: skip
         assert done.returncode == 1, (strategy, done.stdout, done.stderr)
         assert "failed: floats.tsv: " in done.stderr, strategy

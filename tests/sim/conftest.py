@@ -22,9 +22,7 @@ from recsim_train.config.experiment import (
 from recsim_train.data.counts import ShardCount
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
-from recsim_train.sim.runtime import Runtime
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import Strategy
 from recsim_train.trace.record import Outcome
@@ -168,20 +166,6 @@ def eps() -> Callable[[Plan, Cluster], float]:
 @pytest.fixture
 def fake_counts() -> Callable[[Plan], FakeCounts]:
     return FakeCounts
-
-
-@pytest.fixture
-def pricing_of(
-    fake_counts: Callable[[Plan], FakeCounts],
-) -> Callable[[Plan, Cluster], Pricing]:
-    """Prices as a simulation has them."""
-
-    def make(plan: Plan, cluster: Cluster) -> Pricing:
-        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=1)
-        runtime.run()
-        return runtime.pricing
-
-    return make
 
 
 @pytest.fixture

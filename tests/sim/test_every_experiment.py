@@ -69,7 +69,6 @@ def test_strategies_are_compared_at_equal_examples_a_step(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough  # the law is tested on drawn plans; here on those of published claims
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
 def test_no_prediction_of_a_claim_beats_its_bounds(path: Path) -> None:

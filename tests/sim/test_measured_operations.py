@@ -17,6 +17,7 @@ from recsim_train.sim.asked import operations_of
 from recsim_train.sim.elasticity import elasticities, scaled
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
+from recsim_train.sim.runtime import Runtime
 from recsim_train.workload.operations import COSTS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
@@ -24,7 +25,6 @@ from recsim_train.workload.signature import Signature, signature
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
-PricingOf = Callable[[Plan, Cluster], Pricing]
 
 
 def prices_of(cluster: Cluster) -> dict[str, float]:
@@ -167,7 +167,7 @@ def test_busy_cores_and_idle_ones(plan: Plan, clusters: Clusters) -> None:
 def test_how_crowded_a_machine_is_follows_from_its_loops(
     plans: Plans,
     clusters: Clusters,
-    pricing_of: PricingOf,
+    fake_counts: Any,
     trainers: int,
     threads: int,
     cores: int,
@@ -180,7 +180,9 @@ def test_how_crowded_a_machine_is_follows_from_its_loops(
     known = entry(plain, "load", scope, 1.0, alone=1e-3)
     for colocate, expected in ((True, share), (False, min(1.0, (threads - 1) / max(1, cores - 1)))):
         cluster = plain.model_copy(update={"operations": (known,), "colocate": colocate})
-        found = pricing_of(plan, cluster).operation("load", elements=elements)[0]
+        runtime = Runtime(plan, cluster, fake_counts(plan), iterations=1)
+        runtime.run()
+        found = runtime.pricing.operation("load", elements=elements)[0]
         wanted = 1.0 if cores == 1 else expected
         assert found == pytest.approx(1e-3 + wanted * (known.seconds - 1e-3))
 
