@@ -162,9 +162,9 @@ def received(plan: Plan, buffer: torch.Tensor) -> NumpyBatch:
         raise ValueError(f"{found.dense.shape[1]} dense features")
     counts = np.array([size * table.ids for table in tables])
     counts[varying] = lengths.sum(1)
-    rows = np.repeat([table.rows for table in tables], np.maximum(counts, 0))
     if lengths.min(initial=0) < 0 or counts.sum() != found.ids.size:
         raise ValueError(f"{found.ids.size} ids where {counts.sum()} are due")
+    rows = np.repeat([table.rows for table in tables], counts)
     if found.ids.min(initial=0) < 0 or (found.ids >= rows).any():
         raise ValueError("an id that is in no table")
     return found

@@ -486,6 +486,16 @@ def test_an_id_beyond_its_table_is_no_batch(wrong: int) -> None:
         feed.received(READ, torch.from_numpy(content))
 
 
+@pytest.mark.parametrize("length", [2**31 - 1, -1])
+def test_a_bag_of_more_ids_than_were_sent_is_no_batch_and_takes_no_memory(length: int) -> None:
+    content = np.frombuffer(bytearray(honest()), np.uint8)
+    lengths_of = content[-4 * int(content[:32].view(np.int64)[3]) :].view(np.int32)
+    assert feed.received(READ, torch.from_numpy(content.copy())).size == 8
+    lengths_of[:] = length
+    with pytest.raises(ValueError, match=r"\d+ ids where -?\d+ are due"):
+        feed.received(READ, torch.from_numpy(content))
+
+
 def test_only_what_is_on_this_machine_must_fit_into_it() -> None:
     from recsim_train.config.cluster import Host
     from recsim_train.sim.memory_check import check_machine
