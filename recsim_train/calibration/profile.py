@@ -22,7 +22,7 @@ from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.measuring import MOST_BUSY, Measuring, Progress
-from recsim_train.calibration.own_runs import Predict, own_error, wander
+from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Prices,
@@ -116,9 +116,7 @@ def calibrate_machine(
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
-        scheduler = {"turn": turn, "wander": wander(runs)}
-        told = {name: value for name, value in scheduler.items() if value is not None}
-        known = {"threads": law, "cooling": colder, **told}
+        known = {"threads": law, "cooling": colder, **({} if turn is None else {"turn": turn})}
         cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there

@@ -361,9 +361,6 @@ class Cluster(Section):
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""
-    wander: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """How often a thread of a machine of all roles that is woken goes on on another core than the
-    one where it ran last, whatever makes it."""
     topology: Topology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None

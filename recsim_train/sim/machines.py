@@ -122,7 +122,7 @@ class Machines:
             site = sites[plan.instances[0]]
             shared = self._cores("machine", site)
             if site.host.cores > 1 and folding.simulated == folding.trainers:
-                rules = cluster.turn, cluster.wander, plan.experiment.seed
+                rules = cluster.turn, plan.experiment.seed
                 self._each = Cores(engine, site.host.cores, shared, *rules)
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
@@ -235,7 +235,6 @@ class Machines:
         client: Process | None = None,
         lateness: Lateness | None = None,
         threaded: bool = False,
-        waits: bool = False,
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
@@ -244,7 +243,7 @@ class Machines:
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
         ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
-        on several threads. ``waits``: as `recsim_train.sim.cores.Cores.run` has it.
+        on several threads.
         """
         total, held, parts = seconds
         cores = 1.0
@@ -271,7 +270,7 @@ class Machines:
         if self._each is not None and cores == copies == 1.0:
             own = f"{process.name}/{thread}/{name}"
             waker = f"{client.name}/loop" if client is not None else ""
-            return self._each.run(own, kind_on, taken, waits=waits, waker=waker)
+            return self._each.run(own, kind_on, taken, waker=waker)
         return self.engine.activity(kind_on(None), taken)
 
     def _kind(
