@@ -110,7 +110,6 @@ CAUSES: dict[str, Cause] = {
     "cooling off": Cause(fields(cooling=None)),
     "in runs as in a row": Cause(fields(in_runs=None)),
     "contention 1": Cause(fields(contention=1.0)),
-    "switch 0": Cause(prices(switch=0.0)),
     "handover 0": Cause(prices(handover=0.0)),
     "jitter 0": Cause(fields(jitter=0.0)),
     "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
@@ -134,6 +133,7 @@ def profile_of(folder: str, scratch: Path) -> Path:
         times = math.sqrt(in_runs["alone"] * in_runs["busy"])
         kept["in_runs"] = {"times": times, "uncertainty": in_runs["uncertainty"]}
     kept.pop("wander", None)
+    kept["costs"].pop("switch", None)
     scratch.mkdir()
     file = scratch / "profile.yaml"
     file.write_text(yaml.safe_dump(kept), encoding="utf-8")

@@ -35,7 +35,6 @@ from recsim_train.calibration.prices import (
     handover,
     kernel_observations,
     run_observations,
-    switch,
     warmed,
     wire_figures,
     wire_observations,
@@ -81,7 +80,7 @@ def calibrate_machine(
         measuring, folder = Measuring(quick, progress), Path(path)
         before, between = measuring.speed(), []
         shared, jitter = measuring.busy()
-        disturbed, turn = measuring.switches(), measuring.turn()
+        turn = measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
         between.append(measuring.speed())
         threaded, crowded = measuring.threads(), measuring.lock()
@@ -100,7 +99,6 @@ def calibrate_machine(
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
-        prices.add({"switch": switch(disturbed)})
         _lock_price(crowded, measuring.cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
