@@ -79,12 +79,13 @@ def turns(times: float) -> Callable[[Cluster], Cluster]:
     return lambda cluster: cluster.model_copy(update={"turn": cluster.turn * times})
 
 
-def ran(**values: Any) -> Callable[..., Any]:
-    """`Cores.run` with these arguments, whatever it is given."""
+def unwaked() -> Callable[..., Any]:
+    """`Cores.run` that knows of no waker."""
     run = cores.Cores.run
-    return lambda self, *given, **named: run(self, *given, **{**named, **values})
+    return lambda *given, **_: run(*given)
 
 
+UNWAKED = (cores.Cores, "run", unwaked())
 TAKES, PULLS = (cores, "_TAKES", (0.0, 0.0)), (cores, "_PULLS", (0.0, 0.0))
 ALWAYS, WARM = (cores, "_nearly_full", lambda _: 2.0), (cores, "_WARM", 0.0)
 CAUSES: dict[str, Cause] = {
@@ -98,18 +99,10 @@ CAUSES: dict[str, Cause] = {
     "takes 1": Cause(constants=((cores, "_TAKES", (1.0, 1.0)),)),
     "pulls 0": Cause(constants=(PULLS,), code=("sim/cores.py:_pull", "sim/cores.py:_PULLS")),
     "takes, pulls 0": Cause(constants=(TAKES, PULLS)),
-    "wander 0": Cause(fields(wander=0.0), code=("sim/cores.py:_strays_to",)),
-    "SCHED_BATCH rule off": Cause(constants=((cores.Cores, "run", ran(waits=False)),)),
-    "waker rule off": Cause(constants=((cores.Cores, "run", ran(waker="")),)),
-    "these five off": Cause(
-        fields(wander=0.0), (TAKES, PULLS, (cores.Cores, "run", ran(waker="")))
-    ),
-    "five off, always looks": Cause(
-        fields(wander=0.0), (TAKES, PULLS, ALWAYS, (cores.Cores, "run", ran(waker="")))
-    ),
-    "five off, always, warm move": Cause(
-        fields(wander=0.0), (TAKES, PULLS, ALWAYS, WARM, (cores.Cores, "run", ran(waker="")))
-    ),
+    "waker rule off": Cause(constants=(UNWAKED,)),
+    "these three off": Cause(constants=(TAKES, PULLS, UNWAKED)),
+    "three off, always looks": Cause(constants=(TAKES, PULLS, ALWAYS, UNWAKED)),
+    "three off, always, warm move": Cause(constants=(TAKES, PULLS, ALWAYS, WARM, UNWAKED)),
     "turn x2": Cause(turns(2.0)),
     "turn /2": Cause(turns(0.5)),
     "slice x2": Cause(constants=((cores, "_SLICE", 2 * cores._SLICE),)),
@@ -117,7 +110,6 @@ CAUSES: dict[str, Cause] = {
     "cooling off": Cause(fields(cooling=None)),
     "in runs as in a row": Cause(fields(in_runs=None)),
     "contention 1": Cause(fields(contention=1.0)),
-    "switch 0": Cause(prices(switch=0.0)),
     "handover 0": Cause(prices(handover=0.0)),
     "jitter 0": Cause(fields(jitter=0.0)),
     "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
@@ -140,6 +132,8 @@ def profile_of(folder: str, scratch: Path) -> Path:
     if "crowded" in in_runs:  # made at three loads, of which the first two are measured today
         times = math.sqrt(in_runs["alone"] * in_runs["busy"])
         kept["in_runs"] = {"times": times, "uncertainty": in_runs["uncertainty"]}
+    kept.pop("wander", None)
+    kept["costs"].pop("switch", None)
     scratch.mkdir()
     file = scratch / "profile.yaml"
     file.write_text(yaml.safe_dump(kept), encoding="utf-8")

@@ -1,11 +1,9 @@
-"""The probes of busy cores: steps beside others, beside threads that wake often, in turns, and by
-threads of one process."""
+"""The probes of busy cores: steps beside others, in turns, and by threads of one process."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import fsum, pi, sqrt
 from statistics import fmean, median
-
-import numpy as np
 
 from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
@@ -25,12 +21,6 @@ from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Worker
 
 Step = Callable[[], None]
-Window = tuple[float, float]
-"""(CPU seconds, switches) of a step."""
-
-_PAUSE, _TOUCHED, _PHASE = 1e-3, 512 << 10, 0.05
-"""Of threads that wake: seconds of sleep; bytes that each then reads and writes; seconds of a phase
-with or without them."""
 _AWAY = 3e-4
 """Seconds between two looks at the clock after which another process had the core."""
 _LOCK_WINDOWS, _LOCK_SECONDS = 6, 0.25
@@ -58,40 +48,28 @@ def _step(bench: Bench, worker: Worker, size: int) -> Step:
 
 def measure_busy(
     seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
-) -> list[dict[str, object]]:
+) -> list[dict[str, float]]:
     """Steps of one thread, in windows of ``seconds``, one for each line from the caller.
 
     An empty object asks for a window, anything else for the end, so that several such processes
     can work side by side. Of each window: ``rate``, steps per CPU second (so that other load on the
-    machine is not taken for slow cores); ``spread``, as `spread_of` has it; and of a mean step
-    without (``calm``) and with threads of `disturb` (``disturbed``) its CPU seconds, and how often
-    another thread got its core.
+    machine is not taken for slow cores), and ``spread``, as `spread_of` has it.
     """
     setting, size = _BUSY
     bench = Bench(setting)
     step = _step(bench, bench.worker, size)
     for _ in range(5):
         step()
-    windows: list[dict[str, object]] = []
+    windows: list[dict[str, float]] = []
     tick()
     while not json.loads(next_line()):
         times: list[float] = []
-        phases: dict[bool, list[Window]] = {False: [], True: []}
         end = time.perf_counter() + seconds
-        while (begin := time.perf_counter()) < end:
-            switches, busy = _switches(), time.thread_time()
+        while time.perf_counter() < end:
+            busy = time.thread_time()
             step()
             times.append(time.thread_time() - busy)
-            if (phase := _disturbed(begin)) == _disturbed(time.perf_counter()):
-                phases[phase].append((times[-1], float(_switches() - switches)))
-        windows.append(
-            {
-                "rate": 1.0 / median(times),
-                "spread": spread_of(times),
-                "calm": _mean(phases[False]),
-                "disturbed": _mean(phases[True]),
-            }
-        )
+        windows.append({"rate": 1.0 / median(times), "spread": spread_of(times)})
         tick()
     return windows
 
@@ -110,43 +88,6 @@ def spread_of(times: Sequence[float]) -> float:
 def deviation(apart: float, count: int, mean: float) -> float:
     """As `spread_of`. ``apart``: sum of the differences of ``count`` values in a row."""
     return apart / (count - 1) * sqrt(pi) / 2.0 / mean if count > 1 and mean > 0.0 else 0.0
-
-
-def _mean(steps: Sequence[Window]) -> list[float] | None:
-    """None: no step was short enough for a phase."""
-    return [fmean(part) for part in zip(*steps, strict=True)] if steps else None
-
-
-def _disturbed(now: float) -> bool:
-    """Whether threads of `disturb` work at this moment, in all processes alike."""
-    return int(now / _PHASE) % 2 == 1
-
-
-def _switches() -> int:
-    """How often the calling thread lost its core to another."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-
-
-def disturb(seconds: float, next_line: Callable[[], str], tick: Callable[[], None]) -> int:
-    """Wake every millisecond of every other phase and do about what a small request asks for, in
-    windows as `measure_busy`; how many there were.
-
-    Phases are short, because a machine's speed moves by more than a switch takes.
-    """
-    content = np.ones(_TOUCHED // 8)
-    windows = 0
-    tick()
-    while not json.loads(next_line()):
-        end = time.perf_counter() + seconds
-        while (now := time.perf_counter()) < end:
-            if _disturbed(now):
-                time.sleep(_PAUSE)
-                content += 1.0
-            else:
-                time.sleep(_PHASE - now % _PHASE)
-        windows += 1
-        tick()
-    return windows
 
 
 def take_turns(

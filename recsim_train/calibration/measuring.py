@@ -11,7 +11,7 @@ from typing import Any
 from recsim_train.calibration import crowd, grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.crowd import Crowd
-from recsim_train.calibration.prices import Window, contention
+from recsim_train.calibration.prices import contention
 from recsim_train.calibration.speed import measure_speed
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.results import environment
@@ -24,8 +24,8 @@ MOST_BUSY = 8
 """Processes that are run side by side at most."""
 _SPEEDS = 6
 """How often the machine's speed is measured while nothing else runs."""
-_SWITCHES, _BUSY_TURNS = 12, 10
-"""Windows of busy processes beside threads that wake; turns of one busy process and of all."""
+_BUSY_TURNS = 10
+"""Turns of one busy process and of all."""
 _THREADS, _WIRE, _LOCK, _RUN = 9, 8, 3, 4
 """Units of progress (about a second each) of operations on several threads, of a wire, of a setting
 of `crowd`, of a run of `talk`, `reads` and `meet`."""
@@ -39,7 +39,7 @@ class Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
         self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
-        self._total += _SWITCHES + 2 * _BUSY_TURNS + 1
+        self._total += 2 * _BUSY_TURNS + 1
         lock = _LOCK * len(crowd.settings(quick=quick))
         self._total += (_THREADS + lock if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
@@ -136,14 +136,6 @@ class Measuring:
             for child in children:
                 child.tell({"stop": True})
             return [child.result() for child in children]
-
-    def switches(self) -> list[tuple[Window, Window]]:
-        """Of windows in which every core is busy, mean steps without and with threads that wake."""
-        count = min(self.cores, MOST_BUSY)
-        parts, turns = ["busy"] * count + ["disturb"] * count, [2 * count] * _SWITCHES
-        reports = self.windows(parts, turns, 0.3 if self.quick else 0.6)[:count]
-        pairs = ((seen["calm"], seen["disturbed"]) for report in reports for seen in report)
-        return [(calm, disturbed) for calm, disturbed in pairs if calm and disturbed]
 
     def turn(self) -> float | None:
         """Seconds for which a thread keeps a core that another wants; None: not to be measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import expm1, inf, log, sqrt
-from statistics import fmean, median
+from statistics import median
 from typing import NamedTuple
 
 from recsim_train.calibration.fit import NOISE
@@ -36,13 +36,6 @@ class OwnRun:
         assert eps is not None
         assert ledger is not None
         return cls(plan, eps, ledger)
-
-
-def wander(runs: Sequence[OwnRun]) -> float | None:
-    """As `recsim_train.config.cluster.Cluster.wander`, the mean; None: the system does not say."""
-    uses = [own.ledger.machine for own in runs]
-    found = [use.wander for use in uses if use is not None and use.wander is not None]
-    return fmean(found) if found else None
 
 
 class Said(NamedTuple):

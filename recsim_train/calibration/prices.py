@@ -95,8 +95,6 @@ class Prices:
 
 CALLS = ("effect", "asking", "request", "row_request")
 """Prices of what every run does between its operations."""
-Window = tuple[float, float]
-"""(seconds, switches) of a mean step."""
 
 
 def from_repeats(values: Sequence[float]) -> Estimate:
@@ -185,28 +183,6 @@ def _handover_of(seen: Crowd, per_unit: Mapping[str, float]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < seen.alone / seen.together else (low, middle)
     return low
-
-
-def switch(pairs: Sequence[tuple[Window, Window]]) -> Estimate:
-    """What a switch takes of the thread that has to wait, from windows' (seconds, switches) of a
-    mean step without and with threads that wake often.
-
-    All of the additional seconds by all of the additional switches; its error by leaving out one
-    window after the other (the jackknife).
-    """
-    apart = [(after - before, many - few) for (before, few), (after, many) in pairs]
-
-    def price(some: Sequence[Window]) -> float:
-        seconds, switches = map(sum, zip(*some, strict=True))
-        return seconds / switches if switches > 0.0 else 0.0
-
-    count = len(apart)
-    if count < 2 or (value := price(apart)) <= 0.0:
-        return Estimate(0.0, MOST_UNCERTAIN, "limit")
-    without = [price([*apart[:left], *apart[left + 1 :]]) for left in range(count)]
-    middle = mean(without)
-    error = math.sqrt((count - 1) / count * sum((one - middle) ** 2 for one in without))
-    return Estimate(value, error / value, "repeats")
 
 
 def fit_reading(observations: Sequence[Observation], prices: Prices) -> Fit:

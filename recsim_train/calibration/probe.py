@@ -42,10 +42,6 @@ def measure(part: str, request: Request) -> object:
         from recsim_train.calibration import load_probe
 
         return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
-    if part == "disturb":
-        from recsim_train.calibration import load_probe
-
-        return load_probe.disturb(request["seconds"], sys.stdin.readline, _tick)
     if part == "turns":
         from recsim_train.calibration import load_probe
 

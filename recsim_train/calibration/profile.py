@@ -22,7 +22,7 @@ from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.measuring import MOST_BUSY, Measuring, Progress
-from recsim_train.calibration.own_runs import Predict, own_error, wander
+from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Prices,
@@ -35,7 +35,6 @@ from recsim_train.calibration.prices import (
     handover,
     kernel_observations,
     run_observations,
-    switch,
     warmed,
     wire_figures,
     wire_observations,
@@ -81,7 +80,7 @@ def calibrate_machine(
         measuring, folder = Measuring(quick, progress), Path(path)
         before, between = measuring.speed(), []
         shared, jitter = measuring.busy()
-        disturbed, turn = measuring.switches(), measuring.turn()
+        turn = measuring.turn()
         timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
         between.append(measuring.speed())
         threaded, crowded = measuring.threads(), measuring.lock()
@@ -100,7 +99,6 @@ def calibrate_machine(
         law = _thread_law(threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
-        prices.add({"switch": switch(disturbed)})
         _lock_price(crowded, measuring.cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
@@ -116,9 +114,7 @@ def calibrate_machine(
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
-        scheduler = {"turn": turn, "wander": wander(runs)}
-        told = {name: value for name, value in scheduler.items() if value is not None}
-        known = {"threads": law, "cooling": colder, **told}
+        known = {"threads": law, "cooling": colder, **({} if turn is None else {"turn": turn})}
         cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there

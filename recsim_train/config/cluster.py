@@ -170,11 +170,6 @@ class Costs(Section):
     exchanged_byte: Price = magnitude(5e-10)
     """One byte that a member sends or receives in an all-gather or all-to-all, put together before
     and taken apart after that."""
-    switch: Price = magnitude(0.0)
-    """What a thread that a message wakes takes from the one whose core it gets, while all cores of
-    the host work: that one goes on with caches that hold another's data. Measured with a net's
-    passes on every core, beside threads that wake often. Counts in profiles without ``in_runs``,
-    which has it."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes and CPU time."""
     reduced_wait: Price = magnitude(0.0)
@@ -361,9 +356,6 @@ class Cluster(Section):
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""
-    wander: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """How often a thread of a machine of all roles that is woken goes on on another core than the
-    one where it ran last, whatever makes it."""
     topology: Topology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None

@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from math import fsum
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from recsim_train.executor.part import Moves
 from recsim_train.executor.pools import tasks
 from recsim_train.results.environment import allowed
 from recsim_train.trace.ledger import RUNTIME, SUPERVISION, Booked, Sample
@@ -39,7 +37,7 @@ class Book:
 
     __slots__ = (
         "_began", "_mark", "_pool", "_pool_began", "_pool_mark", "_what", "closed", "left",
-        "moves", "pooled", "seconds", "thread", "tid",
+        "pooled", "seconds", "thread", "tid",
     )  # fmt: skip
 
     def __init__(self, thread: str, what: str, pool: Sequence[int] = ()) -> None:
@@ -54,8 +52,6 @@ class Book:
         """Pages to go back to."""
         self.closed = False
         self.pooled: dict[str, float] = {}
-        self.moves = Moves(0, 0)
-        """Since it was made; known when it is closed."""
         self._pool = pool
         self._pool_began = self._pool_mark = _clocks_of(pool)
         self._began = self._mark = time.thread_time()
@@ -108,7 +104,6 @@ def book(thread: str, what: str, pool: Sequence[int] = ()) -> Iterator[None]:
         yield
     finally:
         mine.turn("")
-        mine.moves = _moves_of(mine.tid)
         mine.closed = True
         _own.book = None
 
@@ -196,29 +191,6 @@ class Books:
             key = self.role, what, "gloo"
             booked[key] = booked.get(key, 0.0) + spent
         return Sample(self._clock(), time.process_time(), booked, *machine_seconds())
-
-    def moves(self) -> Moves:
-        """Of the threads that have books, but for the main one, which hardly works."""
-        each = [
-            mine.moves if mine.closed else _moves_of(mine.tid)
-            for mine in _books
-            if mine.thread != "main"
-        ]
-        return Moves(sum(m.sleeps for m in each), sum(m.moves for m in each))
-
-
-def _moves_of(tid: int) -> Moves:
-    """Of a thread of this process since its start; where the system does not say, none.
-
-    The thread has just been made when its book is, so that this is all the book's.
-    """
-    found = dict.fromkeys(("nr_voluntary_switches", "se.nr_migrations"), 0)
-    with suppress(OSError):
-        for line in Path(f"/proc/self/task/{tid}/sched").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in found:
-                found[name.strip()] = int(value)
-    return Moves(*found.values())
 
 
 def _clock_of(tid: int) -> float | None:

@@ -86,10 +86,7 @@ def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool
         left_over = len(allowed()) - cores()
         others = max(0.0, (used[0].busy - total) / window - left_over)
         shares = total / window, others, used[0].steal / window
-        sleeps = sum(part.moves.sleeps for part in parts)
-        moves = sum(part.moves.moves for part in parts)
-        wander = min(1.0, moves / sleeps) if sleeps else None
-        machine = MachineUse(cores(), *shares, wander)
+        machine = MachineUse(cores(), *shares)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from recsim_train.data.malformed import Malformed
 from recsim_train.trace.facts import Cached
@@ -21,15 +20,6 @@ class Reading:
     rows: int = 0
 
 
-class Moves(NamedTuple):
-    """Of threads."""
-
-    sleeps: int
-    """How often they went to sleep, and so were woken."""
-    moves: int
-    """How often they came to another core."""
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """One process's part of a run's result."""
@@ -42,8 +32,6 @@ class Part:
     """Since the run's start; of a trainer until its loops had ended."""
     samples: list[Sample]
     """Of its CPU time, in order of time."""
-    moves: Moves
-    """Of its threads."""
     tallies: list[Tallies]
     """What each of its loops compressed."""
     readings: list[Reading]

@@ -413,7 +413,6 @@ class Role:
             records=found,
             cpu_seconds=busy,
             samples=[*self.books.samples, self.books.sample()],
-            moves=self.books.moves(),
             tallies=[dict(counted) for counted in tallies],
             readings=self.readings,
             header_bytes=self._header_bytes(),

@@ -96,15 +96,8 @@ class Machines:
         self._shared = cluster.costs.shared_byte.value
         execution = plan.experiment.execution
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
-        # what passes take longer in runs has all that threads take from one another
-        self._switch = cluster.costs.switch.value if cluster.in_runs is None else 0.0
-        self.price_names = {"wire_byte", "switch", *(["shared_byte"] if self._shares else [])}
-        """Those that messages and threads take."""
-        self._spent: dict[tuple[Resource, str, str, str], float] = {}
-        """Seconds so far, by cores, role, thread and the largest part of the work."""
-        self._most: dict[Resource, tuple[Resource, str, str, str]] = {}
-        """By cores: what has taken most of them."""
-        self._wakes: dict[tuple[Resource, float], Kind] = {}
+        self.price_names = {"wire_byte", *(["shared_byte"] if self._shares else [])}
+        """Those that messages take."""
         self._flows: dict[tuple[str, str], Kind] = {}
         self._copies: dict[tuple[str, str, int], Kind] = {}
         self.processes: dict[Instance, Process] = {}
@@ -122,7 +115,7 @@ class Machines:
             site = sites[plan.instances[0]]
             shared = self._cores("machine", site)
             if site.host.cores > 1 and folding.simulated == folding.trainers:
-                rules = cluster.turn, cluster.wander, plan.experiment.seed
+                rules = cluster.turn, plan.experiment.seed
                 self._each = Cores(engine, site.host.cores, shared, *rules)
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
@@ -235,7 +228,6 @@ class Machines:
         client: Process | None = None,
         lateness: Lateness | None = None,
         threaded: bool = False,
-        waits: bool = False,
     ) -> Event:
         """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
 
@@ -244,7 +236,7 @@ class Machines:
         has for this. ``client``: whom it is done for; as many such threads as that one stands for
         do the same side by side.
         ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
-        on several threads. ``waits``: as `recsim_train.sim.cores.Cores.run` has it.
+        on several threads.
         """
         total, held, parts = seconds
         cores = 1.0
@@ -260,8 +252,6 @@ class Machines:
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
         self.books.add(process.role, thread, parts, times, threaded=threaded)
-        if parts and self._switch > 0.0:
-            self._note(process, thread, max(parts, key=lambda part: part[1])[0], taken)
         if lateness is not None:
             lateness.add(total, taken)
         self.alone = taken / process.cores.pace
@@ -271,7 +261,7 @@ class Machines:
         if self._each is not None and cores == copies == 1.0:
             own = f"{process.name}/{thread}/{name}"
             waker = f"{client.name}/loop" if client is not None else ""
-            return self._each.run(own, kind_on, taken, waits=waits, waker=waker)
+            return self._each.run(own, kind_on, taken, waker=waker)
         return self.engine.activity(kind_on(None), taken)
 
     def _kind(
@@ -297,30 +287,6 @@ class Machines:
                 process.kinds.clear()
             kind = process.kinds[key] = self.engine.fluid.kind(uses, paced=1.0)
         return kind
-
-    def _note(self, process: Process, thread: str, what: str, seconds: float) -> None:
-        key = process.cores, process.role, thread, what
-        self._spent[key] = spent = self._spent.get(key, 0.0) + seconds
-        most = self._most.get(process.cores)
-        if most is None or spent > self._spent[most]:
-            self._most[process.cores] = key
-
-    def wake(self, source: Process, target: Process) -> None:
-        """A message wakes a thread. Where all cores work it takes one from another thread, which
-        has its caches to fill again; that is booked as what has taken most of its cores so far."""
-        cores = target.cores
-        if self._switch <= 0.0 or not self.engine.fluid.full(cores):
-            return
-        threads = max(source.standing, target.standing) / target.standing
-        kind = self._wakes.get((cores, threads))
-        if kind is None:
-            kind = self.engine.fluid.kind([(cores, threads)], paced=1.0)
-            self._wakes[cores, threads] = kind
-        self.engine.activity(kind, self._switch)
-        if cores in self._most:
-            _, role, thread, what = self._most[cores]
-            seconds = self._switch * threads * target.standing / cores.pace
-            self.books.add(role, thread, ((what, seconds, *NONE),))
 
     def cpu_seconds(self, used: Sequence[float]) -> float:
         """Of all processes, those included that others stand for. ``used``: by resource."""

@@ -2,10 +2,9 @@
 
 In each step of a collective a thread of gloo's reads what has come and wakes another one, which
 works on it and sends. On a host that the members share these threads want its cores one by one, as
-all others do; they run under SCHED_BATCH, so that one that is woken waits for whoever works. Bytes
-move meanwhile; for those that a member sends its threads wait, too, without work. On hosts of their
-own the loop handles a member's messages in one go before it is there, and bytes with what they take
-of the cores are one activity of all.
+all others do. Bytes move meanwhile; for those that a member sends its threads wait, too, without
+work. On hosts of their own the loop handles a member's messages in one go before it is there, and
+bytes with what they take of the cores are one activity of all.
 
 Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
 come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
@@ -127,9 +126,7 @@ class Meetings:
                 yield before[turn - 1]
                 yield self._engine.timeout(wait)
             name = f"{self._name}.{'reader' if reads else 'runner'}"
-            yield self._machines.compute(
-                member, part, f"{name}.step", "wire", name=name, waits=True
-            )
+            yield self._machines.compute(member, part, f"{name}.step", "wire", name=name)
             done.succeed()
         yield moved
 

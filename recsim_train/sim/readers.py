@@ -117,7 +117,6 @@ class Readers:
         assert queue is not None
         while True:
             payload, delivered = yield inbox.get()
-            world.machines.wake(reader, loop.process)
             yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES)
             delivered.succeed()
             messages = world.pricing.gloo_messages(_MESSAGES)

@@ -151,7 +151,6 @@ class Rendezvous(ServingThread):
         machines, engine = self._machines, self._machines.engine
         start = engine.now
         size, head = request.payload, self._heads.request
-        machines.wake(self._client, self._host)
         arriving = machines.transfer(self._client, self._host, size, head)
         moving = machines.latency + machines.alone
         yield arriving
@@ -162,7 +161,6 @@ class Rendezvous(ServingThread):
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
         machines = self._machines
         yield machines.engine.timeout(machines.latency)
-        machines.wake(self._host, self._client)
         answering = machines.transfer(self._host, self._client, request.answer, head)
         moving = machines.latency + machines.alone
         yield answering
@@ -225,7 +223,6 @@ class Connection(ServingThread):
         has been made there."""
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
-        machines.wake(source, target)
         if machines.shares(size):
             arrived = machines.copy(source, target, size, head, delay=latency, copies=copies)
             return _Moving(None, arrived, 0.0, machines.alone)

@@ -66,9 +66,6 @@ class MachineUse:
     others: float
     steal: float
     """Taken by the host of a virtual machine."""
-    wander: float | None = None
-    """Of the times that its threads were woken, the share after which they were on another core;
-    None: the system does not say."""
 
 
 @dataclass(frozen=True, slots=True)

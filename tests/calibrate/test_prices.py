@@ -34,7 +34,6 @@ from recsim_train.calibration.prices import (
     handover,
     kernel_observations,
     run_observations,
-    switch,
     wire_figures,
     wire_observations,
 )
@@ -90,7 +89,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
 
 def test_every_counted_price_exists_and_is_measured() -> None:
     waits = {"collective_step", "reduced_wait", "exchanged_wait"}
-    direct = {"handover", "switch", *CALLS, *waits}
+    direct = {"handover", *CALLS, *waits}
     measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
     assert measured | RETIRED == set(Costs.model_fields)
 
@@ -424,23 +423,3 @@ def test_residuals_are_described_by_group() -> None:
         "client", "lookup", "update", "forward_backward", "deduplicate", "dense", "held out"
     }  # fmt: skip
     assert text["forward_backward"].startswith("median error 0%")
-
-
-def test_a_switch_costs_what_steps_take_longer_for_it() -> None:
-    draw = random.Random(3)
-    pairs = []
-    for _ in range(12):
-        few, many = draw.uniform(0.2, 0.4), draw.uniform(4.0, 6.0)
-        calm = draw.uniform(4.8e-3, 5.2e-3)
-        pairs.append(((calm, few), (calm + 60e-6 * (many - few), many)))
-    found = switch(pairs)
-    assert found.value == pytest.approx(60e-6, rel=1e-9)
-    assert found.uncertainty < 1e-6
-    noisy = [(calm, (s + draw.gauss(0, 5e-5), n)) for calm, (s, n) in pairs]
-    found = switch(noisy)
-    assert found.value == pytest.approx(60e-6, rel=5 * found.uncertainty)
-    assert 0.01 < found.uncertainty < 0.5
-    # no slower with more switches: nothing is taken
-    assert switch([((5e-3, 0.2), (5e-3, 4.0))] * 3).value == 0.0
-    # no window with both
-    assert switch([]).value == 0.0

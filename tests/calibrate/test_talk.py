@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration import talk
-from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error, wander
+from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.load import load_cluster
 from recsim_train.data.synthetic import write_criteo
@@ -18,7 +18,6 @@ from recsim_train.executor.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import strategies
-from recsim_train.trace.ledger import Ledger, MachineUse
 from recsim_train.trace.record import Outcome
 from tests.conformance.test_worlds_agree import PROFILE
 
@@ -66,16 +65,6 @@ def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
     assert apart == {"wire_byte": 2 * (150 + (5 << 20)), "shared_byte": 0}
     shared = talk._bytes(payloads, shares=True)
     assert shared == {"wire_byte": 2 * 150, "shared_byte": 2 << 20}
-
-
-def test_how_often_threads_wander_is_the_mean_of_what_runs_say() -> None:
-    def run(wander: float | None) -> OwnRun:
-        use = MachineUse(2, 1.9, 0.0, 0.0, wander)
-        return OwnRun(None, 1.0, Ledger(1.0, 1.9, (), use))  # type: ignore[arg-type]
-
-    several = OwnRun(None, 1.0, Ledger(1.0, 1.9, (), None))  # type: ignore[arg-type]
-    assert wander([run(0.02), run(None), several, run(0.08)]) == pytest.approx(0.05)
-    assert wander([run(None), several]) is None
 
 
 def own_run(number: int) -> OwnRun:

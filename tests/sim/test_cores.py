@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,10 +23,10 @@ TURN = 4e-3
 class Machine:
     """Cores on which a thread works at most at rate 1."""
 
-    def __init__(self, count: int, wander: float = 0.0) -> None:
+    def __init__(self, count: int) -> None:
         self.engine = Engine()
         self.together = self.engine.fluid.resource("machine.cores", float(count), pace=1.0)
-        self.cores = Cores(self.engine, count, self.together, TURN, wander, seed=3)
+        self.cores = Cores(self.engine, count, self.together, TURN, seed=3)
         self.starts: list[tuple[str, str]] = []
         """(thread, core) whenever one starts or goes on."""
 
@@ -151,90 +149,55 @@ def test_on_a_nearly_full_machine_whoever_wakes_goes_where_it_ran() -> None:
     assert found[0] == pytest.approx(221e-3 + 2e-3)  # it lost its core to the third twice
 
 
-def homes(wander: float, count: int, threads: int, wakes: int) -> list[list[int]]:
-    """By thread: the core on which it works each time, where it is woken between."""
-    machine = Machine(count, wander)
-    found: list[list[int]] = [[] for _ in range(threads)]
+@pytest.mark.usefixtures("untaken")
+def test_whoever_goes_on_at_once_is_not_behind_who_waits() -> None:
+    """On one core, for ten pieces without a pause: the second waits until the first sleeps."""
+    machine = Machine(1)
+    ends_at: dict[str, float] = {}
 
-    def live(number: int) -> Iterator[Event]:
-        yield machine.engine.timeout(0.3 * number)  # never two at once
-        for _ in range(wakes):
-            done = machine.work(f"thread {number}", 1e-3)
-            yield machine.engine.timeout(5e-4)
-            at = [core.running and core.running.thread for core in machine.cores._cores]
-            found[number].append(at.index(f"thread {number}"))
-            yield done
-            yield machine.engine.timeout(0.3 * threads)
+    def live(name: str, begins: float, pieces: int) -> Iterator[Event]:
+        yield machine.engine.timeout(begins)
+        for _ in range(pieces):
+            yield machine.work(name, 0.1e-3)
+        ends_at[name] = machine.engine.now
 
-    for number in range(threads):
-        machine.start(live(number))
+    machine.start(live("first", 0.0, 10))
+    machine.start(live("second", 0.05e-3, 1))
     machine.engine.run()
-    return found
+    assert ends_at == pytest.approx({"first": 1e-3, "second": 1.1e-3})
 
 
-def test_threads_that_wander_go_to_another_core_as_often_as_the_profile_says() -> None:
-    for count in (2, 3):
-        for wander in (0.0, 0.25, 1.0):
-            (places,) = homes(wander, count, 1, 400)
-            moved = [a != b for a, b in itertools.pairwise(places)]
-            assert sum(moved) / len(moved) == pytest.approx(wander, abs=0.06)
-            if wander == 1.0:  # each other core as often
-                steps = [(b - a) % count for a, b in itertools.pairwise(places)]
-                for step in range(1, count):
-                    assert steps.count(step) / len(steps) == pytest.approx(1 / (count - 1), abs=0.1)
-    assert homes(1.0, 1, 1, 3) == [[0, 0, 0]]
+def takes(threads: list[str]) -> dict[str, list[bool]]:
+    """By thread: whether it takes the only core each time that it is woken, in turn with the other
+    ones; the first thread has had the core for long then."""
+    machine = Machine(1)
+    took: dict[str, list[bool]] = {name: [] for name in threads}
 
+    def first() -> Iterator[Event]:
+        for _ in range(100):
+            yield machine.work("a/loop/x", 2e-3)
+            yield machine.engine.timeout(12e-3 - (machine.engine.now - 0.5e-3) % 12e-3)
 
-def share_that_moves(wander: float, wakes: int = 1500) -> float:
-    """Changes of the core in a wake, of three threads that sleep and work at random on two."""
-    machine, draw = Machine(2, wander), random.Random(5)
-    cores: dict[int, list[Resource]] = {0: [], 1: [], 2: []}
+    def woken(name: str, number: int) -> Iterator[Event]:
+        for turn in range(50):
+            wakes = (2 * turn + number) * 12e-3 + 1.4e-3
+            yield machine.engine.timeout(wakes - machine.engine.now)
+            yield machine.work(name, 1e-4)
+            took[name].append(machine.engine.now - wakes < 1.1e-4)
 
-    def live(number: int, pieces: Pieces) -> Iterator[Event]:
-        def on(core: Resource) -> Kind:
-            cores[number].append(core)
-            return machine._on(core)
-
-        for sleep, seconds in pieces:
-            yield machine.engine.timeout(sleep)
-            yield machine.cores.run(f"thread {number}", on, seconds)
-
-    for number in cores:
-        pieces = [(draw.uniform(1e-3, 20e-3), draw.uniform(1e-3, 6e-3)) for _ in range(wakes)]
-        machine.start(live(number, pieces))
+    machine.engine.later(0.5e-3, lambda: machine.start(first()))
+    for number, name in enumerate(threads):
+        machine.start(woken(name, number))
     machine.engine.run()
-    moves = sum(a is not b for seen in cores.values() for a, b in itertools.pairwise(seen))
-    return moves / (len(cores) * wakes)
-
-
-def test_what_other_rules_move_counts_among_the_wakes_that_end_elsewhere() -> None:
-    by_rules = share_that_moves(0.0)
-    assert by_rules > 0.05
-    assert share_that_moves(by_rules / 2) == pytest.approx(by_rules, rel=0.1)
-    assert share_that_moves(by_rules + 0.2) == pytest.approx(by_rules + 0.2, rel=0.1)
-
-
-def test_whoever_goes_on_at_once_never_wanders() -> None:
-    """Two on two cores, for ten pieces without a pause: who went astray would share a core."""
-    machine = Machine(2, wander=1.0)
-    ends_at: list[float] = []
-
-    def live(number: int) -> Iterator[Event]:
-        for _ in range(10):
-            yield machine.work(f"thread {number}", (1.0 + number) * 1e-3)
-        ends_at.append(machine.engine.now)
-
-    for number in range(2):
-        machine.start(live(number))
-    machine.engine.run()
-    assert ends_at == pytest.approx([10e-3, 20e-3])
+    return took
 
 
 def test_what_a_thread_draws_is_its_own() -> None:
-    """What ifs compare like with like: another thread changes nothing of where this one goes."""
-    (alone,) = homes(0.5, 2, 1, 50)
-    beside, other = homes(0.5, 2, 2, 50)
-    assert beside == alone != other
+    """What ifs compare like with like: another thread changes nothing of what this one takes."""
+    alone = takes(["b/loop/y"])
+    both = takes(["b/loop/y", "c/loop/z"])
+    assert 0 < sum(alone["b/loop/y"]) < 50
+    assert both["b/loop/y"] == alone["b/loop/y"] != both["c/loop/z"]
 
 
 def test_on_a_machine_that_is_not_full_whoever_wakes_looks_for_a_free_core() -> None:
@@ -246,11 +209,8 @@ def test_on_a_machine_that_is_not_full_whoever_wakes_looks_for_a_free_core() -> 
     assert found == pytest.approx([2e-3, 106e-3, 153e-3], abs=1.1e-3)
 
 
-@pytest.mark.parametrize(
-    ("after", "waits", "share"),
-    [(0.15e-3, False, 0.56), (0.25e-3, False, 0.86), (0.9e-3, False, 0.86), (0.9e-3, True, 0.0)],
-)
-def test_who_wakes_takes_the_core_by_a_chance(after: float, waits: bool, share: float) -> None:
+@pytest.mark.parametrize(("after", "share"), [(0.15e-3, 0.56), (0.25e-3, 0.86), (0.9e-3, 0.86)])
+def test_who_wakes_takes_the_core_by_a_chance(after: float, share: float) -> None:
     """One core: the second wakes when the first has just come, and later. Between two turns of
     4 ms, so that none of them decides."""
     machine, took = Machine(1), []
@@ -263,7 +223,7 @@ def test_who_wakes_takes_the_core_by_a_chance(after: float, waits: bool, share: 
     def second() -> Iterator[Event]:
         for _ in range(400):
             woken = machine.engine.now
-            yield machine.work("b/loop/y", 1e-4, waits=waits)
+            yield machine.work("b/loop/y", 1e-4)
             took.append(machine.engine.now - woken < 1.1e-4)
             yield machine.engine.timeout(12e-3 - (machine.engine.now - 0.5e-3 - after) % 12e-3)
 
@@ -276,7 +236,7 @@ def test_who_wakes_takes_the_core_by_a_chance(after: float, waits: bool, share: 
 @pytest.mark.parametrize(
     ("waker", "end"), [("a/loop", 12.5e-3), ("", 11.5e-3), ("b/loop", 11.5e-3)]
 )
-@pytest.mark.usefixtures("unpulled")
+@pytest.mark.usefixtures("unpulled", "untaken")
 def test_the_core_of_whoever_sent_a_message_is_not_free(waker: str, end: float) -> None:
     """The server's last core has the second loop on it. The first one asks and leaves its own,
     which the server gets at the scheduler's next turn, at 12 ms; had somebody else woken it, it
@@ -287,7 +247,7 @@ def test_the_core_of_whoever_sent_a_message_is_not_free(waker: str, end: float) 
         yield machine.work("a/loop/x", 1e-3)
         yield machine.engine.timeout(9e-3)
         yield machine.work("a/loop/x", 1e-3)
-        yield machine.work("s/server/a", 0.5e-3, waits=True, waker=waker)
+        yield machine.work("s/server/a", 0.5e-3, waker=waker)
         found.append(machine.engine.now)
 
     def second() -> Iterator[Event]:
@@ -320,11 +280,18 @@ def test_who_is_woken_from_its_own_core_goes_to_a_free_one() -> None:
 
 
 @pytest.fixture
+def untaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is woken takes the core from nobody."""
+    monkeypatch.setattr(cores_module, "_TAKES", (0.0, 0.0))
+
+
+@pytest.fixture
 def unpulled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that becomes free takes nobody."""
     monkeypatch.setattr(cores_module, "_PULLS", (0.0, 0.0))
 
 
+@pytest.mark.usefixtures("untaken")
 @pytest.mark.parametrize(
     ("slept", "share"),
     [(0.2e-3, 0.05), (1.5e-3, 0.33)],
@@ -355,7 +322,7 @@ def test_a_core_that_becomes_free_takes_who_waits_by_a_chance(slept: float, shar
             yield until(k * cycle + 0.55e-3)
             yield machine.work(f"c/loop/{k}", 0.1e-3)
             yield machine.engine.timeout(slept)
-            yield machine.work(f"c/loop/{k}", 0.1e-3, waits=True)
+            yield machine.work(f"c/loop/{k}", 0.1e-3)
 
     for steps in (first(), second(), third()):
         machine.start(steps)
@@ -368,10 +335,9 @@ def test_a_core_that_becomes_free_takes_who_waits_by_a_chance(slept: float, shar
     assert {seen[0] for seen in places.values()} == {"machine.cores[0]"}
     pulled = sum(seen[1] == "machine.cores[1]" for seen in places.values())
     assert pulled / cycles == pytest.approx(share, abs=0.05)
-    assert machine.cores._moves == pulled  # among which those that go astray have to be
 
 
-@pytest.mark.usefixtures("unpulled")
+@pytest.mark.usefixtures("unpulled", "untaken")
 @pytest.mark.parametrize(("slept", "end"), [(0.2e-3, 9e-3), (1.2e-3, 5e-3)])
 def test_a_turn_moves_nobody_whose_data_are_in_the_caches(slept: float, end: float) -> None:
     """At 3.75 ms the second is woken again, behind the first, and at 3.8 ms the other core becomes
@@ -388,7 +354,7 @@ def test_a_turn_moves_nobody_whose_data_are_in_the_caches(slept: float, end: flo
         yield machine.engine.timeout(before)
         yield machine.work("c/loop/z", 0.05e-3)
         yield machine.engine.timeout(slept)
-        yield machine.work("c/loop/z", 1e-3, waits=True)
+        yield machine.work("c/loop/z", 1e-3)
         found.append(machine.engine.now)
 
     def other() -> Iterator[Event]:
@@ -399,10 +365,9 @@ def test_a_turn_moves_nobody_whose_data_are_in_the_caches(slept: float, end: flo
         machine.start(steps)
     machine.engine.run()
     assert found == [pytest.approx(end)]
-    assert machine.cores._moves == 1
 
 
-@pytest.mark.usefixtures("unpulled")
+@pytest.mark.usefixtures("unpulled", "untaken")
 def test_a_turn_moves_the_one_whose_data_are_not_in_the_caches() -> None:
     """Two wait behind the first at 4 ms, when the other core is free: one that has slept since 0.05
     ms, and one since 3.6 ms, which came last. That one goes at the next turn."""
@@ -422,7 +387,7 @@ def test_a_turn_moves_the_one_whose_data_are_not_in_the_caches() -> None:
         yield machine.engine.timeout(begins)
         yield machine.work(name, 0.05e-3)
         yield machine.engine.timeout(wakes - machine.engine.now)
-        yield machine.work(name, seconds, waits=True)
+        yield machine.work(name, seconds)
         found[name] = machine.engine.now
 
     cold = waiter("c/loop/cold", 0.0, 3.7e-3, 1e-3)

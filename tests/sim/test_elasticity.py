@@ -233,7 +233,7 @@ def test_what_collectives_take_is_asked_where_there_are_any(
 def test_every_price_that_a_run_takes_is_asked(
     plans: Plans, clusters: Clusters, colocate: bool
 ) -> None:
-    prices = dict.fromkeys(("asking", "row_request", "feed_batch", "switch"), "1 us")
+    prices = dict.fromkeys(("asking", "row_request", "feed_batch"), "1 us")
     cluster = clusters(colocate=colocate, prices={**prices, "shared_byte": "1 ns"})
     found = answers(plans(roles={"trainers": 2, "embedding_servers": 1}), cluster).changes
     assert {f"costs.{name}" for name in (*prices, "effect", "message", "wire_byte")} <= set(found)
