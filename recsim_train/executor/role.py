@@ -40,7 +40,7 @@ from recsim_train.executor.services import (
     hosted,
     serve_in_thread,
 )
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Near, Remote
 from recsim_train.executor.tcp import TcpTransport
 from recsim_train.executor.transport import Key, Service, Transport
 from recsim_train.executor.worker import Replica, Worker
@@ -177,12 +177,14 @@ class Role:
                 self.threads.append(serve_in_thread(serving, self.fail))
 
     def _ends(self, number: int, shards: Sequence[EmbeddingRules | DenseRules]) -> list[Any]:
-        """Where a client finds shards: the server in this process, or a channel to another's."""
+        """Where a client finds shards: in this process, or over a channel to another."""
         ends: list[object] = []
         for rules in shards:
             key, rank = _key(rules.shard), self.plan.rank(rules.shard.host)
-            here = self.servers.get(key)
-            ends.append(here or Remote(rules, self.transport.channel(number, key, rank)))
+            if (server := self.servers.get(key)) is not None:
+                ends.append(Near(server, self.instance.index))
+            else:
+                ends.append(Remote(rules, self.transport.channel(number, key, rank)))
         return ends
 
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:

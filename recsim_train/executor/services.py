@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -160,11 +161,12 @@ class DenseServer:
         with self._turn:
             (sparse_add if add else sparse_apply)(self.state, *entries)
 
-    def exchange(self, parameters: Tensor, alpha: float, start: int, *, new: bool) -> Tensor:
-        """The elastic difference of a part of the copy from element ``start`` of the shard on."""
-        elastic = kernels_sync.dense_elastic_new if new else kernels_sync.dense_elastic
-        with booked("dense_elastic_new" if new else "dense_elastic"), self._turn:
-            return elastic(self.state, parameters, alpha, start)
+    def exchange(self, parameters: Tensor, request: wire.ExchangeRequest) -> Tensor:
+        """The elastic difference of the part of the copy that is asked."""
+        name = "dense_elastic_new" if request.new else "dense_elastic"
+        elastic = kernels_sync.dense_elastic_new if request.new else kernels_sync.dense_elastic
+        with booked(name), self._turn:
+            return elastic(self.state, parameters, request.alpha, request.start)
 
 
 def central_order(plan: Plan) -> Tensor | None:
@@ -187,67 +189,56 @@ class Client:
 class Talk:
     """One client's requests to one shard: what is kept from one to the next."""
 
-    def __init__(self, server: EmbeddingServer | DenseServer, trainer: int) -> None:
-        self.server, self.trainer = server, trainer
+    def __init__(self, server: Any, trainer: int, rules: Any) -> None:
+        """``server``: `EmbeddingServer` or `DenseServer`; ``rules``: by which requests travel."""
+        self.server, self.trainer, self.rules = server, trainer, rules
         self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
         self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None, int]] = Lookups()
         """(places of the ids, the bag of each, places of the values that a mask let pass,
         examples)."""
 
-    def answer(self, request: wire.Request, payload: Tensor) -> Tensor | None:
-        """Do what is asked. Raises ValueError for what this shard cannot do."""
-        if isinstance(self.server, EmbeddingServer):
-            return self._embedding(self.server, request, payload)
-        return self._dense(self.server, request, payload)
+    def unpack(self, request: wire.Request, payload: Tensor) -> Any:
+        """The request's content. Raises ValueError for what this shard cannot do."""
+        if request.service != self.service:
+            raise ValueError(f"a shard of the {self.service} service cannot answer {request}")
+        return request.unpack(self.rules, payload)
 
-    def _embedding(
-        self, server: EmbeddingServer, request: wire.Request, payload: Tensor
-    ) -> Tensor | None:
-        rules = server.rules
+    def answer(self, request: wire.Request, content: Any) -> Any:
+        """Do what is asked; a tensor, or None where there is nothing to say. Raises ValueError for
+        what does not fit what was asked before."""
+        server, rules = self.server, self.rules
         match request:
             case wire.LookupRequest():
-                answer, local, bags = server.lookup(request.unpack(rules, payload))
+                answer, local, bags = server.lookup(content)
                 masked = None if rules.mask is None else rules.mask.mask(answer)
                 passed = None if masked is None else masked.places
                 self._lookups.add((local, bags, passed, request.examples))
                 return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
             case wire.UpdateRequest():
-                ids, gradient = request.unpack(rules, payload)
+                *ids, gradient = content
                 local, bags, passed, examples = self._lookups.of(request.lookup)
                 if request.examples != examples:
                     raise ValueError(f"a gradient of {request.examples} examples, not {examples}")
                 if rules.mask is not None:
-                    assert passed is not None
                     gradient = rules.mask.unpick(gradient, passed)
                 elif not rules.pooled:
-                    local = server.state.local(ids.numpy(), np.array(request.counts))
+                    local = server.state.local(ids[0].numpy(), np.array(request.counts))
                 server.update(self.trainer, local, bags, gradient)
                 return wire.ACKNOWLEDGED if rules.acknowledged else None
             case wire.FetchRequest():
-                return server.fetch(
-                    request.unpack(rules, payload).numpy(), np.array(request.counts)
-                )
+                return server.fetch(content[0].numpy(), np.array(request.counts))
             case wire.StoreRequest():
-                ids, rows = request.unpack(rules, payload)
-                server.store(ids.numpy(), np.array(request.counts), rows)
+                server.store(content[0].numpy(), np.array(request.counts), content[1])
                 return wire.ACKNOWLEDGED
-        raise ValueError(f"an embedding shard cannot answer {request}")
-
-    def _dense(self, server: DenseServer, request: wire.Request, payload: Tensor) -> Tensor | None:
-        rules = server.rules
-        match request:
             case wire.PullRequest():
                 return narrow(server.values, request.kind(rules))
             case wire.PushRequest():
-                server.push(request.unpack(rules, payload), add=request.add)
-                return None
+                server.push(*content, add=request.add)
             case wire.SparsePushRequest():
-                server.push_sparse(request.unpack(rules, payload), add=request.add)
-                return None
+                server.push_sparse(content, add=request.add)
             case wire.ExchangeRequest():
-                values = request.unpack(rules, payload)
-                return server.exchange(values, request.alpha, request.start, new=request.new)
-        raise ValueError(f"a dense shard cannot answer {request}")
+                return server.exchange(*content, request)
+        return None
 
 
 _HANDLING = booked(REQUESTS)
@@ -269,7 +260,7 @@ class Serving:
     ) -> None:
         self.instance, self.client, self.port = instance, client, port
         self.recorder, self.clock = recorder, clock
-        self.talks = {key: Talk(server, client.trainer) for key, server in servers.items()}
+        self.talks = {k: Talk(s, client.trainer, s.rules) for k, s in servers.items()}
         self._at: wire.Request | None = None
         """The request at hand."""
         self.header_bytes = self.acknowledged = 0
@@ -304,7 +295,7 @@ class Serving:
 
     def _serve(self, talk: Talk, request: wire.Request, payload: Tensor, begin: float) -> None:
         self._at = request
-        answer = talk.answer(request, payload)
+        answer = talk.answer(request, talk.unpack(request, payload))
         if answer is not None:
             self.port.answer(answer)
         sent = 0 if answer is None else size_of(answer)

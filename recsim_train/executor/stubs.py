@@ -7,22 +7,24 @@ answers and returns (value, payload bytes that this side sent).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recsim_train.executor import wire
 from recsim_train.executor.answers import Answer
+from recsim_train.executor.bits import memory_of
 from recsim_train.executor.books import booked
 from recsim_train.executor.lookups import Lookups
 from recsim_train.executor.masks import count
 from recsim_train.executor.narrowing import narrow, widen
 from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.rows import Numbers
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.services import DenseServer, EmbeddingServer
+from recsim_train.executor.services import Talk
 from recsim_train.executor.sparse import RealSparse, cut_sparse
 from recsim_train.executor.transport import Channel, Pending, size_of
 from recsim_train.executor.values import RealDense, RealIds, RealRows
@@ -41,15 +43,33 @@ class Remote(Generic[Rules]):
     channel: Channel
 
     def ask(
-        self, pending: Pending, request: wire.Request, *parts: Tensor, answer: Answer | None = None
+        self,
+        pending: Pending,
+        request: wire.Request,
+        content: Any = (),
+        answer: Answer | None = None,
     ) -> None:
-        """Under way, answered by ``answer``, until ``pending`` has been waited for."""
+        """Ask something, which brings ``content``; under way, answered by ``answer``, until
+        ``pending`` has been waited for."""
+        parts = request.parts(content)
         self.channel.request(pending, wire.encode(request), parts, answer)
 
 
-EmbeddingEnd = EmbeddingServer | Remote[EmbeddingRules]
-DenseEnd = DenseServer | Remote[DenseRules]
-"""A shard where a loop finds it: the server itself in its own process."""
+class Near:
+    """A shard in the client's own process: what is asked is done at once, and passes as it is."""
+
+    def __init__(self, server: Any, trainer: int) -> None:
+        """``server``: `EmbeddingServer` or `DenseServer`."""
+        self.rules = copy(server.rules)
+        self.rules.wire = self.rules.kind  # no number is rounded
+        self._talk = Talk(server, trainer, self.rules)
+
+    def ask(self, _: Pending, request: wire.Request, content: Any = (), answer: Any = None) -> None:
+        """As `Remote.ask`; answered when it returns."""
+        if isinstance(request, wire.PullRequest):
+            self._talk.server.pull(answer.tensor)  # the shard's own go on changing
+        elif (said := self._talk.answer(request, content)) is not None and answer.size:
+            answer.arrive(np.frombuffer(memory_of(said.contiguous()), np.uint8))
 
 
 class _Turns:
@@ -57,7 +77,7 @@ class _Turns:
     their requests the local ones do; and of them each loop begins with another, because a link to
     which all loops send at once makes the others wait."""
 
-    def __init__(self, ends: Sequence[EmbeddingEnd | DenseEnd], first: int) -> None:
+    def __init__(self, ends: Sequence[Near | Remote[Any]], first: int) -> None:
         remote = [place for place, end in enumerate(ends) if isinstance(end, Remote)]
         begin = first % len(remote) if remote else 0
         self._remote = remote[begin:] + remote[:begin]
@@ -73,21 +93,12 @@ class _Turns:
 
 @dataclass(slots=True)
 class Looked:
-    """What a lookup leaves for its update, by place among the ends."""
+    """What a lookup leaves for its update."""
 
     ids: RealIds
     routed: list[Routed]
-    local: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)
     passed: dict[int, Tensor] = field(default_factory=dict)
-    """Places of the values that a mask let pass."""
-
-
-_NOTHING = torch.empty(0)
-
-
-def _tensors(answers: Sequence[Answer | Tensor]) -> list[Tensor]:
-    """Answers of shards here and elsewhere, once they have come."""
-    return [x.tensor if isinstance(x, Answer) else x for x in answers]
+    """By place among the ends: places of the values that a mask let pass."""
 
 
 def _without_value(pending: Pending) -> Finish:
@@ -103,7 +114,7 @@ class EmbeddingStub:
 
     def __init__(
         self,
-        ends: Sequence[EmbeddingEnd],
+        ends: Sequence[Near | Remote[EmbeddingRules]],
         trainer: int,
         *,
         whole: bool = True,
@@ -137,31 +148,25 @@ class EmbeddingStub:
         """Embeddings of a batch."""
         looked = Looked(ids, self._route(ids))
         self._lookups.add(looked)
-        pending = Pending()
-        asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
+        pending, asked = Pending(), {}
         for place in self._turns(pending):
             end, routed = self.ends[place], looked.routed[place]
-            if isinstance(end, Remote):
-                request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
-                arriving = asked[place] = request.answer(end.rules)
-                end.ask(pending, request, *request.parts(routed), answer=arriving)
-            else:
-                asked[place], local, bags = end.lookup(routed)
-                looked.local[place] = local, bags
+            request = wire.LookupRequest(iteration, ids.batch, routed.sizes)
+            asked[place] = request.answer(end.rules)
+            end.ask(pending, request, routed, asked[place])
 
         def answer() -> Done:
             pending.wait()
-            answers = _tensors(asked)
+            answers = [asked[place].tensor for place in range(len(self.ends))]
             asked.clear()  # whoever keeps the request keeps none of them
-            if not self.whole:
-                return RealRows(answers[0], ids), 0
             for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
                 if (rule := end.rules.mask) is not None:
-                    remote = isinstance(end, Remote)
-                    masked = rule.read(answer, ids.batch) if remote else rule.mask(answer)
+                    masked = rule.read(answer, ids.batch)
                     looked.passed[place], answers[place] = masked.places, rule.unmask(masked)
                     count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
                 answers[place] = widen(answers[place], end.rules.kind)
+            if not self.whole:
+                return RealRows(answers[0], ids), 0
             return self._assemble(ids, looked.routed, answers), pending.bytes
 
         return answer
@@ -182,20 +187,15 @@ class EmbeddingStub:
         for place in self._turns(pending):
             end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
             if (rule := end.rules.mask) is not None:
-                passed = looked.passed[place]
-                picked = rule.pick(piece, passed)
+                picked = rule.pick(piece, looked.passed[place])
                 count(self.tallies, ACTIVATION_GRADIENTS, piece, picked, picked)
-                remote = isinstance(end, Remote)
-                piece = picked if remote else rule.unpick(picked, passed)
-            if isinstance(end, Remote):
-                counts = () if end.rules.pooled else routed.sizes
-                request = wire.UpdateRequest(iteration, number, routed.batch, counts)
-                piece = narrow(piece, request.kind(end.rules))
-                sent = [piece] if end.rules.pooled else [torch.from_numpy(routed.values), piece]
-                answer = wire.acknowledgement() if end.rules.acknowledged else None
-                end.ask(pending, request, *sent, answer=answer)
-            else:
-                end.update(self.trainer, *looked.local[place], piece)
+                piece = picked
+            counts = () if end.rules.pooled else routed.sizes
+            request = wire.UpdateRequest(iteration, number, routed.batch, counts)
+            piece = narrow(piece, request.kind(end.rules))
+            content = [piece] if end.rules.pooled else [torch.from_numpy(routed.values), piece]
+            answer = wire.acknowledgement() if end.rules.acknowledged else None
+            end.ask(pending, request, content, answer)
         return _without_value(pending)
 
     def fetch(self, ids: RealIds, iteration: int) -> Finish:
@@ -204,21 +204,18 @@ class EmbeddingStub:
         Shards that hold none of them are not asked.
         """
         parts = self._route(ids)
-        asked: list[Answer | Tensor] = [_NOTHING] * len(self.ends)
-        pending = Pending()
+        pending, asked = Pending(), {}
         for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
-            if not isinstance(end, Remote):
-                asked[place] = end.fetch(part.values, part.counts)
-                continue
             request = wire.FetchRequest(iteration, part.sizes)
-            arriving = asked[place] = request.answer(end.rules)
+            asked[place] = request.answer(end.rules)
             if part.values.size:
-                end.ask(pending, request, torch.from_numpy(part.values), answer=arriving)
+                end.ask(pending, request, (torch.from_numpy(part.values),), asked[place])
 
         def answer() -> Done:
             pending.wait()
-            return self._assemble(ids, parts, _tensors(asked)), pending.bytes
+            answers = [asked[place].tensor for place in range(len(self.ends))]
+            return self._assemble(ids, parts, answers), pending.bytes
 
         return answer
 
@@ -229,12 +226,10 @@ class EmbeddingStub:
         pending = Pending()
         for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
-            if not isinstance(end, Remote):
-                end.store(part.values, part.counts, pieces[place])
-            elif part.values.size:
+            if part.values.size:
                 request = wire.StoreRequest(iteration, part.sizes)
-                sent = torch.from_numpy(part.values), pieces[place]
-                end.ask(pending, request, *sent, answer=wire.acknowledgement())
+                content = torch.from_numpy(part.values), pieces[place]
+                end.ask(pending, request, content, wire.acknowledgement())
         return _without_value(pending)
 
 
@@ -243,7 +238,7 @@ class DenseStub:
 
     def __init__(
         self,
-        ends: Sequence[DenseEnd],
+        ends: Sequence[Near | Remote[DenseRules]],
         like: Tensor,
         order: Tensor | None = None,
         *,
@@ -262,7 +257,7 @@ class DenseStub:
         One place in it for all shards would need memory that all of them share.
         """
         end, like = self.ends[0], self._like
-        if len(self.ends) > 1 or not isinstance(end, Remote) or end.rules.wire != like.dtype:
+        if len(self.ends) > 1 or isinstance(end, Near) or end.rules.wire != like.dtype:
             return None
         memory = end.channel.room(size_of(like))
         return None if memory is None else torch.frombuffer(memory, dtype=like.dtype)
@@ -275,14 +270,11 @@ class DenseStub:
             end = self.ends[place]
             shard = end.rules.shard
             part = whole.part(shard.start, shard.stop)
-            if not isinstance(end, Remote):
-                end.pull(part.tensor)
-                continue
             if (kind := request.kind(end.rules)) != self._like.dtype:
                 arriving = Answer((shard.elements,), kind)
                 narrowed.append((part, arriving))
                 part = arriving
-            end.ask(pending, request, answer=part)
+            end.ask(pending, request, (), part)
 
         def answer() -> Done:
             pending.wait()
@@ -307,17 +299,12 @@ class DenseStub:
             start, stop = end.rules.shard.start, end.rules.shard.stop
             if isinstance(gradient, RealSparse):
                 part = cut_sparse(end.rules.model, gradient, start, stop)
-                if isinstance(end, Remote):
-                    entries = part.places.numel()
-                    end.ask(pending, wire.SparsePushRequest(iteration, add, entries), part.tensor)
-                else:
-                    end.push_sparse(part, add=add)
-            elif isinstance(end, Remote):
+                entries = part.places.numel()
+                end.ask(pending, wire.SparsePushRequest(iteration, add, entries), part)
+            else:
                 request = wire.PushRequest(iteration, add)
                 values = narrow(gradient.tensor[start:stop], request.kind(end.rules))
-                end.ask(pending, request, values)
-            else:
-                end.push(gradient.tensor[start:stop], add=add)
+                end.ask(pending, request, (values,))
         return _without_value(pending)
 
     def exchange(
@@ -333,12 +320,9 @@ class DenseStub:
             if last <= first:
                 continue
             begin, stop, start = first - value.start, last - value.start, first - shard.start
-            sent, part = value.tensor[begin:stop], elastic.part(begin, stop)
-            if isinstance(end, Remote):
-                request = wire.ExchangeRequest(iteration, alpha, start, new)
-                end.ask(pending, request, sent, answer=part)
-            else:
-                part.tensor.copy_(end.exchange(sent, alpha, start, new=new))
+            request = wire.ExchangeRequest(iteration, alpha, start, new)
+            part = elastic.part(begin, stop)
+            end.ask(pending, request, (value.tensor[begin:stop],), part)
 
         def answer() -> Done:
             pending.wait()

@@ -1,15 +1,17 @@
 """Requests of loops to shards: for each kind the fields of its header and the parts of its payload.
 
 Both ends use these classes, with the rules of the shard that is asked. The transport moves the
-bytes and knows nothing of kinds. An answer is a payload alone: the asker knows its size.
+bytes and knows nothing of kinds; within a process, requests and their content pass as they are. An
+answer is a payload alone: the asker knows its size.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,22 +40,33 @@ KINDS: list[type[Request]] = []
 
 @dataclass(frozen=True)
 class Request:
-    """Fields are the header's. The payload is its parts' bytes, one after the other; ``unpack``
-    raises ValueError where it has another size than header and rules say.
+    """Fields are the header's, content is what the request brings: tensors, if a kind says nothing
+    else. The payload is the bytes of the content's parts, one after the other.
 
     ``iteration``: -1 outside of training, where nothing is recorded. ``counts``: ids of each slice.
     """
 
     effect: ClassVar[str]
+    service: ClassVar[str]
+    """Whose shards answer: "embedding" or "dense"."""
     iteration: int
+
+    def parts(self, content: Any) -> Sequence[Tensor]:
+        """Of the payload."""
+        tensors: Sequence[Tensor] = content
+        return tensors
+
+    def unpack(self, rules: Any, payload: Tensor) -> Any:
+        """The content. Raises ValueError where the payload has not the size that is due."""
+        return ()
 
     def kind(self, rules: EmbeddingRules | DenseRules) -> torch.dtype:
         """As those of its numbers travel that may be rounded. Outside of training none is: what is
         evaluated is what was learned."""
         return rules.kind if self.iteration < 0 else rules.wire
 
-    def __init_subclass__(cls, effect: str) -> None:
-        cls.effect = effect
+    def __init_subclass__(cls, effect: str, service: str = "") -> None:
+        cls.effect, cls.service = effect, service
         KINDS.append(cls)
 
 
@@ -72,16 +85,15 @@ class StopRequest(Request, effect="stop"):
 
 
 @dataclass(frozen=True)
-class LookupRequest(Request, effect="lookup"):
-    """Asks vectors or rows. Payload: ids slice by slice; where the rules send them, the lengths of
-    bags, slice by slice."""
+class LookupRequest(Request, effect="lookup", service="embedding"):
+    """Asks vectors or rows. Content: `Routed`. Payload: ids slice by slice; where the rules send
+    them, the lengths of bags, slice by slice."""
 
     examples: int
     counts: tuple[int, ...]
 
-    def parts(self, routed: Routed) -> list[Tensor]:
-        """Of the payload."""
-        sent = [routed.values, routed.lengths] if routed.lengths.size else [routed.values]
+    def parts(self, content: Routed) -> Sequence[Tensor]:
+        sent = [content.values, content.lengths] if content.lengths.size else [content.values]
         return [torch.from_numpy(part) for part in sent]
 
     def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Routed:
@@ -105,16 +117,17 @@ class LookupRequest(Request, effect="lookup"):
 
 
 @dataclass(frozen=True)
-class UpdateRequest(Request, effect="update"):
+class UpdateRequest(Request, effect="update", service="embedding"):
     """Brings the gradient of the answer of this client's ``lookup`` of that number at this shard.
-    Payload: the ids again, where rows travel (else ``counts`` is empty); the gradient."""
+    Content: the ids again; the gradient. Without ids, and with empty ``counts``, where vectors of
+    bags travel."""
 
     lookup: int
     examples: int
     counts: tuple[int, ...]
 
-    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> tuple[Tensor, Tensor]:
-        """(ids, gradient as `EmbeddingRules.gradient_shape` says)."""
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Sequence[Tensor]:
+        """Ids, if only none; the gradient as `EmbeddingRules.gradient_shape` says."""
         ids = _ids(self.counts, rules) if self.counts else 0
         shape = rules.gradient_shape(self.examples, ids)
         parts = (ids, torch.int64), (prod(shape), self.kind(rules))
@@ -123,13 +136,13 @@ class UpdateRequest(Request, effect="update"):
 
 
 @dataclass(frozen=True)
-class FetchRequest(Request, effect="fetch"):
-    """Asks rows with their optimizer's state. Payload: ids."""
+class FetchRequest(Request, effect="fetch", service="embedding"):
+    """Asks rows with their optimizer's state. Content: ids."""
 
     counts: tuple[int, ...]
 
-    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Tensor:
-        return split_bytes(payload, (_ids(self.counts, rules), torch.int64))[0]
+    def unpack(self, rules: EmbeddingRules, payload: Tensor) -> Sequence[Tensor]:
+        return split_bytes(payload, (_ids(self.counts, rules), torch.int64))
 
     def answer(self, rules: EmbeddingRules) -> Answer:
         """One under way."""
@@ -137,8 +150,8 @@ class FetchRequest(Request, effect="fetch"):
 
 
 @dataclass(frozen=True)
-class StoreRequest(Request, effect="store"):
-    """Brings rows with their optimizer's state. Payload: ids, rows."""
+class StoreRequest(Request, effect="store", service="embedding"):
+    """Brings rows with their optimizer's state. Content: ids, rows."""
 
     counts: tuple[int, ...]
 
@@ -151,13 +164,13 @@ class StoreRequest(Request, effect="store"):
 
 
 @dataclass(frozen=True)
-class PullRequest(Request, effect="pull"):
+class PullRequest(Request, effect="pull", service="dense"):
     """Asks the shard's elements."""
 
 
 @dataclass(frozen=True)
-class PushRequest(Request, effect="push"):
-    """Brings a gradient of the shard's elements, or a difference to add. Payload: the values."""
+class PushRequest(Request, effect="push", service="dense"):
+    """Brings a gradient of the shard's elements, or a difference to add. Content: the values."""
 
     add: bool
 
@@ -165,17 +178,20 @@ class PushRequest(Request, effect="push"):
         """A difference moves both ends, which must move alike."""
         return rules.kind if self.add else super().kind(rules)
 
-    def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
+    def unpack(self, rules: DenseRules, payload: Tensor) -> Sequence[Tensor]:
         (values,) = split_bytes(payload, (rules.shard.elements, self.kind(rules)))
-        return widen(values, rules.kind)
+        return [widen(values, rules.kind)]
 
 
 @dataclass(frozen=True)
-class SparsePushRequest(Request, effect="push"):
-    """The same of some elements. Payload: as `cut_sparse` makes it, with so many ``entries``."""
+class SparsePushRequest(Request, effect="push", service="dense"):
+    """The same of some elements. Content: as `cut_sparse` makes it, with so many ``entries``."""
 
     add: bool
     entries: int
+
+    def parts(self, content: RealSparse) -> Sequence[Tensor]:
+        return [content.tensor]
 
     def unpack(self, rules: DenseRules, payload: Tensor) -> RealSparse:
         if self.entries < 0:
@@ -185,17 +201,17 @@ class SparsePushRequest(Request, effect="push"):
 
 
 @dataclass(frozen=True)
-class ExchangeRequest(Request, effect="exchange"):
+class ExchangeRequest(Request, effect="exchange", service="dense"):
     """Asks how far parameters are from the central ones, from the shard's element ``start`` on, and
-    moves these. Payload: the parameters."""
+    moves these. Content: the parameters."""
 
     alpha: float
     start: int
     new: bool
     """Whether the answer is made with the moved central values."""
 
-    def unpack(self, rules: DenseRules, payload: Tensor) -> Tensor:
-        return split_bytes(payload, (payload.numel() // rules.kind.itemsize, rules.kind))[0]
+    def unpack(self, rules: DenseRules, payload: Tensor) -> Sequence[Tensor]:
+        return split_bytes(payload, (payload.numel() // rules.kind.itemsize, rules.kind))
 
 
 _CODES = {"int": "q", "float": "d", "bool": "?7x", "tuple[int, ...]": "q"}

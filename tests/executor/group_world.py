@@ -19,7 +19,7 @@ from recsim_train.executor.net_kernels import net_whole
 from recsim_train.executor.perform import PERFORM
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.services import DenseServer, EmbeddingServer, central_order
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Near
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import LoopId, Plan
@@ -116,7 +116,7 @@ class GroupWorld:
         dense = None
         if plan.dense is not None:
             like = torch.empty(sum(s.elements for s in plan.dense.shards)).double()
-            dense = DenseStub(self.central, like, central_order(plan))
+            dense = DenseStub([Near(s, trainer) for s in self.central], like, central_order(plan))
         return LoopContext(
             instance=f"trainer[{trainer}]",
             label="loop",
@@ -124,7 +124,7 @@ class GroupWorld:
             topology=plan.topology,
             worker=worker,
             feed=None,
-            embedding=EmbeddingStub([self.rows], trainer),
+            embedding=EmbeddingStub([Near(self.rows, trainer)], trainer),
             dense=dense,
             collectives={},
             clock=lambda: 0.0,

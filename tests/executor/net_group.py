@@ -37,7 +37,7 @@ from recsim_train.executor.perform import run_loop
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.scheduling import batch_scheduling
 from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.stubs import Answer, EmbeddingStub
+from recsim_train.executor.stubs import Answer, EmbeddingStub, Near
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -144,7 +144,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
     if plan.embedding.service.access == "own":
         shard = plan.embedding.shards[rank]
         server = EmbeddingServer(plan, shard)
-        stub = EmbeddingStub([server], rank)
+        stub = EmbeddingStub([Near(server, rank)], rank)
         stub.whole = False
         shards = [(shard.slices, server.state.rows)]
     else:

@@ -22,7 +22,7 @@ from recsim_train.config.experiment import (
 from recsim_train.executor import kernels, sparse
 from recsim_train.executor.services import DenseServer, EmbeddingServer
 from recsim_train.executor.state import EACH_ITS_OWN, DenseOptimizer, DenseState, EmbeddingState
-from recsim_train.executor.stubs import DenseStub
+from recsim_train.executor.stubs import DenseStub, Near
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan
@@ -238,7 +238,7 @@ def stub_of(plan: Plan) -> tuple[DenseStub, DenseServer]:
     (shard,) = plan.dense.shards
     server = DenseServer(plan, shard)
 
-    return DenseStub([server], server.state.values), server
+    return DenseStub([Near(server, 0)], server.state.values), server
 
 
 @pytest.mark.parametrize("new", [False, True])

@@ -27,7 +27,7 @@ from recsim_train.executor.launch import execute
 from recsim_train.executor.model import initial_dense, initial_rows
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import DenseServer
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Remote
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Near, Remote
 from recsim_train.executor.tcp import TcpTransport
 from recsim_train.executor.transport import Service
 from recsim_train.executor.values import RealDense, RealIds, RealRows
@@ -325,7 +325,7 @@ def test_a_gradient_has_room_where_one_other_process_gets_it_as_it_is(
     assert plan.dense is not None
     memory = Memory()
     ends = [
-        DenseServer(plan, shard) if here else Remote(DenseRules(spec, shard), memory)
+        Near(DenseServer(plan, shard), 0) if here else Remote(DenseRules(spec, shard), memory)
         for shard in plan.dense.shards
     ]
     like = torch.zeros(plan.dense.shards[-1].stop).double()

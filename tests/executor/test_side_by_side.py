@@ -30,7 +30,7 @@ from recsim_train.executor import connections, wire
 from recsim_train.executor.role import first_shard
 from recsim_train.executor.rules import DenseRules, EmbeddingRules
 from recsim_train.executor.services import Client, EmbeddingServer, Serving
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Finish, Remote
+from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
 from recsim_train.executor.tcp import TcpPort, TcpTransport
 from recsim_train.executor.transport import Service
 from recsim_train.executor.values import RealDense, RealIds, RealRows
@@ -215,7 +215,7 @@ def test_a_request_is_on_its_way_before_a_shard_here_is_waited_for() -> None:
 
     with two(plan, Service.EMBEDDING) as world:
         ends = [
-            Here(plan, plan.embedding.shards[0]),
+            Near(Here(plan, plan.embedding.shards[0]), 0),
             Remote(EmbeddingRules(plan, plan.embedding.shards[1]), world.channels[1]),
         ]
         stub, ids = EmbeddingStub(ends, 0), ids_of(BATCH)

@@ -158,7 +158,7 @@ def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> 
     width = 4 if optimizer == "sgd" else 5
     ids, rows = torch.arange(sum(counts)), torch.randn(sum(counts), width).double()
     fetch = wire.FetchRequest(0, counts)
-    assert torch.equal(fetch.unpack(rules, as_bytes(ids)), ids)
+    assert torch.equal(fetch.unpack(rules, as_bytes(ids))[0], ids)
     assert fetch.answer(rules).tensor.shape == rows.shape
     store = wire.StoreRequest(0, counts)
     for there, here in zip(store.unpack(rules, as_bytes(ids, rows)), (ids, rows), strict=True):
@@ -198,10 +198,10 @@ def test_values_of_a_dense_shard_arrive() -> None:
     rules = dense_rules()
     values = torch.randn(rules.shard.elements).double()
     push = wire.PushRequest(0, add=True)
-    assert torch.equal(push.unpack(rules, as_bytes(values)), values)
+    assert torch.equal(push.unpack(rules, as_bytes(values))[0], values)
     refused(push, [rules], as_bytes(values))
     exchange = wire.ExchangeRequest(0, 0.5, 3, new=False)
-    assert torch.equal(exchange.unpack(rules, as_bytes(values[3:9])), values[3:9])
+    assert torch.equal(exchange.unpack(rules, as_bytes(values[3:9]))[0], values[3:9])
     refused(exchange, [rules], as_bytes(values[3:9]))
 
 
