@@ -15,7 +15,8 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import Data, Execution, Experiment, Synthetic
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.config.formats import FORMATS, GENERATED
+from recsim_train.data.source import reader_of
 
 
 class Read(NamedTuple):
@@ -34,14 +35,15 @@ class _Planned(NamedTuple):
     threads: int
     """Of each trainer; each reads a stream of its own."""
     steps: int
-    text: bool = False
+    source: str = GENERATED
+    """"text": files, of every format."""
 
 
 _RUNS = (
     _Planned(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
     _Planned(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
-    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, text=True),
-    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, text=True),
+    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, source="text"),
+    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, source="text"),
     _Planned(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
     _Planned(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
 )
@@ -52,19 +54,31 @@ _QUICK = 3
 _SYNTHETIC = Synthetic(rows=40_000, seed=47)
 
 
+def _planned(*, quick: bool) -> list[_Planned]:
+    """The runs, those of files once for each format."""
+    return [
+        read._replace(source=source)
+        for read in _RUNS[: _QUICK if quick else None]
+        for source in ((GENERATED,) if read.source == GENERATED else FORMATS)
+    ]
+
+
 def runs_of(*, quick: bool) -> int:
     """How many runs `measure` makes."""
-    return _QUICK if quick else len(_RUNS)
+    return len(_planned(quick=quick))
 
 
 def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Read]:
     """All runs."""
     found, trainers = [], talk.trainers_on(cores)
     with talk.known(talk.Talk):
-        for read in _RUNS[: runs_of(quick=quick)]:
-            path, steps = folder / "read.tsv", read.steps // 3 if quick else read.steps
-            if read.text:
-                write_criteo(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
+        for read in _planned(quick=quick):
+            steps = read.steps // 3 if quick else read.steps
+            path = folder / "read"
+            if read.source != GENERATED:
+                path = path.with_suffix(FORMATS[read.source].ending)
+                write = reader_of(read.source).write
+                write(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
             run = _experiment(read._replace(steps=steps), path, trainers)
             done = OwnRun.of(*talk.outcome_of(run))
             seen = talk.read_of(done.plan, done.ledger)
@@ -78,7 +92,8 @@ def _experiment(read: _Planned, path: Path, trainers: int) -> Experiment:
     run = talk.experiment("embedding", read.setting, batch, trainers, steps, path, Execution())
     # whoever is far ahead when counting begins has little left to do
     data = Data(
-        path=str(path) if read.text else None, eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1
-    )
+        path=None if read.source == GENERATED else str(path), eval_rows=0, synthetic=_SYNTHETIC,
+        queue_batches=1,
+    )  # fmt: skip
     training = run.training.model_copy(update={"threads": read.threads})
     return run.model_copy(update={"data": data, "training": training})

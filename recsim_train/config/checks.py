@@ -9,7 +9,6 @@ from typing import Any
 
 from recsim_train.config.claim import Claim, claim_problems
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
-from recsim_train.config.criteo import WITHOUT_PATH, unfit
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -18,6 +17,7 @@ from recsim_train.config.experiment import (
     Model,
     Recovery,
 )
+from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
 from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
@@ -118,12 +118,13 @@ def _same_place(path: str, other: str) -> bool:
     return os.path.abspath(path) == os.path.abspath(other)
 
 
-def check_criteo(model: Model, data: Data, findings: Findings) -> None:
-    """A model that Criteo text can feed."""
+def check_fed(model: Model, data: Data, findings: Findings) -> None:
+    """A model that files of the data's format can feed."""
     if data.path is None:
         return
-    source = f"the Criteo text {data.path!r} (data.path)"
-    for path, why in unfit(model):
+    known = FORMATS[source_of(data.path)]
+    source = f"the {known.name} {data.path!r} (data.path)"
+    for path, why in unfit(model, known):
         findings.add(path, f"{source} {why}; {WITHOUT_PATH}")
 
 

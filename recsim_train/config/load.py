@@ -14,8 +14,8 @@ from recsim_train.config.checks import (
     check_apart,
     check_claim,
     check_cluster,
-    check_criteo,
     check_data,
+    check_fed,
     check_gates,
     check_model,
     check_recovery,
@@ -158,7 +158,7 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
     if source is not None:
         check_data(source, findings)
     if shape is not None and source is not None:
-        check_criteo(shape, source, findings)
+        check_fed(shape, source, findings)
     if experiment is not None:
         if not experiment.name.strip():
             findings.add(("name",), "expected a name, got empty text")

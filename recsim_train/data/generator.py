@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.criteo import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.config.experiment import Model, Synthetic, Table
+from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data import counter
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.features import dense_values
 from recsim_train.data.teacher import Bag, Teacher
 from recsim_train.data.zipf import Zipf
 
@@ -229,6 +228,16 @@ class Generator:
         lengths = 1 + (share * most).astype(np.int64)
         kept = np.arange(most) < lengths[:, None]
         return Bag(ids[kept], ranks[kept], lengths)
+
+
+def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """log(x + 1) of counts of any shape; negative counts are taken as 0.
+
+    A missing count is passed as 0, which is also its value.
+    """
+    values = np.maximum(counts, 0).astype(np.float32)
+    values += np.float32(1.0)
+    return np.log(values, out=values)
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import RunFailed
+from recsim_train.data.files import open_bytes
 
 BLOCK_BYTES = 1 << 18
 """Text read at once: it stays in a core's own cache until it is parsed."""
 _LONGEST = 1 << 20
 """Bytes. A longer line is refused, so that a binary file cannot fill the memory."""
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Chunk:
@@ -63,13 +61,14 @@ class Lines:
     whole line before that place has been handed out.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, expected: str = "rows of data") -> None:
+        """``expected``: what the file should hold, in words."""
         self.path = str(path)
         self.done = 0
         """Lines taken or skipped."""
         self.read = 0
         """Whole lines read so far, those of the current block included."""
-        self._file = open_bytes(path)
+        self._file = open_bytes(path, expected)
         self._blocks = self._read_blocks()
         self._rest = b""
         self._buffer = np.zeros(0, dtype=np.uint8)
@@ -163,69 +162,3 @@ class Lines:
                 raise RunFailed(f"{self.path}: {reason}, after {self.read:,} rows")
             if not part:
                 return
-
-
-def is_gzip(path: str | Path) -> bool:
-    """Whether a file begins like gzip data."""
-    with open(path, "rb") as file:
-        return file.read(2) == GZIP_MAGIC
-
-
-def check_regular(path: str | Path) -> None:
-    """Raise UserError for what a reader would wait for, or find empty: a pipe, a device, a name
-    that means another file in each process. Raises OSError where there is nothing.
-    """
-    mode = os.stat(path).st_mode
-    what = next((name for test, name in _NOT_REGULAR if test(mode)), None)
-    if what is None and _of_a_process(os.fspath(path)):
-        what = "what one process has open"
-    if what is not None:
-        raise UserError(
-            f"{path}: is {what}; expected a regular file, because each process of a run reads it "
-            "for itself and from its beginning: write the data to a file first"
-        )
-
-
-_NOT_REGULAR = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-_MOST_LINKS = 40
-
-
-def _of_a_process(path: str) -> bool:
-    """Whether a name leads through /proc, as /dev/stdin and /dev/fd/3 do."""
-    for _ in range(_MOST_LINKS):
-        folder, name = os.path.split(os.path.abspath(path))
-        path = os.path.join(os.path.realpath(folder), name)
-        if path.startswith("/proc/"):
-            return True
-        if not os.path.islink(path):
-            return False
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
-    return False
-
-
-def open_bytes(path: str | Path) -> BinaryIO:
-    """Open a plain or gzip file for reading.
-
-    Raises UserError with one sentence where that is not possible.
-    """
-    name = str(path)
-    try:
-        check_regular(path)
-        with open(path, "rb") as file:
-            magic = file.read(2)
-        if magic == GZIP_MAGIC:
-            return cast(BinaryIO, gzip.open(path, "rb"))
-        if name.endswith(".gz") and magic:
-            raise UserError(f"{name} is named .gz but is not a gzip file")
-        return open(path, "rb")
-    except FileNotFoundError:
-        raise UserError(f"{name}: no such data file") from None
-    except IsADirectoryError:
-        raise UserError(f"{name} is a directory, not a data file") from None
-    except OSError as error:
-        raise UserError(f"{name} cannot be opened ({error.strerror or error})") from None

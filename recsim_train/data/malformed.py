@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recsim_train.config.errors import RunFailed
-from recsim_train.data.lines import is_gzip
-from recsim_train.data.parse import KINDS, spoilt
+from recsim_train.data.files import is_gzip
 
 LOOKED_AT_FROM = 10_000
 """Rows of one reader: of fewer a share says little, and they are looked at in the end only."""
@@ -21,6 +17,7 @@ PHRASES = {
     "integer": "with an integer column that is no integer",
     "category": "with a category that is no hexadecimal number",
 }
+"""What is wrong with the rows of a kind. Those of `recsim_train.data.parse.KINDS`."""
 
 
 @dataclass(slots=True)
@@ -28,7 +25,7 @@ class Malformed:
     """Malformed lines met so far: a line is counted each time that the stream meets it."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    """By kind, see `recsim_train.data.parse.KINDS`."""
+    """By kind, see `PHRASES`."""
     first_lines: dict[str, list[int]] = field(default_factory=dict)
     """Line numbers, from 1, of the first few by kind."""
     samples: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -41,22 +38,15 @@ class Malformed:
         """All malformed lines met."""
         return sum(self.counts.values())
 
-    def add(
-        self,
-        kinds: NDArray[np.int8],
-        lines: NDArray[np.int64],
-        text: Callable[[int], bytes] | None = None,
-    ) -> None:
-        """Count lines by their codes (`recsim_train.data.parse.parse_lines`).
+    def add(self, kind: str, lines: Sequence[int], sample: Callable[[], str]) -> None:
+        """Count rows that lack in one way.
 
-        ``text``: gives one of them by its place, for a sample.
+        ``kind``: a key of `PHRASES`, or a phrase like those there; ``lines``: all their numbers,
+        ascending; ``sample``: says what is wrong with the first of them.
         """
-        for code in np.unique(kinds[kinds != 0]).tolist():
-            kind, places = KINDS[code - 1], np.flatnonzero(kinds == code)
-            self._count(kind, len(places), lines[places[:_LINES_KEPT]].tolist())
-            if text is not None and kind not in self.samples:
-                first = int(places[0])
-                self.samples[kind] = int(lines[first]), spoilt(text(first))
+        self._count(kind, len(lines), lines[:_LINES_KEPT])
+        if kind not in self.samples:
+            self.samples[kind] = lines[0], sample()
 
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
@@ -74,7 +64,7 @@ class Malformed:
     def describe(self) -> str:
         """One phrase: how many of which kind, and where; "none" if there were none."""
         parts = (
-            f"{self.counts[kind]:,} {PHRASES[kind]} "
+            f"{self.counts[kind]:,} {PHRASES.get(kind, kind)} "
             f"({'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
             f"{' ...' if self.counts[kind] > len(lines) else ''}{self._sample(kind, lines)})"
             for kind, lines in self.first_lines.items()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.compiled import kept
-from recsim_train.config.criteo import CATEGORY_COLUMNS, INTEGER_COLUMNS
+from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 
 COLUMNS = 1 + INTEGER_COLUMNS + CATEGORY_COLUMNS
 KINDS = ("columns", "label", "integer", "category")

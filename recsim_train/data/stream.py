@@ -23,15 +23,10 @@ from recsim_train.config.checks import SAME_ROWS
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.criteo import (
-    CriteoParser,
-    TrainingRows,
-    check_file,
-    read_first,
-)
+from recsim_train.data.files import same_rows
 from recsim_train.data.generator import Generator
 from recsim_train.data.malformed import Malformed
-from recsim_train.data.same import same_rows
+from recsim_train.data.source import TrainingRows, check_file, open_source
 from recsim_train.workload.reading import ROWS_TOGETHER
 
 _IDS_TOGETHER = 8192
@@ -107,30 +102,31 @@ class BatchStream(ABC):
         self.close()
 
 
-class _CriteoStream(BatchStream):
-    """Rows of a file; between the asked batches only line feeds are looked for."""
+class _FileStream(BatchStream):
+    """Rows of a file; those between the asked batches are passed over."""
 
     def __init__(self, model: Model, data: Data, path: str, dealt: Dealt) -> None:
         super().__init__(dealt)
-        self._parser = CriteoParser(model, path, data.malformed_limit)
-        self.malformed = self._parser.malformed
-        self._source = TrainingRows(path, held_out=held_out_rows(data), limit=data.limit_rows)
+        self._source = open_source(model, path, data.malformed_limit)
+        self.malformed = self._source.malformed
+        held_out = held_out_rows(data)
+        self._given = TrainingRows(self._source, held_out=held_out, limit=data.limit_rows)
         self._next = 0
 
     @property
     def epochs(self) -> int:
-        return self._source.passes
+        return self._given.passes
 
     def _make(self, index: int) -> NumpyBatch:
-        self._source.skip((index - self._next) * self.batch_size)
+        self._given.skip((index - self._next) * self.batch_size)
         self._next = index + 1
-        return self._parser.batch(self._source.take(self.batch_size))
+        return self._source.batch(self._given.take(self.batch_size))
 
     def check(self) -> None:
-        self._parser.check()
+        self._source.check()
 
     def close(self) -> None:
-        self._source.close()
+        self._given.close()
 
 
 class _GeneratedStream(BatchStream):
@@ -192,7 +188,7 @@ def open_stream(
     """
     dealt = Dealt(batch_size, positions, total, iterations, start)
     if data.path is not None:
-        return _CriteoStream(model, data, data.path, dealt)
+        return _FileStream(model, data, data.path, dealt)
     return _GeneratedStream(model, data, dealt, ids_only=ids_only and len(positions) == total)
 
 
@@ -208,8 +204,10 @@ def held_out(
         return
     path = data.eval_path or data.path
     if path is not None:
-        limit = data.malformed_limit
-        yield from read_first(model, path, data.eval_rows, batch_size, malformed, limit)
+        source = open_source(model, path, data.malformed_limit)
+        if malformed is not None:
+            source.malformed = malformed
+        yield from source.first(data.eval_rows, batch_size)
         return
     _generated_rows(data)
     generator = Generator(model, data.synthetic)

@@ -12,11 +12,11 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.criteo import INTEGER_COLUMNS
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic
-from recsim_train.data.criteo import check_columns
+from recsim_train.config.formats import INTEGER_COLUMNS
 from recsim_train.data.generator import Generator
+from recsim_train.data.source import check_columns
 
 _BLOCK_ROWS = 2048
 _MAX_TABLE_ROWS = 1 << 32
@@ -40,7 +40,7 @@ def write_criteo(
     Raises UserError for a model that Criteo text cannot feed, RunFailed (and leaves nothing) if
     writing fails.
     """
-    check_columns(model)
+    check_columns(model, path)
     if any(table.rows > _MAX_TABLE_ROWS for table in model.tables):
         raise UserError("Criteo text has 32-bit categories: a table has more than 2^32 rows")
     generator = Generator(model, synthetic)

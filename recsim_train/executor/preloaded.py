@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import strategy
+from recsim_train.config.formats import FORMATS
+from recsim_train.data.source import reader_of
 from recsim_train.signals import die_with_parent
 from recsim_train.strategy.registry import ENTRY_POINTS
 
@@ -59,6 +61,8 @@ def preload() -> None:
     compiled = "rows", "interaction", "gathers", "routing", "thresholds"
     for name in (*(f"executor.{module}" for module in compiled), "data.parse"):
         import_module(f"recsim_train.{name}").warm()
+    for source in FORMATS:
+        reader_of(source)
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()
     gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recsim_train.config.formats import GENERATED, source_of
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.workload.reading import together
 from recsim_train.workload.scope import Scope
@@ -18,8 +19,8 @@ def positions_of(plan: Plan, reader: Instance | None) -> list[int]:
 def reading_of(plan: Plan, reader: Instance | None) -> Scope:
     """What a reader process makes at a time; None: a reader thread beside its loop."""
     spec = plan.experiment
-    text = spec.data.path is not None
-    batches = 1 if text and reader is not None else together(plan.examples)
+    source = source_of(spec.data.path)
+    batches = 1 if source != GENERATED and reader is not None else together(plan.examples)
     rows = batches * plan.examples
     between = plan.streams / max(1, len(positions_of(plan, reader))) - 1.0
     return Scope(
@@ -28,6 +29,6 @@ def reading_of(plan: Plan, reader: Instance | None) -> Scope:
         batch=plan.examples,
         ids=rows * sum(mean_ids(spec.model, t) for t in range(len(spec.model.tables))),
         batches=batches,
-        skipped=rows * between if text else 0.0,
-        text=text,
+        skipped=rows * between if source != GENERATED else 0.0,
+        source=source,
     )

@@ -11,6 +11,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
+from recsim_train.config.formats import FORMATS, source_of
 from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Instance, Plan
@@ -299,17 +300,18 @@ def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
             if not path.exists():
                 rows = data.synthetic.rows
                 caller.say(
-                    f"{path} does not exist yet: writing {rows:,} rows of Criteo text with the "
-                    "generator"
+                    f"{path} does not exist yet: writing {rows:,} rows of "
+                    f"{FORMATS[source_of(data.path)].name} with the generator"
                 )
                 generate(loaded.experiment, path, rows, caller)
     check_data(loaded.experiment.model, data)
 
 
 def generate(experiment: Experiment, target: Path, rows: int, caller: Caller) -> None:
-    """Write Criteo text with the generator."""
-    from recsim_train.data.synthetic import write_criteo
+    """Write a data file, of the format that its name says, with the generator."""
+    from recsim_train.data.source import reader_of
 
     writable(target.parent)
     with caller.progress(f"writing {target}") as progress:
-        write_criteo(target, experiment.model, experiment.data.synthetic, rows, progress=progress)
+        write = reader_of(source_of(str(target))).write
+        write(target, experiment.model, experiment.data.synthetic, rows, progress)

@@ -1,12 +1,13 @@
 """The operation ``reading``: what a reader makes at a time, as counts of priced work.
 
 A reader thread beside a loop makes several small batches together, and the generator does so for
-whoever asks it; a reader process parses text batch by batch. In text, rows of other readers' loops
-lie between a loop's own: they are passed over, which takes time, too.
+whoever asks it; a reader process makes a file's batch by batch. In a file, rows of other readers'
+loops lie between a loop's own: they are passed over, which takes time, too.
 """
 
 from __future__ import annotations
 
+from recsim_train.config.formats import FORMATS, GENERATED
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.scope import Scope
 
@@ -20,12 +21,13 @@ def together(examples: int) -> int:
 
 
 def reading(s: Scope) -> Work:
-    """A reader: make ``batches`` batches, from Criteo text or by the generator."""
+    """A reader: make ``batches`` batches, from a file or by the generator."""
     rows = s.batch * s.batches
-    if s.text:
-        calls = 12.0 * s.batches
-        work = {"parse_row": rows, "call": calls, "interpreter": calls}
-        return {**work, "skip_row": s.skipped} if s.skipped else work
+    if s.source != GENERATED:
+        known = FORMATS[s.source]
+        calls = known.calls * s.batches
+        work = {known.row: rows, "call": calls, "interpreter": calls}
+        return {**work, known.skipped: s.skipped} if s.skipped else work
     tables = len(s.model.tables)
     calls = (4 + tables / 2) * s.batches + 75 + 23 * tables
     drawn = {"synthesize_row": rows, "synthesize_id": _drawn(s, rows)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.config.formats import GENERATED
 from recsim_train.workload.arithmetic import Piece
 
 
@@ -37,5 +38,5 @@ class Scope:
     """Of reading: batches of ``batch`` examples that are made together, of ``ids`` ids in all."""
     skipped: float = 0.0
     """Of reading: rows of others that are passed over for them."""
-    text: bool = False
-    """Of reading: from Criteo text; else by the generator."""
+    source: str = GENERATED
+    """Of reading: the format of the file in `recsim_train.config.formats.FORMATS`."""

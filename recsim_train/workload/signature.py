@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from recsim_train.config.experiment import Model, Training
+from recsim_train.config.formats import FORMATS, GENERATED
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 
@@ -84,7 +85,7 @@ def _number(size: float) -> str:
 
 def signature(name: str, scope: Scope) -> Signature:
     """Of one invocation of the operation ``name``."""
-    kin, sizes = _depends(name, scope.model, scope.training, scope.pooling, scope.text)
+    kin, sizes = _depends(name, scope.model, scope.training, scope.pooling, scope.source)
     if scope.pieces:
         kin = f"{kin}, segment {_digest(scope.model)}{_digest(scope.pieces)}"
     found = {size: float(getattr(scope, size)) for size in sizes}
@@ -93,12 +94,12 @@ def signature(name: str, scope: Scope) -> Signature:
 
 @functools.lru_cache(maxsize=4096)
 def _depends(
-    name: str, model: Model, training: Training, pooling: str, text: bool
+    name: str, model: Model, training: Training, pooling: str, source: str
 ) -> tuple[str, tuple[str, ...]]:
     """(what is kin, names of the sizes) that an operation's work depends on."""
     base = Scope(
         model=model, training=training, pooling="worker" if pooling == "worker" else "server",
-        text=text, **_ORDINARY,  # type: ignore[arg-type]
+        source=source, **_ORDINARY,  # type: ignore[arg-type]
     )  # fmt: skip
     work = cost(name, base)
 
@@ -108,8 +109,8 @@ def _depends(
     kin = []
     if matters(pooling="server" if pooling == "worker" else "worker"):
         kin.append(pooling)
-    if matters(text=not text):
-        kin.append("text" if text else "generated")
+    if any(matters(source=other) for other in (GENERATED, *FORMATS)):
+        kin.append(source)
     tables = tuple(t.model_copy(update={"ids": t.ids + 1, "variable": True}) for t in model.tables)
     rows = {"embedding_dim": 2 * model.embedding_dim, "tables": tables}
     if matters(model=model.model_copy(update={"top_mlp": (17, *model.top_mlp)})):

@@ -275,7 +275,7 @@ def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, rea
 
     def timed(operation: str, call: Any, **sizes: Any) -> Any:
         assert operation == "reading"
-        assert sizes == {n: getattr(scope, n) for n in ("ids", "batches", "skipped", "text")}
+        assert sizes == {n: getattr(scope, n) for n in ("ids", "batches", "skipped", "source")}
         call()
         made.extend(call.args[3])
 

@@ -208,7 +208,7 @@ def test_rows_and_ids_cost_what_is_left_after_the_calls_of_their_batch(
         scope = reading_of(plan, None)
         work = {**operations.cost("reading", scope), "feed_batch": scope.batches}
         spent = sum(prices[name] * units for name, units in work.items())
-        measured.append(Observation("text" if scope.text else "generator", work, spent))
+        measured.append(Observation(scope.source, work, spent))
     found = fit_reading(measured, known()).prices
     assert set(found) == set(planted)
     for name, value in planted.items():

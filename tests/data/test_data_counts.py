@@ -183,5 +183,5 @@ def test_file_that_the_generator_will_write_is_counted_before_it_exists(tmp_path
 
 def test_counting_an_absent_file_is_a_user_error(tmp_path: Path) -> None:
     data = Data(path=str(tmp_path / "absent.txt"))
-    with pytest.raises(UserError, match=r"absent\.txt: no such data file"):
+    with pytest.raises(UserError, match=r"absent\.txt: no such file; expected Criteo"):
         counts_for(plan_of(data=data, pooling="worker"))

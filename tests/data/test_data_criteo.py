@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import lines as lines_module
-from recsim_train.data.criteo import CriteoParser, check_file, read_first
+from recsim_train.data.criteo import CriteoText
 from recsim_train.data.lines import Lines
 from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import check_file
 from recsim_train.data.stream import held_out, open_stream
 
 INTEGERS = st.one_of(
@@ -65,7 +66,7 @@ def test_parser_agrees_with_the_reference(
     path = tmp_path / "lines.txt"
     path.write_bytes(b"\n".join(lines) + (b"\n" if last_feed or not lines[-1] else b""))
     wrong = [r if isinstance(r := reference.row(x, model), str) else None for x in lines]
-    parser = CriteoParser(model, str(path))
+    parser = CriteoText(model, str(path))
     pieces = Lines(path).take(len(lines))
     assert sum(map(len, pieces)) == len(lines)
     if all(wrong):
@@ -99,7 +100,7 @@ def test_every_single_byte_as_a_field(
     path = tmp_path / "bytes.txt"
     path.write_bytes(b"\n".join(lines) + b"\n")
     expected, wrong = reference.batch(lines, model)
-    parser = CriteoParser(model, str(path))
+    parser = CriteoText(model, str(path))
     batch = parser.batch(Lines(path).take(len(lines)))
     assert batch.labels.tolist() == [row.label for row in expected]
     assert batch.ids.reshape(26, -1).T.tolist() == [row.ids for row in expected]
@@ -116,9 +117,9 @@ def test_small_blocks_give_the_same_rows(
     model = make_model((50, 60))
     path = tmp_path / "x.txt"
     path.write_text("".join(make_line("01"[n % 2], str(n), f"{n:x}") + "\n" for n in range(40)))
-    whole = [b.ids.tolist() for b in read_first(model, str(path), 40, 7)]
+    whole = [b.ids.tolist() for b in CriteoText(model, str(path)).first(40, 7)]
     monkeypatch.setattr(lines_module, "BLOCK_BYTES", 301)
-    assert [b.ids.tolist() for b in read_first(model, str(path), 40, 7)] == whole
+    assert [b.ids.tolist() for b in CriteoText(model, str(path)).first(40, 7)] == whole
     assert [len(part) for part in whole] == [14] * 5 + [10]
 
 
@@ -135,8 +136,8 @@ def test_gzip_of_several_members_reads_as_one(
         + gzip.compress(joined[1000:].encode())
     )
     model = make_model((9,))
-    (one,) = read_first(model, str(plain), 99, 99)
-    (two,) = read_first(model, str(packed), 99, 99)
+    (one,) = CriteoText(model, str(plain)).first(99, 99)
+    (two,) = CriteoText(model, str(packed)).first(99, 99)
     assert np.array_equal(one.dense, two.dense)
     assert one.size == 6
 
@@ -146,7 +147,7 @@ def test_missing_values_and_hashing(
 ) -> None:
     path = tmp_path / "x.txt"
     path.write_text(make_line("0", "", "") + "\n" + make_line("1", "-7", "0000000a") + "\n")
-    (batch,) = read_first(make_model((1, 2, 6)), str(path), 10, 10)
+    (batch,) = CriteoText(make_model((1, 2, 6)), str(path)).first(10, 10)
     assert batch.ids.tolist() == [0, 0, 0, 1, 0, 1]
     assert not batch.dense.any()
 
@@ -160,7 +161,7 @@ def test_malformed_lines_are_replaced_and_reported(
     rows[5] = make_line(category="xyz")
     path = tmp_path / "x.txt"
     path.write_text("\n".join(rows) + "\n")
-    parser = CriteoParser(make_model((5,)), str(path))
+    parser = CriteoText(make_model((5,)), str(path))
     batch = parser.batch(Lines(path).take(6))
     assert np.expm1(batch.dense[:, 0]).round().tolist() == [0, 3, 3, 3, 4, 0]
     assert parser.malformed.describe() == (
@@ -175,11 +176,11 @@ def test_malformed_counts_add_up() -> None:
     assert total.describe() == "none"
     for start in (10, 0):
         other = Malformed()
-        other.add(np.ones(4, dtype=np.int8), np.arange(start, start + 4))
+        other.add("columns", range(start, start + 4), str)
         total.merge(other)
     assert total.counts == {"columns": 8}
     assert total.first_lines == {"columns": [0, 1, 2, 3, 10]}
-    assert total.describe() == "8 without 40 columns (lines 0, 1, 2, 3, 10 ...)"
+    assert total.describe() == "8 without 40 columns (lines 0, 1, 2, 3, 10 ...; line 0, )"
 
 
 def test_batch_without_a_good_row_fails_with_file_and_line(
@@ -290,7 +291,7 @@ def test_models_that_criteo_text_can_not_feed(
         (several, "takes 3 ids per example"),
     ):
         with pytest.raises(UserError, match=what):
-            CriteoParser(model, "x.txt")
+            CriteoText(model, "x.txt")
 
 
 def test_file_of_held_out_rows_only(
@@ -321,11 +322,11 @@ def test_short_last_held_out_batch_of_malformed_rows_is_left_out(
     assert [b.size for b in held_out(make_model((5,)), data, 4, seen)] == [4]
     assert seen.counts == {"columns": 1}
     with pytest.raises(RunFailed, match="no well-formed Criteo row"):
-        list(read_first(make_model((5,)), str(path), 8, 4))
+        list(CriteoText(make_model((5,)), str(path)).first(8, 4))
     empty = tmp_path / "empty.txt"
     empty.touch()
     with pytest.raises(RunFailed, match=r"empty\.txt has no rows"):
-        list(read_first(make_model((5,)), str(empty), 8, 4))
+        list(CriteoText(make_model((5,)), str(empty)).first(8, 4))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +361,7 @@ def test_longest_fields(
     lines = [make_line("1", integer, category).encode(), make_line("0").encode()]
     path = tmp_path / "x.txt"
     path.write_bytes(b"\n".join(lines))
-    parser = CriteoParser(model, str(path))
+    parser = CriteoText(model, str(path))
     with Lines(path) as source:
         batch = parser.batch(source.take(2))
     expected, wrong = reference.batch(lines, model)

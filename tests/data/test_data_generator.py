@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import counter
-from recsim_train.data.criteo import read_first
+from recsim_train.data.criteo import CriteoText
 from recsim_train.data.generator import Generator
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.data.zipf import Zipf
@@ -204,8 +204,8 @@ def test_same_category_has_the_same_text_for_any_cap(
 ) -> None:
     path = tmp_path / "x.txt"
     write_criteo(path, make_model((5000, 300)), Synthetic(), 2000)
-    (whole,) = read_first(make_model((5000, 300)), str(path), 2000, 2000)
-    (capped,) = read_first(make_model((100, 100)), str(path), 2000, 2000)
+    (whole,) = CriteoText(make_model((5000, 300)), str(path)).first(2000, 2000)
+    (capped,) = CriteoText(make_model((100, 100)), str(path)).first(2000, 2000)
     pairs = set(zip(whole.ids.tolist()[:2000], capped.ids.tolist()[:2000], strict=True))
     assert len(pairs) == len(set(whole.ids.tolist()[:2000]))
     assert capped.ids.max() == 99

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model
-from recsim_train.data import same
-from recsim_train.data.criteo import CriteoParser, read_first
+from recsim_train.data import files
+from recsim_train.data.criteo import CriteoText
+from recsim_train.data.files import same_rows
 from recsim_train.data.lines import Lines
 from recsim_train.data.malformed import Malformed
-from recsim_train.data.same import same_rows
 from recsim_train.data.stream import check_data, held_out, open_stream
 
 NAMES = ("label", *["integer"] * 13, *["category"] * 26)
@@ -41,7 +41,7 @@ def test_the_sample_names_the_first_wrong_column_and_its_text(
     path = tmp_path / "x.txt"
     path.write_text("\t".join(fields) + "\n" + make_line() + "\n")
     wrong = reference.row("\t".join(fields).encode(), model)
-    parser = CriteoParser(model, str(path))
+    parser = CriteoText(model, str(path))
     parser.batch(Lines(path).take(2))
     assert parser.malformed.rows == 2
     if not isinstance(wrong, str):
@@ -74,7 +74,7 @@ def test_long_and_odd_fields_are_shown_in_part(
         path.write_bytes(b"\t".join(fields) + b"\n")
         message = rf"line 1 is one with an integer column that is no integer: column 4: {said}"
         with pytest.raises(RunFailed) as caught:
-            list(read_first(make_model((9,)), str(path), 1, 1))
+            list(CriteoText(make_model((9,)), str(path)).first(1, 1))
         assert message in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def parsed(
     assert max(starts, default=0) < rows
     target = path.with_name("many.txt")
     target.write_text("".join(f"{wrong if n in starts else good}\n" for n in range(rows)))
-    parser = CriteoParser(model, str(target), limit)
+    parser = CriteoText(model, str(target), limit)
     with Lines(target) as lines:
         while chunks := lines.take(batch):
             parser.batch(chunks)
@@ -136,11 +136,11 @@ def test_readers_add_up() -> None:
     whole = Malformed()
     for line in (30, 4, 9):
         one = Malformed(rows=100)
-        one.add(np.array([3], np.int8), np.array([line]), lambda _, n=line: f"0\t{n}.0".encode())  # type: ignore[misc]
+        one.add("integer", [line], f"wrong in {line}".strip)
         whole.merge(one)
     assert (whole.rows, whole.total) == (300, 3)
     assert whole.samples["integer"][0] == 4  # the first in the file, whoever met it
-    assert "(lines 4, 9, 30; line 4, 2 columns)" in whole.describe()
+    assert "(lines 4, 9, 30; line 4, wrong in 4)" in whole.describe()
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -155,7 +155,7 @@ def test_compressed_data_may_be_damaged(
         (40, "20 of the 40"),
     ):
         with pytest.raises(RunFailed, match=message) as caught:
-            list(read_first(make_model((9,)), str(path), 40, batch, None, 0.1))
+            list(CriteoText(make_model((9,)), str(path), 0.1).first(40, batch))
         assert ("the compressed data may be damaged" in str(caught.value)) == pack
 
 
@@ -213,8 +213,8 @@ def test_no_bytes_are_more_than_one_sentence(
 def test_long_files_are_compared_by_their_beginnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(same, "_COMPARED", 4000)
-    monkeypatch.setattr(same, "_BLOCK", 1000)
+    monkeypatch.setattr(files, "_COMPARED", 4000)
+    monkeypatch.setattr(files, "_BLOCK", 1000)
     begin = bytes(range(250)) * 16
     for name, content in (
         ("one", begin + b"one"), ("two", begin + b"two!"), ("short", begin[:-1]),

@@ -56,5 +56,5 @@ class Reads:
                 made = partial(feed.read_batches, self.bench.model, stream, int(scope.batches), [])
                 timed(
                     "reading", made, ids=scope.ids, batches=scope.batches, skipped=scope.skipped,
-                    text=scope.text,
+                    source=scope.source,
                 )  # fmt: skip
