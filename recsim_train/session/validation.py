@@ -52,8 +52,6 @@ def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list
     """The configurations of a validation, as predictions to make. Raises UserError with what is
     wrong: each is a configuration of its own, and all are predicted with one profile. ``dry``:
     nothing is measured or written for it, and data files that are there are checked."""
-    if study.claim is not None:
-        raise UserError(f"{study.path}: a claim is simulated only; a validation is a sweep")
     jobs = study.jobs(dry=dry, caller=caller)
     if len({None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}) > 1:
         raise UserError(f"{study.path}: a validation has one cluster profile for all of its points")
