@@ -10,7 +10,7 @@ from recsim_train.config.identity import comparison_key
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Predicted
 from recsim_train.results.environment import machine, same_machine
-from recsim_train.results.interval import TO_90, of_row
+from recsim_train.results.interval import of_row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
 from recsim_train.workload.moved import moved_bytes, net_work
@@ -77,7 +77,7 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
         threads=spec.training.threads,
         batch_size=spec.training.batch_size,
         examples_per_second=row["examples_per_second"],
-        interval=of_row(row, scale=TO_90),
+        interval=of_row(row),
         bound=row["bound_eps"],
         roofline=roofline(job),
         bottleneck=row["bottleneck"] or "",

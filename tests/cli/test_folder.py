@@ -72,7 +72,7 @@ def test_an_empty_folder_is_bad_input(tmp_path: Path) -> None:
 def test_a_dry_run_starts_nothing(folder: Path) -> None:
     done = command("simulate", "all", "--cluster", REFERENCE, "--dry-run", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "4 processes" in done.stdout
+    assert "3 processes" in done.stdout
     assert not (folder / "runs").exists()
 
 
