@@ -75,8 +75,8 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
 def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json: bool) -> None:
     """The configurations of a validation, how often they are measured, and the gates."""
     from recsim_train.config.validation import Validation
-    from recsim_train.session.configurations import key_of, label_of
     from recsim_train.session.prepare import sources
+    from recsim_train.validation.configurations import key_of, label_of
 
     wanted = study.points[0].validation or Validation()
     many = repeats or wanted.repeats

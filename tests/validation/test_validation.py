@@ -28,20 +28,19 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.validation import Gates
 from recsim_train.report.load import left_out
 from recsim_train.report.terminal import show
-from recsim_train.report.validation import Validated
-from recsim_train.results import validation as results
-from recsim_train.results.configurations import row_document
 from recsim_train.results.environment import machine_name
-from recsim_train.results.fidelity import fidelity
 from recsim_train.results.folder import newest_first
-from recsim_train.results.gates import judge
 from recsim_train.results.interval import of_row
-from recsim_train.session import validation
 from recsim_train.session.caller import Caller
-from recsim_train.session.configurations import speeds_at_calibration
 from recsim_train.session.job import Job
 from recsim_train.trace.facts import Diverged
 from recsim_train.trace.ledger import share_around
+from recsim_train.validation import folder as results
+from recsim_train.validation import making as validation
+from recsim_train.validation.configurations import row_document, speeds_at_calibration
+from recsim_train.validation.fidelity import fidelity
+from recsim_train.validation.gates import judge
+from recsim_train.validation.page import Validated
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
