@@ -29,10 +29,10 @@ import yaml
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.load import load_cluster
-from recsim_train.results.fidelity import errors_of
 from recsim_train.session import load
 from recsim_train.sim import cores, machines
 from recsim_train.sim.run import simulate
+from recsim_train.validation.fidelity import errors_of
 
 ROOT = Path(__file__).resolve().parent.parent / "recsim_train"
 SETS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +12,7 @@ from recsim_train.cli import common
 if TYPE_CHECKING:
     from recsim_train.results.rundir import RunRecord
     from recsim_train.results.sweep import SweepRecord
-    from recsim_train.session import Runs, Study
+    from recsim_train.session import Run, Study
     from recsim_train.session.job import Job
 
 
@@ -39,15 +39,6 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     problems = [f.problem for f in fits if f is not None and f.problem]
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
-
-
-def show_variants(study: Study) -> None:
-    """The variants of a claim, unchanged and on their grid, and on what they would be simulated."""
-    for job in study.jobs(dry=True, caller=common.caller()):
-        assert job.step is not None
-        if job.step.change is None:
-            profile = "local" if job.cluster is None else job.cluster.name
-            common.say(f"  {job.title}: {len(job.plan.instances)} processes, {profile}")
 
 
 def show_points(jobs: Sequence[Job], json: bool) -> None:
@@ -84,8 +75,8 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
 def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json: bool) -> None:
     """The configurations of a validation, how often they are measured, and the gates."""
     from recsim_train.config.validation import Validation
-    from recsim_train.session.configurations import key_of, label_of
     from recsim_train.session.prepare import sources
+    from recsim_train.validation.configurations import key_of, label_of
 
     wanted = study.points[0].validation or Validation()
     many = repeats or wanted.repeats
@@ -126,7 +117,7 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
         raise typer.Exit(common.FAILED)
 
 
-def show_runs(runs: Runs, json: bool) -> None:
+def show_runs(runs: Iterable[Run], json: bool) -> None:
     """Finished runs. Exit code 1 if a model diverged."""
     records = _noted([run.record for run in runs])
     if json:
@@ -141,24 +132,6 @@ def show_runs(runs: Runs, json: bool) -> None:
         common.say(f"failed: {name} {found.phrase}: {found.why}; it has no held-out figures")
     if failed:
         raise typer.Exit(common.FAILED)
-
-
-def show_files(results: Sequence[Runs], json: bool) -> None:
-    """The runs of all files, and the verdicts on their claims."""
-    claims = [runs.claim for runs in results if runs.claim is not None]
-    records = _noted([run.record for runs in results if runs.claim is None for run in runs])
-    if json:
-        common.print_json({**_document(records), "claims": [c.document() for c in claims]})
-        return
-    from recsim_train.report.claim_text import published
-    from recsim_train.report.document import Document
-    from recsim_train.report.runs import finished
-    from recsim_train.report.terminal import show
-
-    if records:
-        show(finished(records))
-    if claims:
-        show(Document(items=[published(claims)]))
 
 
 def _noted(records: list[RunRecord]) -> list[RunRecord]:

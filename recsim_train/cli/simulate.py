@@ -29,7 +29,7 @@ def simulate(
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
-    A folder: every experiment in it. A file with a claim: all of its variants, and a verdict.
+    A folder: every experiment in it.
     A sweep (in the file, or a list of values given to --set): one row for each point.
     """
     from recsim_train import session
@@ -41,9 +41,7 @@ def simulate(
         _files(_inside(experiment), words, keep, json=json, dry_run=dry_run)
         return
     study = session.load(experiment, **words)
-    if study.claim is not None:
-        _files([experiment], words, keep, json=json, dry_run=dry_run)
-    elif dry_run:
+    if dry_run:
         _dry_run(study, json)
     else:
         runs = session.predict(study, processes=jobs or cores(), **keep)
@@ -88,7 +86,7 @@ def _files(
     from recsim_train import session
     from recsim_train.config.errors import RunFailed, UserError
 
-    results: list[session.Runs] = []
+    runs: list[session.Run] = []
     failed: list[Path] = []
     for number, path in enumerate(paths, start=1):
         common.say(f"{path} ({number} of {len(paths)})")
@@ -97,16 +95,14 @@ def _files(
             if study.swept:
                 common.say("  left out: it is a sweep, which is simulated by itself")
             elif not dry_run:
-                results.append(session.predict(study, what_if=False, **keep))
-            elif study.claim is None:
-                shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
+                runs += session.predict(study, what_if=False, **keep)
             else:
-                shown.show_variants(study)
+                shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
         except (UserError, RunFailed) as error:
             common.say(f"error: {error}")
             failed.append(path)
-    if not dry_run:
-        shown.show_files(results, json)
+    if json or runs:
+        shown.show_runs(runs, json)
     if failed:
         common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
         raise typer.Exit(common.FAILED)

@@ -32,7 +32,7 @@ def validate(
     """
     from recsim_train import session
     from recsim_train.results.environment import cores
-    from recsim_train.session import validation
+    from recsim_train.validation import making as validation
 
     caller = common.caller()
     study = session.load(experiment, cluster, set_ or ())

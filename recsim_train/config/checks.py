@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recsim_train.config.claim import Claim, claim_problems
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
@@ -309,9 +308,3 @@ def check_gates(gates: Gates, findings: Findings) -> None:
     least, most = gates.coverage_least, gates.coverage_most
     if least is not None and most is not None and least > most:
         findings.add((*path, "coverage_least"), "expected at most coverage_most")
-
-
-def check_claim(claim: Claim, findings: Findings) -> None:
-    """Checks that fit their variants."""
-    for path, message in claim_problems(claim):
-        findings.add(("claim", *path), message)

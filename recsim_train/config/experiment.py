@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from recsim_train.config.claim import Claim
 from recsim_train.config.section import Section
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.units import Duration, PositiveDuration, Share
@@ -192,7 +191,7 @@ class Simulation(Section):
     what_if_steps: Count | None = None
     """Counted iterations per worker thread of each of 30 to 50 short runs, which tell what 10 %
     more of every resource and price would change, and how far calibration's own errors carry; 0:
-    none. Null: 5 where one experiment is simulated, 3 for each point of a sweep, none in claims and
+    none. Null: 5 where one experiment is simulated, 3 for each point of a sweep, none in
     folders."""
     what_if_trainers: Positive | None = None
     """Of more equal trainers than this, about so many are simulated in the short runs. Null: 8 for
@@ -255,8 +254,6 @@ class Experiment(Section):
     simulation: Simulation = Simulation()
     recovery: Recovery = Recovery()
     execution: Execution = Execution()
-    claim: Claim | None = None
-    """A published claim that this experiment checks: `simulate` runs its variants."""
     sweep: Sweep | None = None
     """Settings that take several values, each combination a point of its own."""
     validation: Validation | None = None

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from recsim_train.config.checks import (
     check_apart,
-    check_claim,
     check_cluster,
     check_data,
     check_fed,
@@ -23,7 +22,6 @@ from recsim_train.config.checks import (
     network_figures,
     take_lists_of_files,
 )
-from recsim_train.config.claim import Claim
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
@@ -57,8 +55,6 @@ class Loaded:
     path: Path
     raw: dict[str, Any]
     """The YAML as plain data, after ``--set``."""
-    claim: Claim | None = None
-    """The claim that the file makes; the experiment itself holds none, it is the same without."""
     profile_sets: tuple[str | Assignment, ...] = ()
     """Overrides ``cluster.KEY=VALUE``, for the cluster profile."""
     sweep: Sweep | None = None
@@ -66,7 +62,7 @@ class Loaded:
     point: Point = field(default_factory=Point)
     """Which point of a sweep it is."""
     validation: Validation | None = None
-    """How `validate` judges it; the experiment itself holds none, as of the claim."""
+    """How `validate` judges it; the experiment itself holds none."""
 
 
 def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
@@ -118,16 +114,12 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
     Sets(document, schemas, findings).apply(own)
     experiment = check_experiment(document, schemas, findings)
-    claim, validation = experiment.claim, experiment.validation
-    experiment = experiment.model_copy(update={"claim": None, "validation": None})
-    if claim is not None and source.sweep is not None:
-        findings.add(("claim",), "a claim has variants of its own: it cannot be swept")
-        findings.raise_any()
+    validation = experiment.validation
+    experiment = experiment.model_copy(update={"validation": None})
     return Loaded(
         experiment,
         source.path,
         document.data,
-        claim,
         tuple(of_profile),
         source.sweep,
         point,
@@ -168,8 +160,6 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
             findings.add(("simulation", "precision"), "expected a share below 100 %")
         check_size(experiment, findings)
         check_recovery(experiment.recovery, findings)
-        if experiment.claim is not None:
-            check_claim(experiment.claim, findings)
         if experiment.validation is not None:
             check_gates(experiment.validation.gates, findings)
     findings.raise_any()

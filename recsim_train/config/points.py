@@ -75,7 +75,7 @@ def is_axis(item: Assignment) -> bool:
     if not isinstance(values, list) or not values:
         return False
     key = item.path
-    if key[0] in ("sweep", "claim", "validation"):
+    if key[0] in ("sweep", "validation"):
         return False
     if key == ("strategy",):
         return False  # a list of strategies is what the setting itself takes

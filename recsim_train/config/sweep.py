@@ -233,7 +233,7 @@ def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
             if not all(part.strip() for part in key.split(".")):
                 message = f"expected a setting's dotted name, such as roles.trainers, got {key!r}"
                 findings.add_at(first.mark, "sweep", message)
-            elif key.split(".")[0] in ("sweep", "claim", "name", "validation"):
+            elif key.split(".")[0] in ("sweep", "name", "validation"):
                 findings.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:
                 findings.add_at(first.mark, key, "swept twice")

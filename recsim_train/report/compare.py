@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def predicted_interval(self) -> Interval | None:
-        """Examples per second that the prediction allows for, 95 %; None: nothing is known of its
+        """Examples per second that the prediction allows for, 90 %; None: nothing is known of its
         errors. Of several seeds that of the middle run, around what counts as predicted."""
         own = of_summary(self.simulated.summary, [_eps(r) for r in self.all_simulated])
         middle = self.predicted_eps / _eps(self.simulated)

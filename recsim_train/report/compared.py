@@ -10,8 +10,6 @@ from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
 from recsim_train.report import document as doc
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import doubts_of
-from recsim_train.report.claim_text import published
-from recsim_train.report.claims import Judged
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
     background,
@@ -44,7 +42,6 @@ class Compared:
     """What a report is composed of."""
 
     findings: Findings
-    claims: Sequence[Judged] = ()
     pictures: Mapping[str, doc.Picture] = field(default_factory=dict)
     """By name; those of one comparison end in "-" and its number from 1."""
     traces: Mapping[int, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
@@ -59,19 +56,14 @@ class Compared:
 
     def document(self) -> doc.Document:
         """The report."""
-        both, claims = bool(self.comparisons), len(self.claims)
+        both = bool(self.comparisons)
         said = headlines(self.findings)
         worlds = {record.world for record in alone(self.findings)}
         against = both or self.findings.elsewhere or not worlds or len(worlds) > 1
         single = "measurements" if worlds == {"real"} else "predictions"
         heading = "Predicted against measured" if against else single.capitalize()
-        title = "Published claims beside predictions"
-        if claims and not both and not self.findings.unpaired:
-            heading, title = title, ""
-        if claims and not said:
-            said = [f"{claims} published claim{'s' * (claims > 1)} beside predictions"]
         return doc.Document(
-            subject=_subject(self.findings, self.claims),
+            subject=_subject(self.findings),
             kind="predicted against measured" if both else single,
             heading=heading,
             headlines=said or [NO_PAIR],
@@ -79,7 +71,6 @@ class Compared:
             items=[
                 self._alarm(Where.WRITTEN, "bytes per counted step"),
                 self._caution("Before you trust these figures", _PAGE),
-                *([published(self.claims, title)] if claims else ()),
                 *(self._comparing() if both else ()),
                 *self._elsewhere(),
                 doc.Lines(self._data(), Where.SHORT, "Data", "data"),
@@ -252,10 +243,10 @@ class Compared:
         ]
 
 
-def _subject(findings: Findings, claims: Sequence[Judged]) -> str:
-    """The experiments that are compared, and the claims that are checked."""
+def _subject(findings: Findings) -> str:
+    """The experiments that are compared."""
     records = [c.simulated for c in findings.comparisons] + [u.record for u in findings.unpaired]
-    names = [str(r.manifest.get("experiment")) for r in records] + [c.made.name for c in claims]
+    names = [str(r.manifest.get("experiment")) for r in records]
     return ", ".join(dict.fromkeys(names))
 
 

@@ -109,16 +109,6 @@ class Lines(Item):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Item):
-    """A statement, in bold what came of it, and why."""
-
-    statement: str
-    verdict: str
-    why: str
-    where: Where = Where.WRITTEN
-
-
-@dataclass(frozen=True, slots=True)
 class Picture(Item):
     """One finished figure; Markdown links its file."""
 

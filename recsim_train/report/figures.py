@@ -39,8 +39,8 @@ MOST_LANES = 14
 
 
 def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
-    """Bars of predicted and measured examples per second; whiskers are 95 % (of a prediction with
-    what calibration leaves open), or the range of repeats."""
+    """Bars of predicted and measured examples per second; whiskers are 90 % of a prediction, with
+    what calibration leaves open, and 95 % or the range of repeats of a measurement."""
     with style():
         figure, (axes,) = new_figure(1.3 + 0.75 * len(comparisons))
         rows_of(axes, [c.label for c in comparisons])
@@ -64,7 +64,7 @@ def throughput_figure(comparisons: Sequence[Comparison]) -> Picture:
                 widest = max(widest, value + more)
         axes.set_xlim(0, max(1.2 * top, 1.17 * widest))
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        axes.set_xlabel("throughput (examples/s); whiskers: 95 %, or the range of repeats")
+        axes.set_xlabel("throughput (examples/s); whiskers: 90 % predicted, 95 % or range measured")
         figure.legend(loc="outside upper left", ncols=2)
         return finish(figure, "throughput", "Predicted and measured throughput")
 

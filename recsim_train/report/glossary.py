@@ -35,9 +35,9 @@ TERMS = {
     "within the noise": "The error is no larger than the measurement's spread, so this measurement "
     "cannot tell the prediction from the truth. Of one run: no larger than the spread of its "
     "windows; how whole runs differ is not known then.",
-    "within the intervals": "The measurement with its spread reaches into the prediction's 95 % "
+    "within the intervals": "The measurement with its spread reaches into the prediction's 90 % "
     "interval: that of the simulation and that of its calibration, in quadrature.",
-    "beyond the intervals": "The measurement with its spread lies outside the prediction's 95 % "
+    "beyond the intervals": "The measurement with its spread lies outside the prediction's 90 % "
     "interval: noise and prices do not explain the error.",
     "rank agreement": "Kendall's tau between the predicted and the measured order of the "
     "comparisons: 1 is the same order, −1 the opposite one.",

@@ -25,9 +25,6 @@ def render(items: Iterable[doc.Item], level: int = 2) -> list[str]:
                 lines += render(item.items, level + bool(item.title))
             case doc.Table():
                 lines += [*_table(item.shown(Where.MARKDOWN).columns), ""]
-            case doc.Finding():
-                said = f"{plain(item.statement)} **{plain(item.verdict)}**: {plain(item.why)}."
-                lines += [said, ""]
             case doc.Picture():
                 lines += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
             case doc.Lines():

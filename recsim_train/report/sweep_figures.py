@@ -69,7 +69,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
                 markeredgewidth=2, linestyle="none", zorder=4,
             )  # fmt: skip
-        notes = ["dashed: the bound that nothing can beat"]
+        notes = ["whiskers: 90 %", "dashed: the bound that nothing can beat"]
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
             first = [line.dots[0] for line in lines]
             slope = max(d.row["examples_per_second"] / x.number(d.value) for d in first)

@@ -59,8 +59,8 @@ def swept(
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
-        "Of points that tie within their intervals, the one with the fewest processes, then cores "
-        "and threads.",
+        "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
+        "cores and threads.",
         "Predicted examples per second with the 95 % interval of the simulation; from calibration: "
         "half of the one that the profile's own errors make; examples/step: of one step of the "
         "whole job; the bound is what nothing can beat on this profile; memory is the fullest "

@@ -1,6 +1,6 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-The fastest is one of those whose 95 % interval (`recsim_train.results.interval`) reaches above the
+The fastest is one of those whose 90 % interval (`recsim_train.results.interval`) reaches above the
 lower ends of all others: these tie. One without an interval ties with everything, because nothing
 says how far it can be trusted. Only those are compared that process as many examples in one step of
 the whole job: others do not do the same work.
@@ -37,7 +37,7 @@ class Entry(Generic[T]):
     eps: float
     """Examples per second."""
     interval: Interval
-    """Of them, 95 %."""
+    """Of them, 90 %."""
     cost: tuple[int, float, int]
     """Processes, cores of their hosts, computing threads: what is compared in this order."""
     examples_per_step: int | None = None

@@ -1,4 +1,4 @@
-"""A report of runs, claims or a sweep: what they show, and the files that say it."""
+"""A report of runs or a sweep: what they show, and the files that say it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.report import anatomy, figures, sweep_figures
-from recsim_train.report.claims import Judged, judge_all, without_claims
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
@@ -39,13 +38,11 @@ MOST_DETAILED = 12
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What runs, claims or a sweep show."""
+    """What runs or a sweep show."""
 
     findings: Findings
     """Its ``comparisons`` pair predictions with measurements; ``unpaired`` says which runs are
     alone, and why. Of a sweep: none."""
-    claims: tuple[Judged, ...]
-    """The claims whose runs were given, with their verdicts."""
     sweep: SweepFindings | None
     """What a sweep shows: axes, lines, best points and what binds; None: there are runs."""
     report: Document
@@ -58,8 +55,7 @@ class Report:
         """The document of ``report --json`` and of summary.json."""
         if self.sweep is not None:
             return self.sweep.document()
-        claims = {"claims": [c.document() for c in self.claims]} if self.claims else {}
-        return {**self.findings.document(), "headlines": headlines(self.findings), **claims}
+        return {**self.findings.document(), "headlines": headlines(self.findings)}
 
     @property
     def page(self) -> Path | None:
@@ -93,9 +89,8 @@ def report_on(
                 f"sweep.keep_runs=true its runs lie in {place / RUNS}"
             )
         return _on_sweep(place, out)
-    claims = tuple(judge_all(paths))
     records = load_runs(paths)
-    findings = compare(without_claims(records, claims))
+    findings = compare(records)
     pairs, unmatched = beside(lines, records)
     findings = replace(
         findings,
@@ -103,11 +98,11 @@ def report_on(
         elsewhere=tuple(pairs),
         unmatched=tuple(unmatched),
     )
-    said = Compared(findings, claims, commands=_repeating_runs(records))
+    said = Compared(findings, commands=_repeating_runs(records))
     if out is not None:
         writable(out)
         said = replace(said, pictures=draw(findings), traces=_traces(out, findings.comparisons))
-    return _kept(Report(findings, claims, None, said.document()), said.pictures, out)
+    return _kept(Report(findings, None, said.document()), said.pictures, out)
 
 
 def _on_sweep(place: Path, out: Path | None) -> Report:
@@ -119,7 +114,7 @@ def _on_sweep(place: Path, out: Path | None) -> Report:
         writable(out)
         pictures = sweep_figures.draw(sweep)
     said = swept(sweep, pictures, _repeating_sweep(sweep.record))
-    return _kept(Report(Findings(()), (), sweep, said), pictures, out)
+    return _kept(Report(Findings(()), sweep, said), pictures, out)
 
 
 def _kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Report:

@@ -21,6 +21,8 @@ _LONGEST = 100
 """Characters of a name in a path: file systems take 255, of which others follow."""
 _PROBE = 4096
 """Bytes that a folder must take."""
+PREDICTIONS = "predictions.json"
+"""The file by which the folder of a validation is known."""
 
 
 def slug(name: str, otherwise: str) -> str:
@@ -140,3 +142,8 @@ def clean(value: Any) -> Any:
     if callable(item) and getattr(value, "shape", None) == ():
         return clean(item())
     return str(value)
+
+
+def is_validation(path: Path) -> bool:
+    """Whether a folder looks like a validation's, which is no run."""
+    return (path / PREDICTIONS).is_file()

@@ -1,8 +1,9 @@
-"""The interval of a prediction: one definition for pages, winners, validations and JSON.
+"""The 90 % interval of a prediction, the same in reports, winners, sweeps and validations.
 
 A prediction has two errors that know nothing of each other: its simulation ended after so many
 steps, and its prices have the calibration's errors. Each is known as a 95 % interval; together they
-count in quadrature, on either side by itself.
+count in quadrature, on either side by itself. What validations found true of nine in ten
+measurements (docs/fidelity.md) is this interval, so no other is shown of a whole prediction.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from recsim_train.results.statistics import Z975
 Interval = tuple[float, float]
 Ends = Sequence[float | None] | None
 """Of an interval; None, or with None in it: not known."""
-_Z95 = 1.645
-TO_90 = _Z95 / Z975
-"""From a 95 % interval to a 90 % one, both of a normal distribution: coverage is judged by 90 %."""
+_NARROWER = 1.645 / Z975
+"""From a 95 % interval to a 90 % one, both of a normal distribution."""
 
 
 def interval(
@@ -27,13 +27,11 @@ def interval(
     simulation: Ends,
     calibration: Ends,
     seeds: Sequence[float] = (),
-    scale: float = 1.0,
 ) -> Interval | None:
-    """95 % interval of predicted examples per second; None where nothing is known of its errors.
+    """90 % interval of predicted examples per second; None where nothing is known of its errors.
 
     ``simulation``, ``calibration``: 95 % intervals around ``eps`` by either error alone;
-    ``seeds``: what all seeds of the same came to, a range that widens the first; ``scale``: `TO_90`
-    for 90 %.
+    ``seeds``: what all seeds of the same came to, a range that widens the first.
     """
     simulated, priced = _known(simulation), _known(calibration)
     if len(seeds) > 1:
@@ -42,8 +40,8 @@ def interval(
     known = [ends for ends in (simulated, priced) if ends is not None]
     if not known:
         return None
-    below = scale * hypot(*(max(0.0, eps - low) for low, _ in known))
-    above = scale * hypot(*(max(0.0, high - eps) for _, high in known))
+    below = _NARROWER * hypot(*(max(0.0, eps - low) for low, _ in known))
+    above = _NARROWER * hypot(*(max(0.0, high - eps) for _, high in known))
     return max(0.0, eps - below), eps + above
 
 
@@ -53,20 +51,16 @@ def _known(ends: Ends) -> Interval | None:
     return ends[0], ends[1]
 
 
-def of_summary(
-    summary: Summary, seeds: Sequence[float] = (), scale: float = 1.0
-) -> Interval | None:
+def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None:
     """`interval` of a prediction's run."""
     eps = summary.examples_per_second
     if eps is None:
         return None
-    return interval(eps, summary.ci95, summary.facts.calibration_ci95, seeds, scale)
+    return interval(eps, summary.ci95, summary.facts.calibration_ci95, seeds)
 
 
-def of_row(
-    row: Mapping[str, Any], seeds: Sequence[float] = (), scale: float = 1.0
-) -> Interval | None:
+def of_row(row: Mapping[str, Any], seeds: Sequence[float] = ()) -> Interval | None:
     """`interval` of a row of `recsim_train.results.sweep`."""
     simulation = row["eps_low"], row["eps_high"]
     calibration = row["calibration_low"], row["calibration_high"]
-    return interval(float(row["examples_per_second"]), simulation, calibration, seeds, scale)
+    return interval(float(row["examples_per_second"]), simulation, calibration, seeds)

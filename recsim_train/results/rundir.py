@@ -126,7 +126,7 @@ def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
     content = {
         "key": comparison_key(plan.experiment, plan.strategy),
         "experiment": plan.experiment.model_dump(
-            mode="json", exclude={"strategies", "cluster", "claim", "validation"}
+            mode="json", exclude={"strategies", "cluster", "validation"}
         ),
         "strategy": plan.strategy.model_dump(mode="json"),
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,

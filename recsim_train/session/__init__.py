@@ -78,7 +78,7 @@ def predict(
     what_if: bool = True,
     caller: Caller = NOBODY,
 ) -> Runs:
-    """Simulate every run of a study: each strategy, point of a sweep, variant of a claim.
+    """Simulate every run of a study: each strategy, each point of a sweep.
 
     Equal inputs give equal figures. ``out``: where run directories go (a sweep leaves one table
     there); None: a temporary folder that ends with this process. ``resume``: what lies there
@@ -107,7 +107,6 @@ def predict(
     """
     from recsim_train.results.folder import writable
     from recsim_train.session import making, prepare, sweeps
-    from recsim_train.session.claims import judged
     from recsim_train.session.results import run_of, runs_of
 
     keep = making.Keep(_folder(out), resume, caller.command)
@@ -120,10 +119,7 @@ def predict(
         for sentence in caveats:
             caller.say(f"note: {sentence}")
         return runs_of(sweeps.simulate_all(jobs, refused, keep, processes, caller), caveats)
-    runs = tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller))
-    if study.claim is None:
-        return Runs(runs)
-    return Runs(runs, claim=judged(study.points[0], jobs, runs, keep.out))
+    return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 
 def measure(
@@ -131,10 +127,9 @@ def measure(
 ) -> Runs:
     """Train for real: every role a process of this machine, torch.distributed over gloo.
 
-    Strategies and points of a sweep follow each other; of a claim, the file's own settings are
-    measured. Under torchrun this process is one rank; all but rank 0 get no runs back. ``out``,
-    ``resume``: as in `predict`, but a measurement is never overwritten: a second one of the same
-    settings gets "-2" behind its name.
+    Strategies and points of a sweep follow each other. Under torchrun this process is one rank; all
+    but rank 0 get no runs back. ``out``, ``resume``: as in `predict`, but a measurement is never
+    overwritten: a second one of the same settings gets "-2" behind its name.
 
     Raises UserError where the machine has too little memory or something is wrong with the data,
     RunFailed where a role fails or dies; what was measured until then is kept in ``out``. A model

@@ -16,28 +16,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Where a run belongs in a claim: a variant as it is, with one input changed, or at a point."""
-
-    variant: str
-    overrides: tuple[str, ...]
-    change: tuple[str, str] | None = None
-    """(input, change) of a sensitivity."""
-    point: tuple[tuple[str, str], ...] = ()
-    """(input, value) of every axis of the grid."""
-
-    @property
-    def where(self) -> tuple[tuple[str, str], ...]:
-        """What is not as the variant says it."""
-        return (self.change,) if self.change is not None else self.point
-
-    @property
-    def title(self) -> str:
-        """In words."""
-        return ", ".join((self.variant, *(f"{name} {value}" for name, value in self.where)))
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One run to make."""
 
@@ -49,19 +27,12 @@ class Job:
     """None where there is no profile yet, or a measurement that needs none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What tells it from the study's others beside the strategy: swept settings by name (None for
-    an option that the strategy does not have), or a claim's variant and what is changed in it."""
-    step: Step | None = None
-    """Of a claim."""
+    an option that the strategy does not have)."""
     identity: str = field(init=False)
     """Of everything that decides its outcome: equal jobs are one run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", identity(self.plan, self.world, self.cluster))
-
-    @property
-    def title(self) -> str:
-        """In words."""
-        return self.plan.strategy.kind if self.step is None else self.step.title
 
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from recsim_train.results.rundir import (
     find_complete,
     write_run,
 )
-from recsim_train.session.caller import NOBODY, Caller, Progress
+from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
@@ -76,13 +75,8 @@ class Keep:
 def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
     """Every job with its run, one made after the other, without those another rank writes."""
     maker = Maker(keep, caller)
-    for number, job in enumerate(jobs, start=1):
-        start = time.monotonic()
-        record = maker.record(job)
-        if job.step is not None:
-            took = time.monotonic() - start
-            caller.say(f"  {number} of {len(jobs)}: {job.title}: {took:.1f} s")
-        if record is not None:
+    for job in jobs:
+        if (record := maker.record(job)) is not None:
             yield job, record
 
 
@@ -145,13 +139,10 @@ class Maker:
 
     def _predicted(self, job: Job) -> RunRecord:
         assert job.cluster is not None
-        # The runs of a claim are many: `records` has a line for each.
-        shown = self._caller if job.step is None else NOBODY
-        with shown.progress(f"simulating {job.plan.strategy.kind}") as progress:
+        with self._caller.progress(f"simulating {job.plan.strategy.kind}") as progress:
             outcome = self._simulator.simulate(job.plan, job.cluster, progress)
         record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
-        if job.step is None or not job.step.where:
-            self._say_doubts(record)
+        self._say_doubts(record)
         return record
 
     def _say_doubts(self, record: RunRecord) -> None:

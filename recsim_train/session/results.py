@@ -15,8 +15,6 @@ from recsim_train.session.job import Job
 if TYPE_CHECKING:
     import pandas as pd
 
-    from recsim_train.report.claims import Judged
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -25,7 +23,7 @@ class Run:
     world: World
     strategy: str
     settings: Mapping[str, Any]
-    """What tells it from the others: swept settings by name, or a claim's variant."""
+    """What tells it from the others: swept settings by name."""
     status: str
     """complete; of a measurement also "diverged since iteration 12" or "diverged at evaluation"; of
     a sweep's points also "does not fit" (into memory) and failed."""
@@ -73,8 +71,6 @@ class Runs:
     runs: tuple[Run, ...]
     sweep: SweepRecord | None = None
     """The table that a sweep leaves."""
-    claim: Judged | None = None
-    """The verdict on the claim that the file makes."""
     caveats: tuple[str, ...] = ()
     """Of a sweep: where its profiles are of another machine or torch than there are here. What must
     be known of each point is in its row."""

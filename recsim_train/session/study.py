@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.load import Loaded, load_experiment, load_points
+from recsim_train.config.load import Loaded, load_points
 from recsim_train.config.sets import Assignment, option_names
 from recsim_train.config.sweep import Point
 from recsim_train.placement.build import build_plan
@@ -17,13 +17,11 @@ from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.claims import steps
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import Profiles
 from recsim_train.strategy.registry import schemas
 
 if TYPE_CHECKING:
-    from recsim_train.config.claim import Claim
     from recsim_train.config.options import Schemas
 
 WHAT_IF_STEPS = 5
@@ -52,11 +50,6 @@ class Study:
         return self.points[0].experiment
 
     @property
-    def claim(self) -> Claim | None:
-        """The published claim that the file checks, if any."""
-        return self.points[0].claim
-
-    @property
     def swept(self) -> bool:
         """Whether it is a sweep."""
         return self.points[0].sweep is not None
@@ -80,12 +73,10 @@ class Study:
     ) -> list[Job]:
         """Every run that is asked for, each once, with its checked plan.
 
-        Of a claim, which is simulated only: all variants. ``dry``: nothing is measured for it.
+        ``dry``: nothing is measured for it.
         ``what_if``: see `recsim_train.predict`. Raises UserError with all that is wrong.
         """
         profiles = Profiles(self.cluster, world, dry, caller)
-        if self.claim is not None and world == "simulated":
-            return self._claimed(profiles)
         if self.swept and world == "real":
             caller.say(f"a sweep: {len(self.points)} points are measured one after the other")
         points = self.points
@@ -93,24 +84,6 @@ class Study:
             asked = SWEPT if self.swept else {"what_if_steps": WHAT_IF_STEPS}
             points = tuple(_with_what_if(point, asked) for point in points)
         return _planned(points, profiles, caller)
-
-    def _claimed(self, profiles: Profiles) -> list[Job]:
-        jobs = []
-        for step in steps(self.points[0]):
-            try:
-                # What the caller changes comes last.
-                own = load_experiment(self.path, [*step.overrides, *self.overrides], schemas())
-                choices = own.experiment.strategies
-                if len(choices) != 1:
-                    raise UserError(
-                        f"it has {len(choices)} strategies, expected one (set strategy=...)"
-                    )
-                plan = build_plan(own.experiment, choices[0])
-                settings = {"variant": step.variant, **dict(step.where)}
-                jobs.append(Job("simulated", own, plan, profiles.of(own), settings, step))
-            except UserError as error:
-                raise UserError(f"{self.path}: variant {step.title!r}: {error}") from None
-        return jobs
 
 
 def read(path: Path, cluster: str | None, overrides: Sequence[str], seed: int | None) -> Study:

@@ -182,17 +182,12 @@ def test_a_measurement_that_is_being_written_is_kept_whole(folder: Path) -> None
     assert json.loads((run / "manifest.json").read_text())["status"] == "complete"
 
 
-def test_finished_variants_of_a_claim_are_kept(folder: Path) -> None:
-    (folder / "claims").mkdir()
-    claim = (
-        "claim:\n  statement: more\n  source: nobody\n  mark: ours\n  setting: a toy\n"
-        "  hinges_on: the cores\n  fitted: {}\n"
-        "  variants: {one: [], two: [roles.trainers=2]}\n  checks:\n"
-        "    - {says: more, measure: eps, form: ratio, of: [two], over: [one], at_least: 1}\n"
-    )
-    text = EXPERIMENT.replace("[flat_ps, allreduce]", "flat_ps")
-    (folder / "claims" / "more.yaml").write_text(claim + text)
-    words = ("simulate", "claims", "--cluster", REFERENCE)
+def test_finished_files_of_a_folder_are_kept(folder: Path) -> None:
+    (folder / "all").mkdir()
+    for strategy in ("flat_ps", "allreduce"):
+        text = EXPERIMENT.replace("[flat_ps, allreduce]", strategy)
+        (folder / "all" / f"{strategy}.yaml").write_text(text)
+    words = ("simulate", "all", "--cluster", REFERENCE)
     when = ("recsim_train.sim.run", "simulate")
     done = signalled(folder, *words, when=when, call=2, number=signal.SIGTERM)
     assert done.returncode == 143, done.stderr

@@ -56,8 +56,7 @@ class TestSettings:
             if r.default[0] not in "-t"
             and "[]" not in r.name
             and r.name != "model.name"
-            # a claim as a whole may be left out, so that none of its settings stands alone
-            and not r.name.startswith(("claim.", "sweep."))
+            and not r.name.startswith("sweep.")
         ]
         + [r for r in settings_table() if r.default == "true"],
         ids=lambda r: r.name,

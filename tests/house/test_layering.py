@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> session -> worlds and report -> contracts -> config."""
+"""Imports point one way: cli -> validation -> session -> worlds, report -> contracts -> config."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ ALLOWED = {
     "report": {"config", *MIDDLE},
     "calibration": {"config", "executor", *MIDDLE},
     "session": {"config", "sim", "executor", "calibration", "report", *MIDDLE},
+    "validation": {"config", "executor", "calibration", "report", "session", *MIDDLE},
 }
 ONLY_IN = {
     "simpy": {"sim/engine.py"},
@@ -43,6 +44,7 @@ NEVER_IN = {
         "sim",
         "report",
         "session",
+        "validation",
         "cli",
     },
     "simpy": {"executor", "strategy", "calibration"},

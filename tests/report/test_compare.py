@@ -141,8 +141,9 @@ def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, fa
         assert f"{beyond} of 1" in page
         assert page.count("beyond noise") == 0
     low, high = pairs["much"].predicted_interval or (0.0, 0.0)
-    assert low == pytest.approx(0.6 * 35_200)
-    assert high == pytest.approx(1.4 * 35_200)
+    eps, narrower = pairs["much"].predicted_eps, 1.645 / 1.96  # 90 % of what is known as 95 %
+    assert low == pytest.approx(eps - narrower * (eps - 0.6 * 35_200))
+    assert high == pytest.approx(eps + narrower * (1.4 * 35_200 - eps))
 
 
 def test_equal_payload_agrees_and_one_byte_more_does_not(tmp_path: Path, factory: Any) -> None:

@@ -14,7 +14,6 @@ from recsim_train.report.document import (
     Cell,
     Column,
     Document,
-    Finding,
     Lines,
     Picture,
     Section,
@@ -48,7 +47,6 @@ DOCUMENT = Document(
             [
                 TABLE,
                 Table(TABLE.columns, Where.PAGE, folded=EVIL, foot=[EVIL, "sum", ""]),
-                Finding(f"statement {EVIL}.", EVIL, EVIL),
                 Section(f"part {EVIL}", [Lines([f"said {EVIL}."]), Lines([])]),
                 Section("nothing", [Lines([]), Section("within", [])]),
                 Picture("p", EVIL, "<svg></svg>", b"", Where.WRITTEN),

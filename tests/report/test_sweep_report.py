@@ -238,10 +238,11 @@ def test_what_if_that_was_not_asked(factory: Any) -> None:
 def at(
     trainers: int, eps: float, half: float, **more: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A point of ``trainers`` with an interval of ``half`` on each side, a share of it."""
+    """A point of ``trainers`` whose 90 % are ``half`` on each side, a share of it."""
+    wide = half * 1.96 / 1.645  # the simulation's own interval is one of 95 %
     figures = {
-        "examples_per_second": eps, "eps_low": max(0.0, eps * (1 - half)),
-        "eps_high": eps * (1 + half), "trainers": trainers, "threads": 1, "cores": 4.0 * trainers,
+        "examples_per_second": eps, "eps_low": max(0.0, eps * (1 - wide)),
+        "eps_high": eps * (1 + wide), "trainers": trainers, "threads": 1, "cores": 4.0 * trainers,
         "dense_servers": 1, "bottleneck": f"cores of {trainers}",
     }  # fmt: skip
     return {"roles.trainers": trainers}, {**figures, **more}

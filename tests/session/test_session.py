@@ -19,7 +19,6 @@ from recsim_train.session import Caller, Study, in_runs
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["model=tiny", "data.path=null", "training.steps=10", "training.warmup_steps=1"]
-CLAIM = (ROOT / "tests" / "claims" / "more.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -106,21 +105,6 @@ def test_a_single_run_is_a_sweep_of_one_point(tmp_path: Path) -> None:
     kept = recsim_train.predict(load("roles.trainers=[3]", "sweep.keep_runs=true"))
     assert kept[0].record.summary == alone.record.summary
     assert kept[0].record.run_id == kept[0].figures["run_id"]
-
-
-def test_a_claim_is_runs_with_a_verdict(tmp_path: Path) -> None:
-    (tmp_path / "experiments" / "more.yaml").write_text(CLAIM, encoding="utf-8")
-    runs = recsim_train.predict(recsim_train.load("experiments/more.yaml"), out=tmp_path / "out")
-    assert runs.claim is not None
-    assert runs.claim.verdict == "reproduced"
-    frame = runs.to_frame()
-    assert frame["variant"].tolist() == ["one", "two", "again", "two", "one"]
-    assert frame["the NIC"].dropna().tolist() == ["slow", "slow"]
-    assert runs[2].path == runs[0].path  # equal settings are one run
-    assert [p.name for p in (tmp_path / "out").iterdir() if p.is_file()] == ["claim-more.json"]
-    found = recsim_train.compare(tmp_path / "out")
-    assert [claim.document() for claim in found.claims] == [runs.claim.document()]
-    assert not found.findings.unpaired  # a claim's runs are its own
 
 
 def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None:

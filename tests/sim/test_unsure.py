@@ -18,7 +18,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
-from recsim_train.results.interval import TO_90, of_row
+from recsim_train.results.interval import of_row
 from recsim_train.sim.asked import operations_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.unsure import Spent, causes
@@ -149,7 +149,6 @@ def interval_of(outcome: Outcome) -> tuple[float, float]:
             "examples_per_second": outcome.speed.examples_per_second,
             "eps_low": None, "eps_high": None, "calibration_low": low, "calibration_high": high,
         },
-        scale=TO_90,
     )  # fmt: skip
     assert found is not None
     return found

@@ -14,12 +14,15 @@ from recsim_train.report import text
 from recsim_train.report.document import Where
 from recsim_train.report.machine import speed_sentence
 from recsim_train.report.publish import publish
-from recsim_train.report.validation_figures import draw
 from recsim_train.report.what_if import made_of
-from recsim_train.results import validation as results
-from recsim_train.results.configurations import Row, row_document
 from recsim_train.results.drift import MOVED, moved
-from recsim_train.results.fidelity import (
+from recsim_train.results.folder import clean, json_bytes, put, writing
+from recsim_train.results.statistics import median
+from recsim_train.results.sweep import FAILED
+from recsim_train.signals import held
+from recsim_train.validation import folder as results
+from recsim_train.validation.configurations import Row, row_document
+from recsim_train.validation.fidelity import (
     GROUPS,
     LINE_COUNTS,
     LINE_OFF,
@@ -31,11 +34,8 @@ from recsim_train.results.fidelity import (
     fidelity,
     raw_errors,
 )
-from recsim_train.results.folder import clean, json_bytes, put, writing
-from recsim_train.results.gates import Gate, judge
-from recsim_train.results.statistics import median
-from recsim_train.results.sweep import FAILED
-from recsim_train.signals import held
+from recsim_train.validation.figures import draw
+from recsim_train.validation.gates import Gate, judge
 
 _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
 _MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
@@ -116,7 +116,7 @@ def _csv(rows: Sequence[Row]) -> bytes:
 
 
 def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
-    """The report. ``pictures``: as `recsim_train.report.validation_figures.draw` names them."""
+    """The report. ``pictures``: as `recsim_train.validation.figures.draw` names them."""
     found, predictions = made.fidelity, made.folder.predictions
     fault = [f"{gate.sentence}." for gate in made.failed]
     drawn = [replace(picture, where=_WRITTEN) for picture in pictures.values()]

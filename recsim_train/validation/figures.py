@@ -18,8 +18,8 @@ from recsim_train.report.drawing import (
     new_figure,
     style,
 )
-from recsim_train.results.configurations import REGIMES, Row
-from recsim_train.results.fidelity import Fidelity
+from recsim_train.validation.configurations import REGIMES, Row
+from recsim_train.validation.fidelity import Fidelity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import kendalltau
 
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.results.configurations import Measured, Predicted, Row, regime
-from recsim_train.results.fidelity import Fidelity, cpu_lines, errors_of, fidelity
 from recsim_train.results.statistics import quantile
+from recsim_train.validation.configurations import Measured, Predicted, Row, regime
+from recsim_train.validation.fidelity import Fidelity, cpu_lines, errors_of, fidelity
 
 
 def predicted(number: int, eps: float, **changes: object) -> Predicted:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recsim_train.config.validation import Gates
-from recsim_train.results.configurations import Measured, Predicted
-from recsim_train.results.fidelity import Fidelity, fidelity
-from recsim_train.results.gates import Gate, judge
+from recsim_train.validation.configurations import Measured, Predicted
+from recsim_train.validation.fidelity import Fidelity, fidelity
+from recsim_train.validation.gates import Gate, judge
 
 
 def found(

@@ -7,34 +7,32 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recsim_train import __version__
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.identity import resolved
 from recsim_train.config.validation import Validation
-from recsim_train.results import validation as results
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import PREDICTIONS, writable
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import COMPLETE, FAILED, RUNS, cpu_by_line
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.configurations import (
+from recsim_train.session.job import Job
+from recsim_train.session.making import Keep, Maker
+from recsim_train.session.pool import Task, simulate_points
+from recsim_train.session.study import Study
+from recsim_train.validation import folder as results
+from recsim_train.validation.configurations import (
     key_of,
     label_of,
     predicted,
     speeds_at_calibration,
 )
-from recsim_train.session.job import Job
-from recsim_train.session.making import Keep, Maker
-from recsim_train.session.pool import Task, simulate_points
-from recsim_train.session.study import Study
-
-if TYPE_CHECKING:
-    from recsim_train.report.validation import Validated
+from recsim_train.validation.page import Validated, write
 
 _KEPT = (
     "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
@@ -52,8 +50,6 @@ def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list
     """The configurations of a validation, as predictions to make. Raises UserError with what is
     wrong: each is a configuration of its own, and all are predicted with one profile. ``dry``:
     nothing is measured or written for it, and data files that are there are checked."""
-    if study.claim is not None:
-        raise UserError(f"{study.path}: a claim is simulated only; a validation is a sweep")
     jobs = study.jobs(dry=dry, caller=caller)
     if len({None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}) > 1:
         raise UserError(f"{study.path}: a validation has one cluster profile for all of its points")
@@ -89,7 +85,6 @@ def validate(
     Raises UserError before anything starts, RunFailed where a prediction cannot be made.
     """
     from recsim_train.executor.torchrun import under_torchrun
-    from recsim_train.report.validation import write
 
     if under_torchrun():
         raise UserError("a validation is made on one machine, not under torchrun")
@@ -109,7 +104,7 @@ def validate(
     if folder is None:
         content = _predictions(jobs, wanted, agreed, processes, keep, caller)
         folder = results.ValidationFolder.start(base, content)
-        caller.say(f"{len(jobs)} predictions are written to {folder.path / results.PREDICTIONS}")
+        caller.say(f"{len(jobs)} predictions are written to {folder.path / PREDICTIONS}")
     try:
         _measure_all(real, folder, wanted, keep, caller)
     except BaseException as error:

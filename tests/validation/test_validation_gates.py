@@ -22,15 +22,14 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.validation import Gates
-from recsim_train.results.configurations import Measured, Predicted
-from recsim_train.results.fidelity import Fidelity, fidelity
-from recsim_train.results.gates import judge
 from recsim_train.results.sweep import COMPLETE
-from recsim_train.session import validation
-from recsim_train.session.configurations import key_of, predicted
 from recsim_train.session.job import Job
 from recsim_train.session.pool import Task, simulate_points
 from recsim_train.sim.asked import operations_of
+from recsim_train.validation import making as validation
+from recsim_train.validation.configurations import Measured, Predicted, key_of, predicted
+from recsim_train.validation.fidelity import Fidelity, fidelity
+from recsim_train.validation.gates import judge
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
 

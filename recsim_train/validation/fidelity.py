@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.results.configurations import Measured, Predicted, Row
 from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import median, quantile
+from recsim_train.validation.configurations import Measured, Predicted, Row
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
 BOUND = "the prediction's own tightest bound"

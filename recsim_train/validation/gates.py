@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from recsim_train.config.validation import Gates
-from recsim_train.results.fidelity import Errors, Fidelity
+from recsim_train.validation.fidelity import Errors, Fidelity
 
 _ROUNDING = 1e-9
 """95 % as it is read is no 95 / 100 to the last digit."""

@@ -28,20 +28,19 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.validation import Gates
 from recsim_train.report.load import left_out
 from recsim_train.report.terminal import show
-from recsim_train.report.validation import Validated
-from recsim_train.results import validation as results
-from recsim_train.results.configurations import row_document
 from recsim_train.results.environment import machine_name
-from recsim_train.results.fidelity import fidelity
 from recsim_train.results.folder import newest_first
-from recsim_train.results.gates import judge
-from recsim_train.results.interval import TO_90, of_row
-from recsim_train.session import validation
+from recsim_train.results.interval import of_row
 from recsim_train.session.caller import Caller
-from recsim_train.session.configurations import speeds_at_calibration
 from recsim_train.session.job import Job
 from recsim_train.trace.facts import Diverged
 from recsim_train.trace.ledger import share_around
+from recsim_train.validation import folder as results
+from recsim_train.validation import making as validation
+from recsim_train.validation.configurations import row_document, speeds_at_calibration
+from recsim_train.validation.fidelity import fidelity
+from recsim_train.validation.gates import judge
+from recsim_train.validation.page import Validated
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
@@ -510,9 +509,9 @@ def test_a_validation_is_no_part_of_what_is_run(path: Path) -> None:
 
 def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
     row = dict.fromkeys(("eps_low", "eps_high", "calibration_low", "calibration_high"))
-    assert of_row({"examples_per_second": 100.0, **row}, scale=TO_90) is None
+    assert of_row({"examples_per_second": 100.0, **row}) is None
     row |= {"eps_low": 97.0, "eps_high": 103.0, "calibration_low": 96.0, "calibration_high": 104.0}  # type: ignore[dict-item]
-    low, high = of_row({"examples_per_second": 100.0, **row}, scale=TO_90) or (0, 0)
+    low, high = of_row({"examples_per_second": 100.0, **row}) or (0, 0)
     assert (low, high) == pytest.approx((100 - 5 * 1.645 / 1.96, 100 + 5 * 1.645 / 1.96))
     # two independent normal errors of these sizes stay inside in nine of ten cases
     draw = random.Random(1)

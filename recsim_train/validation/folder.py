@@ -20,9 +20,10 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.results.configurations import Measured, Predicted
 from recsim_train.results.folder import (
+    PREDICTIONS,
     clean,
+    is_validation,
     json_bytes,
     newest_first,
     numbered,
@@ -33,11 +34,10 @@ from recsim_train.results.folder import (
 )
 from recsim_train.results.sweep import COMPLETE, FAILED
 from recsim_train.signals import held, note_finished
+from recsim_train.validation.configurations import Measured, Predicted
 
 FORMAT = 2
-PREDICTIONS, RESULT, TABLE, MEASURED = (
-    "predictions.json", "validation.json", "validation.csv", "measured",
-)  # fmt: skip
+RESULT, TABLE, MEASURED = "validation.json", "validation.csv", "measured"
 AGREED = {
     "configurations": "the configurations",
     "profile": "the cluster profile",
@@ -190,11 +190,6 @@ def measured_of(run: Mapping[str, Any]) -> Measured:
 
 def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
     return None if value is None else (value[0], value[1])
-
-
-def is_validation(path: Path) -> bool:
-    """Whether a folder looks like a validation's."""
-    return (path / PREDICTIONS).is_file()
 
 
 def base_path(out: Path, name: str) -> Path:
