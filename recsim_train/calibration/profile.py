@@ -43,6 +43,7 @@ from recsim_train.calibration.prices import (
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
+    ASSUMED_THREADS,
     Calibration,
     Cluster,
     Cooling,
@@ -113,12 +114,12 @@ def calibrate_machine(
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(measuring.settings),
         )
-        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
         scheduler = {"turn": turn, "wander": wander(runs)}
         told = {name: value for name, value in scheduler.items() if value is not None}
-        known = {"threads": law, "cooling": colder, **told}
+        known = {"cooling": colder, **told}
         cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there
@@ -155,7 +156,7 @@ def _thread_law(
 ) -> Threads:
     """How operations scale over threads; adds how well that is known."""
     if not threaded:
-        return Threads()
+        return ASSUMED_THREADS
     per_unit = {name: estimate.value for name, estimate in prices.estimates.items()}
     law, prices.residuals["threads within operations"] = fit_threads(
         threaded, per_unit, cores, shared
@@ -208,6 +209,7 @@ def _cluster(
     jitter: float,
     prices: Prices,
     wire: Wire,
+    law: Threads,
     calibration: Calibration,
 ) -> Cluster:
     costs = {
@@ -234,5 +236,6 @@ def _cluster(
         measured_cores=min(cores, MOST_BUSY),
         jitter=jitter,
         costs=Costs(**costs),
+        threads=law,
         calibration=calibration,
     )
