@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.load import load_cluster
 from recsim_train.session import load
 from recsim_train.sim import cores, machines
@@ -128,6 +128,8 @@ class Setting(NamedTuple):
 def profile_of(folder: str, scratch: Path) -> Path:
     """A stored validation's profile, as this version of the program reads it."""
     kept = yaml.safe_load((Path(folder) / "profile.yaml").read_text(encoding="utf-8"))
+    kept["format"] = FORMAT
+    kept["threads"].pop("sorting", None)  # nothing divides sorting
     in_runs = kept.get("in_runs") or {}
     if "crowded" in in_runs:  # made at three loads, of which the first two are measured today
         times = math.sqrt(in_runs["alone"] * in_runs["busy"])

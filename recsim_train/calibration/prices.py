@@ -12,48 +12,32 @@ from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.talk import Talked
-from recsim_train.config.cluster import Cooling
+from recsim_train.config.cluster import USUAL, Cooling
 from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
 from recsim_train.workload.operations import COOLED, seconds
 
-KERNEL_PRIORS: Mapping[str, float] = {
-    "call": 7e-7,
-    "interpreter": 1e-6,
-    "gemm_flop": 2e-11,
-    "dot_product": 3e-9,
-    "dot_flop": 3e-11,
-    "index_element": 3e-9,
-    "stream_byte": 2e-11,
-    "gather_row": 8e-9,
-    "gather_byte": 3e-11,
-    "scatter_row": 3e-8,
-    "scatter_byte": 1e-10,
-    "unique_id": 3e-8,
-    "hashed_id": 2e-8,
-}
-"""Magnitudes on a present server core, seconds per unit; they decide only what measurements leave
-open."""
 
-WIRE_PRIORS: Mapping[str, float] = {
-    "message": 1e-5,
-    "gloo_message": 5e-5,
-    "wire_byte": 2e-10,
-    "shared_byte": 1e-10,
-}
+def _usual(*names: str) -> Mapping[str, float]:
+    """Seconds per unit."""
+    return {name: USUAL[name].seconds for name in names}
 
-READ_PRIORS: Mapping[str, float] = {
-    "parse_row": 1e-6,
-    "skip_row": 1e-7,
-    "synthesize_row": 2e-6,
-    "synthesize_id": 1e-7,
-    "feed_batch": 5e-5,
-}
 
-MEETING_PRIORS: Mapping[str, float] = {
-    "collective_message": 2e-4,
-    "reduced_byte": 3e-10,
-    "exchanged_byte": 5e-10,
-}
+KERNEL_PRIORS = _usual(
+    "call", "interpreter", "gemm_flop", "dot_product", "dot_flop", "index_element",
+    "stream_byte", "gather_row", "gather_byte", "scatter_row", "scatter_byte", "unique_id",
+    "hashed_id",
+)  # fmt: skip
+"""Prices of what kernels do, from their micro-workloads; the next ones from messages, from readers
+and from collectives. What they usually are decides only what measurements leave open."""
+WIRE_PRIORS = _usual(
+    "message", "gloo_message", "wire_byte", "shared_byte",
+)  # fmt: skip
+READ_PRIORS = _usual(
+    "parse_row", "skip_row", "synthesize_row", "synthesize_id", "feed_batch",
+)  # fmt: skip
+MEETING_PRIORS = _usual(
+    "collective_message", "reduced_byte", "exchanged_byte",
+)  # fmt: skip
 
 _WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
 """What weighs more in a training step is fitted more closely."""

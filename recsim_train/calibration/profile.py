@@ -42,6 +42,7 @@ from recsim_train.calibration.prices import (
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
+    ASSUMED_THREADS,
     Calibration,
     Cluster,
     Cooling,
@@ -111,10 +112,10 @@ def calibrate_machine(
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(measuring.settings),
         )
-        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, calibration)
+        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
-        known = {"threads": law, "cooling": colder, **({} if turn is None else {"turn": turn})}
+        known = {"cooling": colder, **({} if turn is None else {"turn": turn})}
         cluster = cluster.model_copy(update=known)
         missed = None
         if predict is not None:  # while the data of these runs are there
@@ -151,7 +152,7 @@ def _thread_law(
 ) -> Threads:
     """How operations scale over threads; adds how well that is known."""
     if not threaded:
-        return Threads()
+        return ASSUMED_THREADS
     per_unit = {name: estimate.value for name, estimate in prices.estimates.items()}
     law, prices.residuals["threads within operations"] = fit_threads(
         threaded, per_unit, cores, shared
@@ -204,6 +205,7 @@ def _cluster(
     jitter: float,
     prices: Prices,
     wire: Wire,
+    law: Threads,
     calibration: Calibration,
 ) -> Cluster:
     costs = {
@@ -230,5 +232,6 @@ def _cluster(
         measured_cores=min(cores, MOST_BUSY),
         jitter=jitter,
         costs=Costs(**costs),
+        threads=law,
         calibration=calibration,
     )

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from recsim_train.config.cluster import GUESSED_WAKING, THREAD_CLASSES, Scaling, Threads, Waking
+from recsim_train.config.cluster import ASSUMED_THREADS, THREAD_CLASSES, Scaling, Threads, Waking
 from recsim_train.workload.threads import by_class
 
 Array = NDArray[np.float64]
@@ -36,11 +36,11 @@ _SHOWN = 0.1
 _LEAST = 0.005
 """A serial share below this is not told from none."""
 _RIDGE = 0.02
-"""What draws a share to the guess, where no operation shows it."""
+"""What draws a share to what is assumed, where no operation shows it."""
 _WEAK = 0.002
 """The same of what waking takes."""
 _MOST = 1e3
-"""Times the guess that waking takes at most."""
+"""Times what is assumed that waking takes at most."""
 _HUBER, _CLOSE, _ROUNDS = 1.5, 0.02, 4
 """What lies far off counts less (Huber 1964), as in `recsim_train.calibration.fit`."""
 _RESAMPLES = 60
@@ -58,7 +58,7 @@ class _Seen:
     spent: Array
     own: Array
     woken: Array
-    """Wall seconds that waking takes by the guess, to those on one thread."""
+    """Wall seconds that waking takes as assumed, to those on one thread."""
     cpu_woken: Array
     """The same of CPU seconds, to those on one thread."""
 
@@ -72,8 +72,8 @@ class _Seen:
             many[:, 0] / one[:, 0],
             many[:, 1] / one[:, 1],
             many[:, 2] / one[:, 1],
-            wakes * GUESSED_WAKING.wall / one[:, 0],
-            wakes * GUESSED_WAKING.wall / one[:, 1],
+            wakes * ASSUMED_THREADS.wake.wall / one[:, 0],
+            wakes * ASSUMED_THREADS.wake.wall / one[:, 1],
         )
 
     def picked(self, pick: NDArray[np.int64]) -> _Seen:
@@ -109,10 +109,10 @@ def fit_threads(
     picks = (chance.integers(0, len(fitted), len(fitted)) for _ in range(_RESAMPLES))
     samples = [_wall(seen.picked(pick), gain) for pick in picks]
     spread = np.std([shares for shares, _ in samples], axis=0)
-    laws: dict[str, Any] = {}
+    laws: dict[str, Any] = {"wake": ASSUMED_THREADS.wake}
     for place, group in enumerate(THREAD_CLASSES):
         if seen.weights[:, place].max() < _SHOWN:
-            laws[group] = Threads().of(group)
+            laws[group] = ASSUMED_THREADS.of(group)
             continue
         share = float(serial[place])
         law: dict[str, Any] = {"overhead": min(share, float(overhead[place]))}
@@ -128,7 +128,7 @@ def fit_threads(
         if error >= 1.0:
             known = {"uncertainty": 1.0, "basis": "limit"}
         known |= {
-            part: share * GUESSED_WAKING.wall
+            part: share * ASSUMED_THREADS.wake.wall
             for part, share in (("wall", wake), ("caller", caller), ("pool", pool))
         }
         laws["wake"] = Waking.model_construct(**known)
@@ -141,7 +141,7 @@ def fit_threads(
     text = f"on {threads} threads, {error_of(seen)} of the wall time"
     if checked := [entry for entry in good if entry.get("check")]:
         text += f", {error_of(_Seen.of(checked, prices))} on {len(checked)} kept out of the fit"
-    if "wake" in laws:
+    if seen.woken.any():
         text += f"; waking them takes {laws['wake'].wall * 1e6:.0f} us"
     return found, text
 
@@ -155,14 +155,14 @@ def _weights(entry: Mapping[str, Any], prices: Mapping[str, float]) -> list[floa
 
 
 def _wall(seen: _Seen, gain: float) -> tuple[Array, float]:
-    """Serial shares by class; what waking takes, to the guess."""
-    guess = np.array([*(1.0 - Threads().of(group).serial for group in THREAD_CLASSES), 1.0])
+    """Serial shares by class; what waking takes, to what is assumed."""
+    assumed = np.array([*(1.0 - ASSUMED_THREADS.of(group).serial for group in THREAD_CLASSES), 1.0])
     limit = np.array([*(1.0 - _LEAST for _ in THREAD_CLASSES), _MOST])
     ridge = np.array([*(_RIDGE for _ in THREAD_CLASSES), _WEAK])
     matrix = np.column_stack([gain * seen.weights, -seen.woken]) / seen.walls[:, None]
     wanted, weights = 1.0 / seen.walls - 1.0, np.ones(len(matrix))
     for _ in range(_ROUNDS):
-        found = _within(matrix * weights[:, None], wanted * weights, guess, ridge, limit)
+        found = _within(matrix * weights[:, None], wanted * weights, assumed, ridge, limit)
         off = np.abs(matrix @ found - wanted)
         most = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
         weights = np.sqrt(np.minimum(1.0, most / np.maximum(off, 1e-12)))
@@ -173,7 +173,7 @@ def _spent(
     seen: _Seen, serial: Array, wake: float, threads: int, contention: float
 ) -> tuple[Array, float, float]:
     """Overheads by class; CPU seconds of the caller and of each further thread for each time that
-    they are woken, to the guess of its wall time."""
+    they are woken, to the wall time that is assumed."""
     others = threads - 1
     rest = seen.spent - 1.0 - seen.weights @ ((1.0 - serial) * (1.0 / contention - 1.0))
     matrix = np.column_stack([others * seen.weights, seen.cpu_woken]) / seen.spent[:, None]
@@ -187,9 +187,9 @@ def _spent(
     return np.array(overhead), caller, min(wake, max(0.0, (both - caller) / others))
 
 
-def _within(matrix: Array, wanted: Array, guess: Array, ridge: Array, most: Array) -> Array:
-    """The least-squares solution from 0 to ``most``, by mild ridges near ``guess``."""
+def _within(matrix: Array, wanted: Array, assumed: Array, ridge: Array, most: Array) -> Array:
+    """The least-squares solution from 0 to ``most``, by mild ridges near ``assumed``."""
     strength = np.maximum(ridge, 1e-9) * np.sqrt(len(matrix))
     full = np.vstack([matrix, np.diag(strength)])
-    found = lsq_linear(full, np.concatenate([wanted, strength * guess]), (0.0, most + 1e-12))
+    found = lsq_linear(full, np.concatenate([wanted, strength * assumed]), (0.0, most + 1e-12))
     return np.asarray(np.clip(found.x, 0.0, most))

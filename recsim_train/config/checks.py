@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
@@ -162,31 +162,17 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
     _check_surroundings(cluster, findings)
 
 
-def network_figures(cluster: Cluster) -> dict[KeyPath, float | None]:
-    """Those that calibration takes from loopback, by their keys."""
-    return {
+def _check_loopback(cluster: Cluster, findings: Findings) -> None:
+    """Hosts of their own are joined by a network, of which loopback knows nothing."""
+    measured = cluster.network.loopback
+    if measured is None or cluster.colocate:
+        return
+    given: dict[KeyPath, float | None] = {
         ("network", "latency"): cluster.network.latency,
         ("network", "connection_cap"): cluster.network.connection_cap,
         ("hosts", "default", "nic"): cluster.hosts["default"].nic,
     }
-
-
-def _check_loopback(cluster: Cluster, findings: Findings) -> None:
-    measured = cluster.network.loopback
-    if measured is not None:
-        within = {path: getattr(measured, str(path[-1])) for path in network_figures(cluster)}
-        check_apart(cluster, within, findings)
-
-
-def check_apart(
-    cluster: Cluster, within: Mapping[KeyPath, float | None], findings: Findings
-) -> None:
-    """Hosts of their own are joined by a network, of which loopback knows nothing. ``within``: what
-    was measured within one machine."""
-    if cluster.colocate:
-        return
-    given = network_figures(cluster)
-    left = [path for path, figure in within.items() if figure is not None and given[path] == figure]
+    left = [path for path, figure in given.items() if figure == getattr(measured, str(path[-1]))]
     if left:
         names = ", ".join(dotted(path) for path in left)
         message = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -15,6 +17,9 @@ from recsim_train.config.section import Section
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
 from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+
+FORMAT = 1
+"""Of profiles that this version reads; another number where one of those could be read wrongly."""
 
 
 class Host(Section):
@@ -54,7 +59,7 @@ class Network(Section):
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
     loopback: Loopback | None = None
     """What calibration measured within its own machine. With ``colocate: false`` such a value is
-    refused where a network's is expected. None: the profile is older, or of no machine."""
+    refused where a network's is expected. None: the figures are no measured machine's."""
 
 
 Basis = Literal["repeats", "fit", "once", "limit", "magnitude"]
@@ -71,118 +76,120 @@ class Price(Section):
     """What the uncertainty rests on: "repeats" of the measurement, their spread; a "fit", how far
     the price moves when the observations are resampled; "once": it was measured once, so that
     nothing is known of its spread; "limit": the value is a limit of what was searched;
-    "magnitude": it was not measured, because the profile is older than the price. The last three
-    are 100 % uncertain. None: the profile does not say."""
+    "magnitude": it was not measured. The last three are 100 % uncertain. None: the profile does
+    not say."""
 
 
 UNKNOWN: frozenset[Basis | None] = frozenset({"once", "limit", "magnitude"})
 """Bases of prices of which only the magnitude is known."""
 
 
-def magnitude(seconds: float) -> Price:
-    """What a price that is new has in profiles that were made before it: see CONTRIBUTING.md."""
-    return Price.model_construct(value=seconds, uncertainty=1.0, basis="magnitude")
+ThreadClass = Literal["products", "pairs", "streams", "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What a price usually is, on a present server core: it decides only what a calibration's
+    measurements leave open, and how placement weighs tables."""
+
+    seconds: float
+    """Per unit."""
+    shared: ThreadClass | None = None
+    """The class of `Threads` of such work where an operator of it is divided among threads."""
 
 
 class Costs(Section):
-    """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product.
+    """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
 
-    One that is added has a `magnitude` as its default, so that older profiles go on loading.
-    """
-
-    call: Price
+    call: Annotated[Price, Usual(7e-7)]
     """One tensor operator call, views and those within others included."""
-    interpreter: Price
+    interpreter: Annotated[Price, Usual(1e-6)]
     """One call out of Python: the interpreter's own work."""
     handover: Price
     """How long it takes until a thread that waits for its process's interpreter lock has woken. A
     call out of Python that ends sooner keeps the lock. No work of its own: it limits what threads
     of one process do side by side. Calibration takes it from steps of two threads of one process;
     it counts only in runs whose trainers have several loops."""
-    gemm_flop: Price
+    gemm_flop: Annotated[Price, Usual(2e-11, "products")]
     """One floating-point operation of a matrix product; one multiplication and addition is two."""
-    dot_product: Price = magnitude(3e-9)
+    dot_product: Annotated[Price, Usual(3e-9, "pairs")]
     """One dot product of two vectors in the interaction, or one of its two gradients, without its
     flops."""
-    dot_flop: Price = magnitude(3e-11)
+    dot_flop: Annotated[Price, Usual(3e-11, "pairs")]
     """One floating-point operation of it; one multiplication and addition is two."""
-    batched_matrix: Price = magnitude(0.0)
-    """Retired: older profiles have it, nothing is priced by it. It was one small matrix product of
-    the interaction, which is made of single dot products now."""
-    batched_flop: Price = magnitude(0.0)
-    """Retired, as `batched_matrix`: one floating-point operation of such a product, of which only
-    half were needed."""
-    index_element: Price
+    index_element: Annotated[Price, Usual(4e-9, "rows")]
     """One element picked by its index or put back there (rows that have just arrived, what a
     compression keeps)."""
-    stream_byte: Price
+    stream_byte: Annotated[Price, Usual(1e-10, "streams")]
     """One byte read or written in order (element-wise work, copies, optimizers)."""
-    gather_row: Price
+    gather_row: Annotated[Price, Usual(3e-8, "rows")]
     """One embedding row read at random, without its bytes."""
-    gather_byte: Price
+    gather_byte: Annotated[Price, Usual(1e-10, "rows")]
     """One byte of such a row."""
-    scatter_row: Price
+    scatter_row: Annotated[Price, Usual(3e-8)]
     """One embedding row updated at random, optimizer state included, without its bytes."""
-    scatter_byte: Price
+    scatter_byte: Annotated[Price, Usual(1e-10)]
     """One byte of such a row."""
-    unique_id: Price
+    unique_id: Annotated[Price, Usual(2e-8)]
     """One id of a de-duplication by sorting."""
-    hashed_id: Price = magnitude(2e-8)
+    hashed_id: Annotated[Price, Usual(2e-8)]
     """One id entered into the hash table that finds the rows of an update that are one."""
-    parse_row: Price
+    parse_row: Annotated[Price, Usual(1e-6)]
     """One Criteo text row read, parsed, hashed and batched. Measured in runs of calibration's own
     program, like the next ones up to `shared_byte`."""
-    skip_row: Price = magnitude(2e-7)
+    skip_row: Annotated[Price, Usual(1e-7)]
     """One Criteo text row of other loops, read and passed over."""
-    synthesize_row: Price
-    """One row made by the generator, its ids apart. In profiles without `synthesize_id` those of
-    20 tables are in it."""
-    synthesize_id: Price = magnitude(9e-8)
+    synthesize_row: Annotated[Price, Usual(2e-6)]
+    """One row made by the generator, its ids apart."""
+    synthesize_id: Annotated[Price, Usual(1e-7)]
     """One id drawn by the generator. Its part in the label is counted as a share of one."""
-    feed_batch: Price = magnitude(5e-5)
+    feed_batch: Annotated[Price, Usual(5e-5)]
     """One batch handed to its loop by a reader, holding the interpreter lock."""
     effect: Price
     """One effect of a worker loop: the runtime's own overhead, holding the interpreter lock."""
-    asking: Price = magnitude(0.0)
+    asking: Price
     """What an effect that asks shards takes beyond that: the client's side of its requests, without
-    their operations and messages, holding the interpreter lock. In profiles without it ``effect``
-    is the mean of all effects."""
+    their operations and messages, holding the interpreter lock."""
     request: Price
     """One request served by a dense shard, the runtime's own overhead, holding the interpreter
     lock."""
-    row_request: Price = magnitude(4e-5)
-    """The same by an embedding shard, which has ids to take apart by table. In profiles without it
-    ``request`` is the mean of both."""
-    message: Price
+    row_request: Price
+    """The same by an embedding shard, which has ids to take apart by table."""
+    message: Annotated[Price, Usual(1e-5)]
     """One request or answer over TCP, at each of its two ends."""
-    wire_byte: Price
+    wire_byte: Annotated[Price, Usual(2e-10)]
     """One byte through the transport, at each of its two ends."""
-    shared_byte: Price = magnitude(1e-10)
+    shared_byte: Annotated[Price, Usual(1e-10)]
     """One byte copied into or out of memory that two processes of one host share."""
-    gloo_message: Price = magnitude(5e-5)
+    gloo_message: Annotated[Price, Usual(5e-5)]
     """One message over gloo, at each of its two ends: of what reader processes send, and of
     requests where ``execution.transport`` is gloo."""
-    collective_message: Price = magnitude(1e-4)
+    collective_message: Annotated[Price, Usual(2e-4)]
     """One step of a collective at one member, sending, receiving and waiting, without its bytes.
     Measured in runs of calibration's own program, like the next two."""
-    reduced_byte: Price = magnitude(3e-10)
+    reduced_byte: Annotated[Price, Usual(3e-10)]
     """One byte that a member sends or receives in an all-reduce."""
-    exchanged_byte: Price = magnitude(5e-10)
+    exchanged_byte: Annotated[Price, Usual(5e-10)]
     """One byte that a member sends or receives in an all-gather or all-to-all, put together before
     and taken apart after that."""
     collective_step: Price
     """Latency of one step of a ring collective, beyond its bytes and CPU time."""
-    reduced_wait: Price = magnitude(0.0)
+    reduced_wait: Price
     """Seconds for which a member waits, without using CPU, for each byte that it sends in an
     all-reduce, on a machine that the members share: its threads wait for one another and for the
     other members' to take what they send. Measured with two members that do nothing else, like the
     next one."""
-    exchanged_wait: Price = magnitude(0.0)
+    exchanged_wait: Price
     """The same in an all-gather or all-to-all, of what it sends or receives, whichever is more."""
 
 
-RETIRED = frozenset({"batched_matrix", "batched_flop"})
-"""Prices of work that nothing does any more; a new profile does not have them."""
+USUAL: Mapping[str, Usual] = {
+    name: part
+    for name, field in Costs.model_fields.items()
+    for part in field.metadata
+    if isinstance(part, Usual)
+}
+"""By price; the others are measured one by one, and no operation has work of theirs."""
 
 
 class Scaling(Section):
@@ -199,13 +206,6 @@ class Scaling(Section):
     """What that rests on, as of a price."""
 
 
-def guess(serial: float, overhead: float) -> Scaling:
-    """What profiles have that were made before this was measured."""
-    return Scaling.model_construct(
-        serial=serial, overhead=overhead, uncertainty=1.0, basis="magnitude"
-    )
-
-
 class Waking(Section):
     """What an operator takes besides its work where it is divided: a pool of threads is woken, and
     waited for."""
@@ -220,12 +220,6 @@ class Waking(Section):
     """Relative standard error of ``wall``; 100 %: only its magnitude is known."""
     basis: Basis | None = None
     """What that rests on, as of a price."""
-
-
-GUESSED_WAKING = Waking.model_construct(
-    wall=7e-5, caller=3.5e-5, pool=3.5e-5, uncertainty=1.0, basis="magnitude"
-)
-"""What profiles have that were made before this was measured."""
 
 
 class Cooling(Section):
@@ -255,21 +249,19 @@ class InRuns(Section):
 class Threads(Section):
     """Operations on several threads, by the class of their work; all other work stays on one."""
 
-    measured: Positive = 1
+    measured: Positive
     """Most threads that calibration has seen; for more of them the law is extrapolated, and its
-    uncertainty grows in proportion. 1: nothing was measured, the shares are a guess."""
-    wake: Waking = GUESSED_WAKING
+    uncertainty grows in proportion. 1: nothing was measured."""
+    wake: Waking
     """Every operator that is divided, whatever its work."""
-    products: Scaling = guess(0.05, 0.01)
+    products: Scaling
     """Matrix products (`gemm_flop`)."""
-    pairs: Scaling = guess(0.1, 0.0)
+    pairs: Scaling
     """Dot products of the interaction (`dot_product`, `dot_flop`)."""
-    streams: Scaling = guess(0.1, 0.05)
+    streams: Scaling
     """Element-wise work (`stream_byte`): threads share the memory's rate."""
-    rows: Scaling = guess(0.1, 0.05)
+    rows: Scaling
     """Rows read at random and summed per bag (`gather_row`, `gather_byte`, `index_element`)."""
-    sorting: Scaling = guess(0.75, 0.0)
-    """Retired: older profiles have it. De-duplication (`unique_id`) is not divided."""
 
     def of(self, group: str) -> Scaling:
         """The law of a class."""
@@ -282,7 +274,27 @@ class Threads(Section):
         return min(1.0, known.uncertainty * max(1.0, threads / self.measured))
 
 
-THREAD_CLASSES = tuple(name for name in Threads.model_fields if name not in ("measured", "wake"))
+THREAD_CLASSES: tuple[ThreadClass, ...] = get_args(ThreadClass)
+
+
+def _assumed(serial: float, overhead: float) -> Scaling:
+    return Scaling.model_construct(
+        serial=serial, overhead=overhead, uncertainty=1.0, basis="magnitude"
+    )
+
+
+ASSUMED_THREADS = Threads.model_construct(
+    measured=1,
+    wake=Waking.model_construct(
+        wall=7e-5, caller=3.5e-5, pool=3.5e-5, uncertainty=1.0, basis="magnitude"
+    ),
+    products=_assumed(0.05, 0.01),
+    pairs=_assumed(0.1, 0.0),
+    streams=_assumed(0.1, 0.05),
+    rows=_assumed(0.1, 0.05),
+)
+"""Where nothing is measured: the profile of a machine of one core, and placement, which knows no
+profile."""
 
 
 class Calibration(Section):
@@ -299,20 +311,20 @@ class Calibration(Section):
     seconds: float = 0.0
     """How long it took."""
     machine_speed: MachineSpeeds | None = None
-    """How fast the machine was, by its reference work; none: the profile is older than that."""
+    """How fast the machine was, by its reference work; none: not known."""
     command: str = ""
     """The command that wrote the profile."""
     residuals: dict[str, str] = Field(default_factory=dict)
     """Per group of micro-workloads: how well the fitted prices reproduce the measured times."""
     fit_errors: dict[str, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
     """By the same group: root mean square error of fitted prices on settings kept out of the fit,
-    of the logarithm of seconds. Empty: the profile is older."""
+    of the logarithm of seconds."""
     own_error: Share | None = None
     """By how much predictions of calibration's own runs miss their throughput beyond what is known
     of the predictions' errors, root mean square of the logarithm, where no CPU second is of an
     operation; where a fifth is around operations (calls, requests, messages, collectives) a fifth
     of it. How far one run is from another of the same is in it. 0: they miss no more than is known,
-    which is no proof that the model has no error. None: the profile is older."""
+    which is no proof that the model has no error. None: not known."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
@@ -329,6 +341,8 @@ class Calibration(Section):
 class Cluster(Section):
     """A cluster profile."""
 
+    format: int = FORMAT
+    """Which version of the program wrote it; in a file it has to be said: 1."""
     name: str
     """Name printed in reports."""
     description: str = ""
@@ -365,7 +379,7 @@ class Cluster(Section):
     failures: Failures | None = None
     """Hosts that go down and come back."""
     costs: Costs
-    threads: Threads = Threads()
+    threads: Threads
     """How operations scale over threads."""
     operations: tuple[MeasuredOperation, ...] | None = None
     """Operations measured at the shapes of some experiments; all others have unit prices, scaled by

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.fields import Accepts, accepts, of_field
 from recsim_train.config.yaml_source import install_resolvers
 
@@ -43,15 +43,10 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
     """The profile as YAML that `config.load.load_cluster` reads back.
 
-    Quantities keep six significant digits; prices of which only a magnitude is known because the
-    profile is older than them are left out. Each line of ``header_comment`` becomes a comment.
+    Quantities keep six significant digits. Each line of ``header_comment`` becomes a comment.
     """
     header = "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines())
-    data = plain(cluster, digits=DIGITS)
-    for name, field in Costs.model_fields.items():
-        if getattr(cluster.costs, name) == field.default:
-            del data["costs"][name]
-    return header + dump_yaml(data)
+    return header + dump_yaml(plain(cluster, digits=DIGITS))
 
 
 def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:

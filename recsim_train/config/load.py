@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,10 +18,9 @@ from recsim_train.config.checks import (
     check_model,
     check_recovery,
     check_size,
-    network_figures,
     take_lists_of_files,
 )
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
 from recsim_train.config.fields import of_field
@@ -30,7 +28,7 @@ from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_str
 from recsim_train.config.options import Schemas
 from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, suggest
+from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, shown, suggest
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.validate import check, parse
@@ -237,6 +235,8 @@ def load_cluster(
     if path is None:
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
+    if (version := document.data.get("format")) != FORMAT:
+        raise UserError(_other_version(path, version))
     findings = Findings(document.marks, document.file)
     own = [
         s.strip().removeprefix(PROFILE_KEY)
@@ -244,16 +244,10 @@ def load_cluster(
         else replace(s, key=s.key.removeprefix(PROFILE_KEY))
         for s in sets
     ]
-    unset = deepcopy(document.data) if own else {}
     Sets(document, {}, findings).apply(own)
     cluster = _cluster(document.data, findings)
     if cluster is not None:
         check_cluster(cluster, findings)
-        if unset.get("colocate") and not cluster.colocate and cluster.network.loopback is None:
-            # an older profile of one machine does not say so, but was one before it was changed
-            written = _cluster(unset, Findings(document.marks, document.file))
-            if written is not None:
-                check_apart(cluster, network_figures(written), findings)
     findings.raise_any()
     assert cluster is not None
     return cluster
@@ -266,6 +260,15 @@ def _cluster(written: Mapping[str, Any], findings: Findings) -> Cluster | None:
         # A price without its uncertainty may be written as the value alone.
         data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
     return check(Cluster, data, findings)
+
+
+def _other_version(path: Path, version: object) -> str:
+    says = "has no format" if version is None else f"has the format {shown(version)}"
+    return (
+        f"{path}: the profile was made by another version of recsim-train: it {says}, and this one "
+        f"reads format {FORMAT}; calibrate again (one written by hand is to be completed, with a "
+        f"line `format: {FORMAT}`)"
+    )
 
 
 def _no_profile(name: str, near: Path | None) -> str:

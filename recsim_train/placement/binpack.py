@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from recsim_train.config.cluster import Costs
+from recsim_train.config.cluster import USUAL
 from recsim_train.config.experiment import Experiment
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import column_range
@@ -13,15 +13,13 @@ from recsim_train.workload import shape
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 
-_TYPICAL: Mapping[str, float] = {
-    "stream_byte": 1e-10,
-    "gather_row": 3e-8,
-    "gather_byte": 1e-10,
-    "scatter_row": 3e-8,
-    "scatter_byte": 1e-10,
-    "index_element": 4e-9,
-    "unique_id": 2e-8,
+_WEIGHTS: Mapping[str, float] = {
+    **{name: usual.seconds for name, usual in USUAL.items()},
+    **dict.fromkeys(("call", "interpreter"), 0.0),
 }
+"""Of prices, relative to each other (a random row access against a streamed byte): placement must
+be the same in both worlds and for every profile, so it never depends on one machine's calibration.
+Calls count nothing: each table has as many of them."""
 
 
 class Need(NamedTuple):
@@ -37,22 +35,9 @@ class Need(NamedTuple):
         return Need(self.size + share * other.size, self.time + share * other.time)
 
 
-def typical_prices() -> dict[str, float]:
-    """Relative weights only (a random row access against a streamed byte): placement must be the
-    same in both worlds and for every profile, so it never depends on one machine's calibration.
-
-    A price that is not listed has the magnitude that is its default; those without one (calls,
-    which each table has as many of, and work of other kinds) count nothing.
-    """
-    fields = Costs.model_fields.items()
-    magnitudes = {n: 0.0 if f.is_required() else f.default.value for n, f in fields}
-    return {**magnitudes, **_TYPICAL}
-
-
 def table_needs(experiment: Experiment) -> list[Need]:
     """What is balanced, per table; with ``cost: bytes`` both are the bytes."""
     model, b = experiment.model, experiment.training.batch_size
-    prices = typical_prices()
 
     def size(table: int) -> float:
         return model.tables[table].rows
@@ -61,7 +46,7 @@ def table_needs(experiment: Experiment) -> list[Need]:
         ids = b * shape.mean_ids(model, table)
         scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
         work = cost("lookup_pooled", scope), cost("update_pooled", scope)
-        return sum(seconds(part, prices)[0] for part in work)
+        return sum(seconds(part, _WEIGHTS)[0] for part in work)
 
     def shares(of: Callable[[int], float]) -> list[float]:
         values = [of(table) for table in range(len(model.tables))]

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recsim_train.config.cluster import Threads
+from recsim_train.config.cluster import ASSUMED_THREADS
 from recsim_train.config.errors import UserError
 from recsim_train.placement.program import (
     ALL,
@@ -112,15 +112,14 @@ def operator_seconds(
 ) -> float:
     """Of a pass forward and backward on ``threads`` threads, each of so many ``flops`` a second.
 
-    How threads gain, and what waking them takes, is the guess of `recsim_train.config.cluster`:
-    the hosts' own law is not known here.
+    How threads gain, and what waking them takes, is assumed: the hosts' own law is not known here.
     """
     seconds = examples * operator_flops(graph, operator) / flops
     group, price = _CLASSES.get(operator.kind, ("streams", "stream_byte"))
     found = wakes(graph, Piece(operator.name, examples))
     work = {price: seconds} if group in found else {}
     split = Divided(work, sum(found.values()))
-    return seconds - gains(split, {price: 1.0}, Threads(), threads).saved
+    return seconds - gains(split, {price: 1.0}, ASSUMED_THREADS, threads).saved
 
 
 def cost(

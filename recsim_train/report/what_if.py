@@ -43,7 +43,6 @@ _WORDS = {
             ("pairs", "the interaction"),
             ("streams", "element-wise work"),
             ("rows", "row reads"),
-            ("sorting", "sorting"),
         )
     },
 }

@@ -59,7 +59,7 @@ class Drift:
     """The machine that a profile describes and a run was made on, both times."""
 
     calibration: MachineSpeeds | None
-    """None: the profile is older, or describes another machine."""
+    """None: not known, or of another machine."""
     run: MachineSpeeds | None
     named: bool
     """Whether both say which machine it was."""

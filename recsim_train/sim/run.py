@@ -22,22 +22,9 @@ from recsim_train.trace.record import Outcome
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
-_OLD_MESSAGES = (
-    "The profile was measured before requests went over TCP: its price of a message is gloo's, "
-    "several times as high; measure it anew with `recsim-train calibrate`."
-)
-_GUESSED_THREADS = (
-    "Operations run on {threads} threads, and the profile was made before calibration measured how "
-    "they scale: a guess is used, with 100 % uncertainty; measure it anew with "
-    "`recsim-train calibrate`."
-)
 _MORE_THREADS = (
     "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law and "
     "what waking threads takes are extrapolated, and their uncertainty grows in proportion."
-)
-_GUESSED_WAKING = (
-    "Operations run on {threads} threads, and the profile does not say what waking them takes: a "
-    "guess is used, with 100 % uncertainty; measure it anew with `recsim-train calibrate`."
 )
 _MORE_CORES = (
     "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
@@ -82,9 +69,6 @@ def simulate(
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
-    over_tcp = plan.experiment.execution.transport == "tcp"
-    if over_tcp and cluster.costs.gloo_message.basis == "magnitude":
-        outcome.warn([_OLD_MESSAGES])
     outcome.warn(_extrapolated(plan, cluster))
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -107,10 +91,7 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
     """A sentence for each way in which there are more threads or cores than were measured."""
     threads, measured = plan.operation_threads, cluster.threads.measured
     if threads > measured:
-        said = _GUESSED_THREADS if measured == 1 else _MORE_THREADS
-        yield said.format(threads=threads, measured=measured)
-    elif threads > 1 and cluster.threads.wake.basis == "magnitude":
-        yield _GUESSED_WAKING.format(threads=threads)
+        yield _MORE_THREADS.format(threads=threads, measured=measured)
     if busy := cores_beyond(plan, cluster):
         yield _MORE_CORES.format(busy=busy, measured=cluster.measured_cores)
 

@@ -19,18 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from recsim_train.config.cluster import Threads
+from recsim_train.config.cluster import USUAL, ThreadClass, Threads
 from recsim_train.workload.arithmetic import Work
 
-CLASSES: Mapping[str, str] = {
-    "gemm_flop": "products",
-    "dot_product": "pairs",
-    "dot_flop": "pairs",
-    "stream_byte": "streams",
-    "gather_row": "rows",
-    "gather_byte": "rows",
-    "index_element": "rows",
-    "unique_id": "sorting",
+CLASSES: Mapping[str, ThreadClass] = {
+    name: usual.shared for name, usual in USUAL.items() if usual.shared is not None
 }
 """The class of every price whose work operators share among threads: a field of `Threads`."""
 

@@ -38,7 +38,7 @@ from recsim_train.calibration.prices import (
     wire_observations,
 )
 from recsim_train.calibration.talk import Talked
-from recsim_train.config.cluster import RETIRED, Cooling, Costs
+from recsim_train.config.cluster import Cooling, Costs
 from recsim_train.config.experiment import Execution
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -91,14 +91,12 @@ def test_every_counted_price_exists_and_is_measured() -> None:
     waits = {"collective_step", "reduced_wait", "exchanged_wait"}
     direct = {"handover", *CALLS, *waits}
     measured = {*KERNEL_PRIORS, *WIRE_PRIORS, *READ_PRIORS, *MEETING_PRIORS, *direct}
-    assert measured | RETIRED == set(Costs.model_fields)
+    assert measured == set(Costs.model_fields)
 
 
-def test_nothing_is_priced_by_what_older_profiles_say_of_work_that_is_gone() -> None:
+def test_kernels_show_every_price_that_is_fitted_to_them() -> None:
     counted = {price for entry in kernel_report(KERNEL_PRIORS) for price in entry["work"]}
     assert counted == set(KERNEL_PRIORS)
-    assert not RETIRED & counted
-    assert all(Costs.model_fields[name].default.value == 0.0 for name in RETIRED)
 
 
 def test_the_grid_is_not_the_quickstart() -> None:

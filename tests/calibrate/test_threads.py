@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.calibration.prices import KERNEL_PRIORS
 from recsim_train.calibration.threads import fit_threads
-from recsim_train.config.cluster import THREAD_CLASSES, Scaling, Threads
+from recsim_train.config.cluster import ASSUMED_THREADS, THREAD_CLASSES
 from recsim_train.workload.threads import by_class
 
 KNOWN = {
@@ -17,7 +17,6 @@ KNOWN = {
     "pairs": (0.1, 0.02),
     "streams": (0.3, 0.2),
     "rows": (0.15, 0.05),
-    "sorting": (0.9, 0.1),
 }
 
 
@@ -82,13 +81,15 @@ def test_shares_stay_within_what_is_possible() -> None:
         assert bases == ({"limit"} if change < 1.0 else {"fit"})
 
 
-def test_what_no_operation_shows_stays_a_guess() -> None:
-    timed = [e for n, e in enumerate(timings(KNOWN, 4, 1.0, 0.0)) if n % 6 != 5]
+def test_what_no_operation_shows_stays_as_assumed() -> None:
+    timed = timings(KNOWN, 4, 1.0, 0.0)
     for entry in timed:
-        del entry["work"]["unique_id"]
+        for name in ("gather_row", "gather_byte", "index_element"):
+            del entry["work"][name]
     found, _ = fit_threads(timed, KERNEL_PRIORS, 4, 1.0)
-    assert found.sorting == Threads().sorting
-    assert found.sorting.basis == "magnitude"
+    assert found.rows == ASSUMED_THREADS.rows
+    assert found.wake == ASSUMED_THREADS.wake
+    assert found.rows.basis == found.wake.basis == "magnitude"
 
 
 def test_the_shortest_operations_do_not_count() -> None:
@@ -99,19 +100,6 @@ def test_the_shortest_operations_do_not_count() -> None:
     )
     with pytest.raises(ValueError, match="long enough"):
         fit_threads(short, KERNEL_PRIORS, 4, 1.0)
-
-
-def test_profiles_without_it_have_a_guess_that_says_so() -> None:
-    law = Threads()
-    assert law.measured == 1
-    for group in THREAD_CLASSES:
-        scaling = law.of(group)
-        assert isinstance(scaling, Scaling)
-        assert (scaling.basis, scaling.uncertainty) == ("magnitude", 1.0)
-        assert 0.0 <= scaling.overhead <= scaling.serial < 1.0
-    assert (law.wake.basis, law.wake.uncertainty) == ("magnitude", 1.0)
-    assert 0.0 < law.wake.pool <= law.wake.wall
-    assert 0.0 < law.wake.caller <= law.wake.wall
 
 
 # ------------------------------------------------------------------ what waking takes

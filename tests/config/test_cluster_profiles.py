@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import (
+    ASSUMED_THREADS,
+    FORMAT,
     UNKNOWN,
     Calibration,
     Cluster,
@@ -16,23 +18,25 @@ from recsim_train.config.cluster import (
     Host,
     Network,
     Price,
-    magnitude,
 )
-from recsim_train.config.dump import dump_cluster, dump_yaml
+from recsim_train.config.dump import dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import find_cluster, load_cluster
 from recsim_train.config.measured import Pooled
 from recsim_train.config.problems import ConfigErrors
 
-OURS = sorted((Path(__file__).parents[2] / "cluster_profiles").glob("*.yaml"))
+PROFILES = Path(__file__).parents[2] / "cluster_profiles"
+OURS = sorted(path for path in PROFILES.glob("*.yaml") if path.stem != "local")
 
 
 def profile(**changes: object) -> dict[str, Any]:
     data: dict[str, Any] = {
+        "format": FORMAT,
         "name": "test",
         "hosts": {"default": {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}},
         "network": {"latency": "50 us"},
         "costs": {name: {"value": "3 ns", "uncertainty": "1 %"} for name in Costs.model_fields},
+        "threads": plain(ASSUMED_THREADS, digits=6),
     }
     return data | changes
 
@@ -82,13 +86,24 @@ def test_a_price_that_was_not_measured_twice_cannot_be_known_well(
     assert message in failure(write(tmp_path, data))
 
 
-def test_a_profile_that_is_older_than_a_price_has_its_magnitude() -> None:
-    class Later(Costs):
-        nap: Price = magnitude(2e-9)
-
-    prices = load_cluster(str(OURS[0])).costs
-    older = Later(**{name: getattr(prices, name) for name in Costs.model_fields})
-    assert (older.nap.value, older.nap.uncertainty, older.nap.basis) == (2e-9, 1.0, "magnitude")
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [(None, "it has no format"), (FORMAT + 1, "it has the format 2"), ("1", "the format '1'")],
+)
+def test_a_profile_of_another_version_is_refused_in_one_sentence(
+    tmp_path: Path, version: object, says: str
+) -> None:
+    data = profile(jitter=-1)  # whatever else it says
+    del data["format"]
+    path = write(tmp_path, data | ({} if version is None else {"format": version}))
+    with pytest.raises(UserError) as caught:
+        load_cluster(str(path))
+    said = str(caught.value)
+    assert said.startswith(f"{path}: the profile was made by another version of recsim-train: ")
+    assert says in said
+    assert "calibrate again" in said
+    assert f"`format: {FORMAT}`" in said  # for who has written it by hand
+    assert "\n" not in said
 
 
 def test_a_price_that_every_profile_has_is_missed_in_one_sentence(tmp_path: Path) -> None:
@@ -98,7 +113,6 @@ def test_a_price_that_every_profile_has_is_missed_in_one_sentence(tmp_path: Path
 
 
 def test_a_profile_need_not_say_what_its_prices_rest_on(tmp_path: Path) -> None:
-    """Profiles that were written before there was a basis go on loading."""
     data = profile()
     data["costs"]["handover"] = {"value": "50 us", "uncertainty": "2 %"}
     assert load_cluster(str(write(tmp_path, data))).costs.handover.basis is None
@@ -118,6 +132,7 @@ def test_a_price_may_be_its_value_alone(tmp_path: Path) -> None:
 
 
 HOST = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
+THREADS = plain(ASSUMED_THREADS, digits=6)
 MEASURED = {
     "operation": "load",
     "shape": "any; elements 475985",
@@ -148,29 +163,26 @@ def test_measured_operations_are_read(tmp_path: Path) -> None:
     ("changes", "fragment"),
     [
         (
-            {"threads": {"measured": 4, "rows": {"serial": "10 %", "overhead": "20 %"}}},
+            {"threads": THREADS | {"rows": {"serial": "10 %", "overhead": "20 %"}}},
             "threads.rows.overhead: expected at most rows.serial (10.000%), got 20.000%",
         ),
         (
-            {"threads": {"pairs": {"serial": "10 %", "basis": "limit"}}},
+            {"threads": THREADS | {"pairs": {"serial": "10 %", "basis": "limit"}}},
             "threads.pairs.uncertainty: expected 100 %, because its basis is 'limit'",
         ),
         (
-            {"threads": {"wake": {"wall": "10 us", "caller": "20 us", "pool": "5 us"}}},
+            {"threads": THREADS | {"wake": {"wall": "10 us", "caller": "20 us", "pool": "5 us"}}},
             "threads.wake.caller: expected at most wake.wall, 1e-05 s: no thread is busy for",
         ),
         (
             {
-                "threads": {
-                    "wake": {"wall": "1 us", "caller": "0 s", "pool": "0 s", "basis": "limit"}
-                }
+                "threads": THREADS
+                | {"wake": {"wall": "1 us", "caller": "0 s", "pool": "0 s", "basis": "limit"}}
             },
             "threads.wake.uncertainty: expected 100 %, because its basis is 'limit'",
         ),
-        (
-            {"threads": {"serial": "10 %"}},
-            "threads.serial: unknown",
-        ),
+        ({"threads": {"serial": "10 %"}}, "threads.serial: unknown"),
+        ({"threads": {"measured": 4}}, "threads.rows: missing; expected a mapping (Rows read at"),
         (
             {"hosts": {"default": HOST | {"nic": 25}}},
             "hosts.default.nic: expected a data rate with its unit, such as '25 Gbit/s': 25 has no",
@@ -321,6 +333,7 @@ def measured() -> Cluster:
                 for i, (name, value) in enumerate(seconds.items())
             }
         ),
+        threads=ASSUMED_THREADS,
         calibration=Calibration(
             date="2026-11-20",
             machine="Some CPU @ 2.10GHz: 2 cores",
@@ -354,7 +367,7 @@ def test_a_written_profile_reads_back(tmp_path: Path) -> None:
 
 def test_the_written_text_has_units() -> None:
     text = dump_cluster(measured(), "made by a test\n\nsecond line")
-    assert text.startswith("# made by a test\n#\n# second line\nname: local\n")
+    assert text.startswith("# made by a test\n#\n# second line\nformat: 1\nname: local\n")
     assert "nic: 25 Gbit/s" in text
     assert "call: {value: 1.23457 ns, uncertainty: 0 %}" in text
     assert "interpreter: {value: 9.01234 ns, uncertainty: 0.7 %, basis: fit}" in text
@@ -363,4 +376,4 @@ def test_the_written_text_has_units() -> None:
 def test_no_calibration_no_section() -> None:
     text = dump_cluster(measured().model_copy(update={"calibration": None}))
     assert "calibration" not in text
-    assert text.startswith("name:")
+    assert text.startswith("format:")

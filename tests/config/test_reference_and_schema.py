@@ -9,6 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from recsim_train.config.cluster import ASSUMED_THREADS
+from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import check_experiment, load_experiment
 from recsim_train.config.problems import Findings
@@ -18,6 +20,7 @@ from recsim_train.config.yaml_source import parse_document, read_document
 from recsim_train.strategy.registry import schemas
 
 ROOT = Path(__file__).parents[2]
+PROFILES = sorted(p for p in (ROOT / "cluster_profiles").glob("*.yaml") if p.stem != "local")
 HEAD = "name: x\nmodel: tiny\nstrategy: flat_ps\n"
 
 
@@ -148,9 +151,7 @@ def test_our_experiments_fit_the_schema(experiments: Any, path: Path) -> None:
     jsonschema.validate(read_document(path, "an experiment").data, experiments)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "cluster_profiles").glob("*.yaml")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.name)
 def test_our_profiles_fit_the_schema(path: Path) -> None:
     jsonschema.validate(read_document(path, "a cluster profile").data, cluster_schema())
 
@@ -180,6 +181,7 @@ def test_the_cluster_schema_knows_prices_and_roles() -> None:
         "hosts": {"default": host},
         "network": {"latency": "5 us"},
         "costs": costs,
+        "threads": plain(ASSUMED_THREADS, digits=6),
     }
     jsonschema.validate(data, schema)
     for wrong in (

@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from recsim_train.config.cluster import Cluster, Costs
-from recsim_train.config.dump import dump_cluster, dump_yaml
+from recsim_train.config.cluster import ASSUMED_THREADS, FORMAT, Cluster, Costs
+from recsim_train.config.dump import dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import load_cluster, load_experiment
 from recsim_train.config.problems import ConfigErrors
@@ -37,10 +37,12 @@ FULL: dict[str, Any] = {
 
 def profile(**changes: object) -> dict[str, Any]:
     data: dict[str, Any] = {
+        "format": FORMAT,
         "name": "test",
         "hosts": {"default": {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}},
         "network": {"latency": "50 us"},
         "costs": {name: {"value": "3 ns", "uncertainty": "1 %"} for name in Costs.model_fields},
+        "threads": plain(ASSUMED_THREADS, digits=6),
     }
     return data | changes
 

@@ -41,7 +41,7 @@ WORDS = {
     "executor/operations.py": ("KERNELS",),
     "sim/perform.py": ("PERFORM",),
     "executor/perform.py": ("PERFORM",),
-    "config/cluster.py": ("class Costs", "def magnitude"),
+    "config/cluster.py": ("class Costs", "class Usual"),
     "calibration/prices.py": ("KERNEL_PRIORS",),
     "config/presets.py": ("PRESETS",),
     "config/errors.py": ("class UserError", "class RunFailed"),
@@ -228,13 +228,26 @@ def NEGATED(value: Dense) -> Dense:
     "Add a price": [
         Edit(
             "recsim_train/config/cluster.py",
-            '\n    turned_sign: Price = magnitude(1e-10)\n    """One sign turned."""',
+            '\n    turned_sign: Annotated[Price, Usual(1e-10)]\n    """One sign turned."""',
             '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
         ),
         Edit(
             "recsim_train/calibration/prices.py",
-            '\n    "turned_sign": 1e-10,',
-            "KERNEL_PRIORS: Mapping[str, float] = {",
+            '\n    "turned_sign",',
+            "KERNEL_PRIORS = _usual(",
+        ),
+        *(
+            Edit(
+                path,
+                "\n  turned_sign: {value: 0.1 ns, uncertainty: 100 %, basis: magnitude}",
+                "\ncosts:",
+            )
+            for path in (
+                "cluster_profiles/reference-2core.yaml",
+                "cluster_profiles/paper-20core-25gbit.yaml",
+                "cluster_profiles/example-racks.yaml",
+                "tests/frozen-2core.yaml",
+            )
         ),
     ],
     "Add a preset": [

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.config.cluster import Costs, Price, magnitude
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import (
     Experiment,
@@ -126,10 +125,7 @@ def test_a_table_is_split_that_is_large_in_either(large: str, balanced: str) -> 
 
 
 def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the magnitude that is its default."""
-
-    class More(Costs):
-        hopped_id: Price = magnitude(1e-5)
+    """By what it usually is."""
 
     def needs() -> list[float]:
         spec = experiment([1000] * 2)
@@ -138,7 +134,7 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         return [need.time for need in table_needs(spec.model_copy(update={"model": model}))]
 
     before = needs()
-    monkeypatch.setattr(binpack, "Costs", More)
+    monkeypatch.setitem(binpack._WEIGHTS, "hopped_id", 1e-5)
     lookup = operations.COSTS["lookup_pooled"]
     monkeypatch.setitem(
         operations.COSTS, "lookup_pooled", lambda s: {**lookup(s), "hopped_id": s.ids}

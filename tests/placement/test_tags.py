@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recsim_train
-from recsim_train.config.cluster import Threads
+from recsim_train.config.cluster import ASSUMED_THREADS
 from recsim_train.config.experiment import (
     Experiment,
     Model,
@@ -75,7 +75,7 @@ def on_threads(name: str, examples: int, seconds: float, threads: int) -> float:
     """The law written out: shares, and what waking takes for each operator that is divided."""
     if threads == 1:
         return seconds
-    law, wide = Threads(), WIDTHS[name]
+    law, wide = ASSUMED_THREADS, WIDTHS[name]
     if name == "interaction":
         waked = 2 * (examples >= 128)  # forward and backward
         serial, works = law.pairs.serial, bool(waked)

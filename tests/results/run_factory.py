@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.cluster import Calibration, Cluster, Costs, Host, Network, Price
+from recsim_train.config.cluster import (
+    ASSUMED_THREADS,
+    Calibration,
+    Cluster,
+    Costs,
+    Host,
+    Network,
+    Price,
+)
 from recsim_train.config.experiment import (
     Experiment,
     Model,
@@ -99,6 +107,7 @@ def cluster(**changes: Any) -> Cluster:
         "hosts": {"default": Host(cores=4, memory="16 GiB", nic="10 Gbit/s")},
         "network": Network(latency="20 us"),
         "costs": Costs(**prices),
+        "threads": ASSUMED_THREADS,
         "calibration": Calibration(
             date="2026-11-20",
             machine=MACHINE,

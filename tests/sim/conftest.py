@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster, Costs, Host, Network, Price
+from recsim_train.config.cluster import ASSUMED_THREADS, Cluster, Costs, Host, Network, Price
 from recsim_train.config.experiment import (
     Data,
     Experiment,
@@ -89,6 +89,7 @@ def make_cluster(**changes: Any) -> Cluster:
         "name": "test",
         "hosts": hosts,
         "network": Network(**network),
+        "threads": ASSUMED_THREADS,
         "costs": Costs(**{name: Price(value=value) for name, value in prices.items()}),
     }
     return Cluster(**settings | changes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster, Costs, magnitude
+from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
@@ -198,19 +198,6 @@ def test_a_process_serves_a_loop_with_one_thread_over_tcp(
     for loop in runtime.loops:
         assert len(loop.serving) == 2  # an embedding and a dense shard of the other trainer
         assert len({id(thread) for thread in loop.serving.values()}) == threads
-
-
-def test_a_profile_that_knows_only_the_messages_of_gloo_says_so(
-    plans: Plans, clusters: Clusters
-) -> None:
-    new = clusters()
-    costs = new.costs.model_copy(update={"gloo_message": magnitude(5e-5)})
-    old = new.model_copy(update={"costs": costs})
-    said = "measured before requests went over TCP"
-    for cluster, transport, warned in ((old, "tcp", 1), (new, "tcp", 0), (old, "gloo", 0)):
-        plan = plans(execution={"transport": transport}, simulation=NO_WHAT_IF)
-        found = [text for text in simulate(plan, cluster).facts.warnings if said in text]
-        assert len(found) == warned
 
 
 def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:

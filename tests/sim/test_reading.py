@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
-from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Table
-from recsim_train.config.load import load_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import positions_of, reading_of
@@ -222,21 +220,3 @@ def test_shapes_tell_apart_what_takes_different_time(plans: Plans, tmp_path: Pat
     assert shape(data=text) == shape(data=text, model={"top_mlp": (16, 1)})
     assert shape() == shape(roles={"trainers": 3})
     assert shape() == shape(model={"top_mlp": (16, 1)})
-
-
-def test_profiles_that_are_older_than_ids_go_on_predicting(
-    plans: Plans, clusters: Clusters, tmp_path: Path
-) -> None:
-    new, later = clusters(), ("synthesize_id", "skip_row", "feed_batch")
-    older = {name: getattr(new.costs, name) for name in Costs.model_fields if name not in later}
-    costs = Costs(**older)
-    assert {getattr(costs, name).basis for name in later} == {"magnitude"}
-    cluster = new.model_copy(update={"costs": costs})
-    text = dump_cluster(cluster)
-    assert not [name for name in later if name in text]  # nobody has measured them since
-    (tmp_path / "old.yaml").write_text(text, encoding="utf-8")
-    assert load_cluster(str(tmp_path / "old.yaml")).costs == costs
-    for data in ({}, TEXT):
-        plan = plans(data=data, roles={"trainers": 2}, simulation=NO_WHAT_IF)
-        assert per_row(plan, cluster) > 0.0
-    assert simulate(plans(simulation=NO_WHAT_IF), cluster).speed is not None

@@ -140,7 +140,12 @@ def test_a_slow_host_is_a_host_of_less_speed(
     named = clusters(stragglers=stragglers(slow=[{"hosts": ["trainer[3]"], "factor": 2}]))
     mixed = clusters().model_validate(
         clusters().model_dump(exclude={"costs", "hosts", "network", "threads", "turn"})
-        | {"costs": named.costs, "hosts": named.hosts, "network": named.network}
+        | {
+            "costs": named.costs,
+            "hosts": named.hosts,
+            "network": named.network,
+            "threads": named.threads,
+        }
         | {"mixed": {"trainer": [{"count": 3}, {"speed": 0.5}]}}
     )
     slow = outcome_of(plan, named)
