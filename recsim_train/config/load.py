@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from recsim_train.config.checks import (
-    check_apart,
     check_cluster,
     check_data,
     check_fed,
