@@ -30,7 +30,7 @@ from pathlib import Path
 
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.solver import Kind, Resource
-from recsim_train.sim.queues import Barrier, Countdown
+from recsim_train.sim.queues import Countdown, LoopBarrier
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Star:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.engine = engine = Engine()
-        self.barrier = Barrier(engine, settings.trainers, lambda *_: iter(()))
+        self.barrier = LoopBarrier(engine, settings.trainers)
         outgoing, incoming = (self._nics(f"server.{way}", settings.servers) for way in ("tx", "rx"))
         down, up = (self._nics(f"trainer.{way}", settings.trainers) for way in ("rx", "tx"))
         pulls, pushes = self._flows(outgoing, down), self._flows(incoming, up)
@@ -111,7 +111,7 @@ class Star:
             yield engine.timeout(latency)
             yield push()
             if settings.barrier:
-                yield self.barrier.arrive(None, ("loop", f"trainer{trainer}"))
+                yield self.barrier.arrive()
 
 
 def simulate(settings: Settings) -> dict[str, float]:

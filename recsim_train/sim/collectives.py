@@ -129,9 +129,9 @@ class GroupRuntime:
         if len(self._brought) == len(self.simulated):
             self._meet()
         result, met, done = yield answer
-        yield done
+        alone = yield done
         loop.account.now[WAITING] += met - arrived
-        loop.account.take(TRANSFER, self._meetings.alone)
+        loop.account.take(TRANSFER, alone)
         return result
 
     def _meet(self) -> None:
