@@ -24,7 +24,7 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.session import load
-from recsim_train.sim.asked import operations_of
+from recsim_train.sim.run import operations_of
 from recsim_train.workload.operations import cost, seconds
 
 PASSES = "forward_backward"

@@ -139,7 +139,7 @@ def _with_operations(
     )
     from recsim_train.calibration.own.turns import Turns
     from recsim_train.calibration.speed import short_reading
-    from recsim_train.sim.asked import operations_of
+    from recsim_train.sim.run import operations_of
 
     plain = cluster.model_copy(update={"operations": None})
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))

@@ -10,7 +10,6 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.books import Books
 from recsim_train.sim.conditions import (
     HostCondition,
     LinkCondition,
@@ -25,6 +24,7 @@ from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.jitter import Jitter
+from recsim_train.sim.ledger import Books
 from recsim_train.sim.pricing import Priced
 from recsim_train.sim.process import Process, Rack, Started, Thread, between
 from recsim_train.trace.ledger import TRANSPORT

@@ -1,14 +1,15 @@
-"""From counted work to seconds on this cluster, with the same answer for the same question."""
+"""From counted work to seconds on this cluster: by unit prices, or by what was measured at an
+operation's own shape or at a near one; with the same answer for the same question."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import hypot
+from math import fsum, hypot
 from typing import Literal, NamedTuple
 
 from recsim_train.config.cluster import Cluster, Costs, InRuns
 from recsim_train.config.experiment import Experiment
-from recsim_train.sim.measured import Known, MeasuredOperations, Rest
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
@@ -16,7 +17,7 @@ from recsim_train.workload.divided import divided
 from recsim_train.workload.measured import IN_RUNS, MEASURED, PASSES
 from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.scope import Scope
-from recsim_train.workload.signature import signature
+from recsim_train.workload.signature import Signature, signature
 from recsim_train.workload.threads import NONE, Gains, gains
 
 _REMEMBERED = 1 << 16
@@ -245,3 +246,41 @@ def plus(*parts: Priced) -> Priced:
         held += locked
         booked += whats
     return Priced(total, held, booked)
+
+
+Rest = Literal["measured", "scaled", "unit", "guessed"]
+"""What the seconds of an operation rest on: its own measured shape; unit prices, scaled by what the
+nearest measured shape came to; unit prices; unit prices of work that was never measured."""
+
+
+class Known(NamedTuple):
+    """One measured shape."""
+
+    shape: Signature
+    entry: MeasuredOperation
+
+    def priced(self, prices: Mapping[str, float]) -> float:
+        """Seconds of the same by unit prices."""
+        return fsum(units * prices[name] for name, units in self.entry.work.items())
+
+    @property
+    def error(self) -> float:
+        """Relative: how far what a run sees may lie from its seconds."""
+        return hypot(self.entry.uncertainty, self.entry.spread or 0.0)
+
+
+class MeasuredOperations:
+    """Those of a profile, by operation."""
+
+    def __init__(self, entries: Iterable[MeasuredOperation]) -> None:
+        self._known: dict[str, list[Known]] = {}
+        for entry in entries:
+            known = Known(Signature.parse(entry.shape), entry)
+            self._known.setdefault(entry.operation, []).append(known)
+
+    def __contains__(self, operation: str) -> bool:
+        return operation in self._known
+
+    def nearest(self, operation: str, shape: Signature) -> Known:
+        """The measured shape that is nearest; of equally near ones the first in the profile."""
+        return min(self._known[operation], key=lambda known: shape.distance(known.shape))

@@ -1,10 +1,13 @@
-"""The simulator's front door: a plan and a cluster profile in, an `Outcome` out."""
+"""The simulator's front door: a plan and a cluster profile in, an `Outcome` out, or the operations
+that a prediction asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
+from statistics import fmean
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
@@ -19,6 +22,8 @@ from recsim_train.sim.memory_check import check_memory, nearly_full
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import VARYING, signature
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
@@ -140,3 +145,27 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
             if error > _COARSE:
                 said += ", too much to trust it: raise simulation.fold_above"
     outcome.warn([f"{said}."])
+
+
+def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
+    """Operations with their shapes, in the order in which a prediction asks for them.
+
+    Shapes that differ only by what the data decide are one, of mean sizes; those of no size are
+    left out. Raises as `recsim_train.sim.run.simulate`.
+    """
+    job = Job(plan, cluster, folding_of(plan, cluster), None)
+    asked: list[tuple[str, Scope]] = []
+    job.run(None, asked=asked)
+    shapes: dict[tuple[object, ...], list[Scope]] = {}
+    for name, scope in asked:
+        shape = signature(name, scope)
+        if shape.sizes:
+            shapes.setdefault((name, *shape.fixed()), []).append(scope)
+    return [(str(key[0]), _mean(scopes)) for key, scopes in shapes.items()]
+
+
+def _mean(scopes: list[Scope]) -> Scope:
+    means: dict[str, Any] = {
+        name: float(f"{fmean(getattr(scope, name) for scope in scopes):.6g}") for name in VARYING
+    }
+    return replace(scopes[0], **means)

@@ -13,7 +13,7 @@ from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
-from recsim_train.sim.resting import rested
+from recsim_train.sim.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
 

@@ -30,7 +30,7 @@ from recsim_train.session import validation
 from recsim_train.session.configurations import key_of, predicted
 from recsim_train.session.job import Job
 from recsim_train.session.pool import Task, simulate_points
-from recsim_train.sim.asked import operations_of
+from recsim_train.sim.run import operations_of
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
 
