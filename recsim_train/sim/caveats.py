@@ -9,7 +9,6 @@ from math import ceil, fsum
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
 from recsim_train.sim.bounds import iterations_within
-from recsim_train.sim.hosts import racks_of, sites_of
 from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import Pricing, Rest
 from recsim_train.sim.runtime import Runtime
@@ -31,11 +30,10 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
     ``aborted``: which failure has ended the run.
     """
     plan, cluster = runtime.plan, runtime.machines.cluster
-    sites = sites_of(plan, cluster)
-    facts = outcome.facts
+    sites, facts = runtime.machines.sites, outcome.facts
     eps = None if outcome.speed is None else outcome.speed.examples_per_second
     if cluster.topology is not None:
-        facts.racks = {i.name: rack for i, rack in racks_of(plan.instances, cluster).items()}
+        facts.racks = {i.name: site.rack for i, site in sites.items() if site.rack is not None}
     facts.slow_hosts = {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}
     chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size

@@ -72,8 +72,13 @@ class Machines:
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
         self.books = Books()
-        present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
-        sites = sites_of(plan, cluster, present)
+        self.sites = sites_of(plan, cluster)
+        """Of all instances, those that others stand for included."""
+        sites = {
+            instance: site
+            for instance, site in self.sites.items()
+            if instance.role != "trainer" or instance.index < folding.simulated
+        }
         self.racks = self._racks(sites)
         shared = None
         self._each = None
