@@ -89,7 +89,7 @@ class Star:
         return [(make(f"{name}{index}", rate), 1.0) for index in range(count)]
 
     def _flows(self, far: list[Link], near: list[Link]) -> list[Start]:
-        """Each flow an activity of its own, as `recsim_train.sim.machines` starts transfers."""
+        """Each flow an activity of its own, as `sim/host/machines.py` starts transfers."""
         engine, sizes = self.engine, self.settings.sizes()
 
         def start(kinds: list[Kind]) -> Event:

@@ -204,7 +204,7 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
     Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
     """
-    from recsim_train.sim.memory_check import check_memory
+    from recsim_train.sim.host.memory_check import check_memory
 
     refused = {}
     for number, job in enumerate(jobs):
@@ -229,7 +229,7 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = None) -> None:
     """Raise UserError for a plan whose processes, or those that are ``here``, do not fit into this
     machine's memory."""
-    from recsim_train.sim.memory_check import check_machine
+    from recsim_train.sim.host.memory_check import check_machine
 
     host = this_machine()
     for plan in plans:

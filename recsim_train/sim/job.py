@@ -13,13 +13,19 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
-from recsim_train.sim import usage
-from recsim_train.sim.bounds import Window, bounds_of, critical_path, iterations_within, loops_bound
-from recsim_train.sim.caveats import assumed, resting, resting_in_words, say_surroundings
-from recsim_train.sim.faults import HostFailed
+from recsim_train.sim.cluster.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.usage import Snapshot
+from recsim_train.sim.why import usage
+from recsim_train.sim.why.bounds import (
+    Window,
+    bounds_of,
+    critical_path,
+    iterations_within,
+    loops_bound,
+)
+from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say_surroundings
+from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.ledger import Booked, Ledger
 from recsim_train.trace.record import Iteration, Outcome, Throughput

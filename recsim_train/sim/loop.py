@@ -8,10 +8,10 @@ from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.sim.accounts import Account
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Lateness
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.ledger import Ledger, Series
-from recsim_train.sim.process import Process, Thread
+from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.queues import Queue
-from recsim_train.sim.serving import ServingThread
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from recsim_train.sim.engine import Engine, Event, Steps
-from recsim_train.sim.process import Thread
+from recsim_train.sim.host.process import Thread
 
 
 class Mailbox:

@@ -13,12 +13,12 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.elasticity import elasticities
+from recsim_train.sim.cluster.hosts import cores_beyond
 from recsim_train.sim.folding import folding_of
-from recsim_train.sim.hosts import cores_beyond
-from recsim_train.sim.in_step import out_of_step
+from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.job import Job, Progress
-from recsim_train.sim.memory_check import check_memory, nearly_full
+from recsim_train.sim.why.elasticity import elasticities
+from recsim_train.sim.why.in_step import out_of_step
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome

@@ -8,9 +8,9 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.placement.transport import number_bytes
 from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown
 from recsim_train.trace.ledger import ASKING, RUNTIME

@@ -16,10 +16,10 @@ from recsim_train.config.experiment import Recovery
 from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Thread
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import Priced
-from recsim_train.sim.process import Thread
 from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Reliability
 from recsim_train.trace.record import Iteration, Outcome
@@ -332,7 +332,7 @@ def test_too_many_failures_end_the_run(
 ) -> None:
     plan = plans(roles=ROLES, recovery=CONTINUE)
     cluster = clusters(prices=HEAVY, failures=failures(mtbf="20 ms", restart=0.01))
-    monkeypatch.setattr("recsim_train.sim.faults._MOST", 30)
+    monkeypatch.setattr("recsim_train.sim.cluster.faults._MOST", 30)
     with pytest.raises(RunFailed, match=r"30 failures within .* hosts fail too often"):
         simulate(plan, cluster)
 

@@ -13,13 +13,13 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import Topology, Traffic
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.cluster.hosts import racks_of
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.hosts import racks_of
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Process
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines
-from recsim_train.sim.meetings import Meetings
+from recsim_train.sim.messages.meetings import Meetings
 from recsim_train.sim.pricing import NOTHING
-from recsim_train.sim.process import Process
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from tests.sim import gloo_ring

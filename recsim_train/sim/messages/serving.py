@@ -10,10 +10,10 @@ from typing import NamedTuple
 from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
 from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.ledger import Series
-from recsim_train.sim.machines import Machines
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
-from recsim_train.sim.process import Process, Thread
 from recsim_train.sim.queues import Barrier, Countdown, Mailbox
 
 

@@ -8,9 +8,9 @@ from recsim_train.placement.plan import DensePlan, DenseShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostDense, GhostSparse
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.messages.services import Service
+from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING
-from recsim_train.sim.services import Service
-from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 
 

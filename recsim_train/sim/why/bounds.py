@@ -111,7 +111,7 @@ def bounds_of(
 
     ``predicted``: its examples per second; ``loops``: those that the loops of this very run would
     do if nothing were shared and nobody late (`loops_bound`; None: no limit); ``path``: see
-    `recsim_train.sim.bounds.critical_path`; ``latency``: of the network, in seconds.
+    `recsim_train.sim.why.bounds.critical_path`; ``latency``: of the network, in seconds.
     """
     seconds = window.end - window.start
     examples = window.iterations * plan.experiment.training.batch_size

@@ -18,8 +18,8 @@ from itertools import pairwise
 
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.host.process import Process, Started, Thread, between
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
-from recsim_train.sim.process import Process, Started, Thread, between
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE

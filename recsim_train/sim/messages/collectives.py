@@ -25,7 +25,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.meetings import Meetings
+from recsim_train.sim.messages.meetings import Meetings
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError

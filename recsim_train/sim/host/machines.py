@@ -10,23 +10,23 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.conditions import (
+from recsim_train.sim.cluster.conditions import (
     HostCondition,
     LinkCondition,
     constant_share,
     start_bursts,
     start_episodes,
 )
-from recsim_train.sim.cores import Cores
+from recsim_train.sim.cluster.faults import Faults
+from recsim_train.sim.cluster.hosts import Site, sites_of, uplink_rate
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.faults import Faults
 from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.hosts import Site, sites_of, uplink_rate
+from recsim_train.sim.host.cores import Cores
+from recsim_train.sim.host.process import Process, Rack, Started, Thread, between
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Books
 from recsim_train.sim.pricing import Priced
-from recsim_train.sim.process import Process, Rack, Started, Thread, between
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload.threads import NONE
 

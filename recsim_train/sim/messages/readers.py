@@ -6,9 +6,9 @@ from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.sim.engine import Steps
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import Priced, part_of, plus
-from recsim_train.sim.process import Process, Thread
 from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import READING

@@ -8,10 +8,10 @@ from math import ceil, fsum
 
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
-from recsim_train.sim.bounds import iterations_within
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.pricing import Pricing, Rest
 from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.why.bounds import iterations_within
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.ledger import Booked
 from recsim_train.trace.record import Iteration, Outcome
