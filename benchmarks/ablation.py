@@ -30,7 +30,7 @@ import yaml
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.load import load_cluster
 from recsim_train.session import load
-from recsim_train.sim import cores, machines
+from recsim_train.sim.host import cores, machines
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
 
@@ -85,6 +85,11 @@ def unwaked() -> Callable[..., Any]:
     return lambda *given, **_: run(*given)
 
 
+def places(*names: str) -> tuple[str, ...]:
+    """What is there for a cause alone, of the simulated cores."""
+    return tuple(f"sim/host/cores.py:{name}" for name in names)
+
+
 UNWAKED = (cores.Cores, "run", unwaked())
 TAKES, PULLS = (cores, "_TAKES", (0.0, 0.0)), (cores, "_PULLS", (0.0, 0.0))
 ALWAYS, WARM = (cores, "_nearly_full", lambda _: 2.0), (cores, "_WARM", 0.0)
@@ -93,11 +98,11 @@ CAUSES: dict[str, Cause] = {
     "seed 2": Cause(sets=("seed=2",)),
     "seed 3": Cause(sets=("seed=3",)),
     "cores shared equally": Cause(
-        constants=((machines, "Cores", lambda *_: None),), code=("sim/cores.py:",)
+        constants=((machines, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
     ),
-    "takes 0": Cause(constants=(TAKES,), code=("sim/cores.py:_takes", "sim/cores.py:_TAKES")),
+    "takes 0": Cause(constants=(TAKES,), code=places("_takes", "_TAKES")),
     "takes 1": Cause(constants=((cores, "_TAKES", (1.0, 1.0)),)),
-    "pulls 0": Cause(constants=(PULLS,), code=("sim/cores.py:_pull", "sim/cores.py:_PULLS")),
+    "pulls 0": Cause(constants=(PULLS,), code=places("_pull", "_PULLS")),
     "takes, pulls 0": Cause(constants=(TAKES, PULLS)),
     "waker rule off": Cause(constants=(UNWAKED,)),
     "these three off": Cause(constants=(TAKES, PULLS, UNWAKED)),

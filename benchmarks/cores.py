@@ -5,9 +5,9 @@
 Two processes work for 20 ms, meet, and begin again; a third works beside them from the same moment
 on. All work is CPU time, so that nothing but the sharing of cores decides how long a step takes.
 With equal shares of all cores a step takes (2 x 20 + beside) / 2 ms; where each thread stays on a
-core, as `recsim_train.sim.cores` has it, whoever shares its core with the third ends so much later
-(until the other core is free, and a turn later takes one of them). Needs two cores; of more, two
-are used.
+core, as `recsim_train.sim.host.cores` has it, whoever shares its core with the third ends so much
+later (until the other core is free, and a turn later takes one of them). Needs two cores; of more,
+two are used.
 """
 
 from __future__ import annotations

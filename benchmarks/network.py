@@ -30,7 +30,7 @@ from pathlib import Path
 
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.solver import Kind, Resource
-from recsim_train.sim.queues import Barrier, Countdown
+from recsim_train.sim.queues import Countdown, LoopBarrier
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Star:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.engine = engine = Engine()
-        self.barrier = Barrier(engine, settings.trainers, lambda *_: iter(()))
+        self.barrier = LoopBarrier(engine, settings.trainers)
         outgoing, incoming = (self._nics(f"server.{way}", settings.servers) for way in ("tx", "rx"))
         down, up = (self._nics(f"trainer.{way}", settings.trainers) for way in ("rx", "tx"))
         pulls, pushes = self._flows(outgoing, down), self._flows(incoming, up)
@@ -89,7 +89,7 @@ class Star:
         return [(make(f"{name}{index}", rate), 1.0) for index in range(count)]
 
     def _flows(self, far: list[Link], near: list[Link]) -> list[Start]:
-        """Each flow an activity of its own, as `recsim_train.sim.machines` starts transfers."""
+        """Each flow an activity of its own, as `sim/host/machines.py` starts transfers."""
         engine, sizes = self.engine, self.settings.sizes()
 
         def start(kinds: list[Kind]) -> Event:
@@ -111,7 +111,7 @@ class Star:
             yield engine.timeout(latency)
             yield push()
             if settings.barrier:
-                yield self.barrier.arrive(None, ("loop", f"trainer{trainer}"))
+                yield self.barrier.arrive()
 
 
 def simulate(settings: Settings) -> dict[str, float]:

@@ -56,7 +56,7 @@ CAUSES = {
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
 }
-"""What the interval from calibration is made of (`recsim_train.sim.unsure`), in words."""
+"""What the interval from calibration is made of (`recsim_train.sim.why.unsure`), in words."""
 
 
 _UNSEEN = 0.0005

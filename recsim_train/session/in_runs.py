@@ -25,7 +25,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.placement.build import build_plan
 from recsim_train.session.caller import Progress
-from recsim_train.sim.asked import operations_of
+from recsim_train.sim.run import operations_of
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 
 _NETS = (0, 1, 2, 3, 6)

@@ -12,7 +12,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World, identity
 
 if TYPE_CHECKING:
-    from recsim_train.sim.memory_check import MemoryCheck
+    from recsim_train.sim.host.memory_check import MemoryCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Job:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""
         from recsim_train.session.machine import this_machine
-        from recsim_train.sim.memory_check import machine_check, memory_check
+        from recsim_train.sim.host.memory_check import machine_check, memory_check
 
         if self.world == "real":
             return machine_check(self.plan, this_machine())

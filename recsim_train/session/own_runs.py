@@ -11,9 +11,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import standard_error
-from recsim_train.sim.asked import operations_of
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import simulate
+from recsim_train.sim.run import operations_of, simulate
 from recsim_train.trace.ledger import Ledger, share_around
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost

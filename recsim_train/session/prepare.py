@@ -140,7 +140,7 @@ def _with_operations(
     )
     from recsim_train.calibration.own.turns import Turns
     from recsim_train.calibration.speed import short_reading
-    from recsim_train.sim.asked import operations_of
+    from recsim_train.sim.run import operations_of
 
     plain = cluster.model_copy(update={"operations": None})
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
@@ -205,7 +205,7 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
     Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
     """
-    from recsim_train.sim.memory_check import check_memory
+    from recsim_train.sim.host.memory_check import check_memory
 
     refused = {}
     for number, job in enumerate(jobs):
@@ -230,7 +230,7 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = None) -> None:
     """Raise UserError for a plan whose processes, or those that are ``here``, do not fit into this
     machine's memory."""
-    from recsim_train.sim.memory_check import check_machine
+    from recsim_train.sim.host.memory_check import check_machine
 
     host = this_machine()
     for plan in plans:

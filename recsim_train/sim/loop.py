@@ -8,10 +8,10 @@ from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.sim.accounts import Account
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Lateness
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.ledger import Ledger, Series
-from recsim_train.sim.machines import Process
+from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.queues import Queue
-from recsim_train.sim.serving import ServingThread
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
@@ -53,6 +53,7 @@ class LoopState:
         self.name = loop.name
         self.label = loop.label
         self.process = process
+        self.thread = Thread(process, "loop", loop.label)
         self.threaded = plan.threads_of(definition) > 1
         """Whether its operations run on several threads."""
         clock, self._ledger, self._course = course.engine.clock, course.ledger, course

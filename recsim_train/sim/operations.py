@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from recsim_train.data.mixcache import CacheTooSmall
-from recsim_train.sim.cache import CacheRuntime
 from recsim_train.sim.ghosts import (
     Ghost,
     GhostBlock,
@@ -28,6 +27,7 @@ from recsim_train.sim.ghosts import (
     GhostSparse,
 )
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.trainer import Trainer
 from recsim_train.strategy.blame import StrategyError

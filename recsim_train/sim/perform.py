@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recsim_train.sim import cache
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.ghosts import GhostFeatures, GhostIds
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.messages import cache
 from recsim_train.sim.operations import GHOSTS
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.trainer import Trainer

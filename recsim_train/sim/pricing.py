@@ -1,14 +1,15 @@
-"""From counted work to seconds on this cluster, with the same answer for the same question."""
+"""From counted work to seconds on this cluster: by unit prices, or by what was measured at an
+operation's own shape or at a near one; with the same answer for the same question."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import hypot
-from typing import Literal
+from math import fsum, hypot
+from typing import Literal, NamedTuple
 
 from recsim_train.config.cluster import Cluster, Costs, InRuns
 from recsim_train.config.experiment import Experiment
-from recsim_train.sim.measured import Known, MeasuredOperations, Rest
+from recsim_train.config.measured import MeasuredOperation
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
@@ -16,7 +17,7 @@ from recsim_train.workload.divided import divided
 from recsim_train.workload.measured import IN_RUNS, MEASURED, PASSES
 from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.scope import Scope
-from recsim_train.workload.signature import signature
+from recsim_train.workload.signature import Signature, signature
 from recsim_train.workload.threads import NONE, Gains, gains
 
 _REMEMBERED = 1 << 16
@@ -24,9 +25,19 @@ _REMEMBERED = 1 << 16
 Part = tuple[str, float, float, float, float]
 """(what it is for as `recsim_train.trace.ledger` names it, seconds on one thread, and what further
 threads of an operation change: `recsim_train.workload.threads.Gains`)."""
-Seconds = tuple[float, float, tuple[Part, ...]]
-"""(all seconds, those that hold the interpreter lock, all seconds by part) on one idle core."""
-NOTHING: Seconds = (0.0, 0.0, ())
+
+
+class Priced(NamedTuple):
+    """A piece of one thread's work with its price: seconds on one idle core."""
+
+    seconds: float
+    locked: float
+    """Of these, seconds that hold the interpreter lock."""
+    parts: tuple[Part, ...]
+    """All of them by what they are for."""
+
+
+NOTHING = Priced(0.0, 0.0, ())
 
 
 class AskedPrices(dict[str, float]):
@@ -77,35 +88,35 @@ class Pricing:
         self._measured = MeasuredOperations(cluster.operations or ())
         self._beside, self._contention = beside, cluster.contention
         self._in_runs = cluster.in_runs or InRuns()
-        self._known: dict[tuple[object, ...], Seconds] = {}
+        self._known: dict[tuple[object, ...], Priced] = {}
         self._over_gloo = experiment.execution.transport == "gloo"
-        self._messages: dict[tuple[str, int, str], Seconds] = {}
+        self._messages: dict[tuple[str, int, str], Priced] = {}
 
-    def units(self, what: str, **work: float) -> Seconds:
+    def units(self, what: str, **work: float) -> Priced:
         """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
         total, held = operations.seconds(work, self.prices, queued=self._queued)
-        return total, held, ((what, total, *NONE),)
+        return Priced(total, held, ((what, total, *NONE),))
 
-    def requests(self, payloads: Iterable[int]) -> Seconds:
+    def requests(self, payloads: Iterable[int]) -> Priced:
         """Handling requests at one end: one message each; over gloo a header and its payload."""
         return self._talk(sum(1 + (self._over_gloo and size > 0) for size in payloads))
 
-    def answers(self, count: int) -> Seconds:
+    def answers(self, count: int) -> Priced:
         """Handling ``count`` answers at one end."""
         return self._talk(count)
 
-    def gloo_messages(self, count: int) -> Seconds:
+    def gloo_messages(self, count: int) -> Priced:
         """Handling ``count`` messages of reader feeds at one end."""
         return self._handling("gloo_message", count, TRANSPORT)
 
-    def meeting(self, steps: int) -> Seconds:
+    def meeting(self, steps: int) -> Priced:
         """One member's part in a collective of so many steps, without its bytes."""
         return self._handling("collective_message", steps, COLLECTIVES)
 
-    def _talk(self, count: int) -> Seconds:
+    def _talk(self, count: int) -> Priced:
         return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
 
-    def _handling(self, price: str, count: int, what: str) -> Seconds:
+    def _handling(self, price: str, count: int, what: str) -> Priced:
         key = price, count, what
         known = self._messages.get(key)
         if known is None:
@@ -126,7 +137,7 @@ class Pricing:
         pieces: tuple[Piece, ...] = (),
         numbers: float = 0.0,
         kept: float = 0,
-    ) -> Seconds:
+    ) -> Priced:
         """Seconds of one named operation; see `recsim_train.workload.scope`."""
         key = (name, pooling, ids, unique, tables, elements, shards, pieces, numbers, kept)
         known = self._known.get(key)
@@ -151,12 +162,12 @@ class Pricing:
             self._known[key] = known
         return known
 
-    def shaped(self, name: str, scope: Scope) -> Seconds:
+    def shaped(self, name: str, scope: Scope) -> Priced:
         """Seconds of the operation ``name`` at one shape."""
         if self.asked is not None:
             self.asked.append((name, scope))
         rest, found = self._priced(name, scope)
-        self.note(name, rest, found[0])
+        self.note(name, rest, found.seconds)
         return found
 
     def note(self, name: str, rest: Rest, seconds: float) -> None:
@@ -164,7 +175,7 @@ class Pricing:
         by_rest = self.rests.setdefault(name, {})
         by_rest[rest] = by_rest.get(rest, 0.0) + seconds
 
-    def _priced(self, name: str, scope: Scope) -> tuple[Rest, Seconds]:
+    def _priced(self, name: str, scope: Scope) -> tuple[Rest, Priced]:
         work = operations.cost(name, scope)
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
@@ -172,7 +183,7 @@ class Pricing:
             longer = self._in_runs.times if name in PASSES else 1.0
             seconds = longer * total
             change = self._gains(name, scope, longer)
-            return rest, (seconds, longer * held, ((name, seconds, *change),))
+            return rest, Priced(seconds, longer * held, ((name, seconds, *change),))
         shape = signature(name, scope)
         known = self._measured.nearest(name, shape)
         rest = "measured" if shape.is_own(known.shape) else "scaled"
@@ -187,7 +198,7 @@ class Pricing:
             seconds *= total / known.priced(self.prices)
         ratio = seconds / total
         change = self._on_threads(known, seconds) or self._gains(name, scope, ratio)
-        return rest, (seconds, held * ratio, ((name, seconds, *change),))
+        return rest, Priced(seconds, held * ratio, ((name, seconds, *change),))
 
     def _gains(self, name: str, scope: Scope, ratio: float = 1.0) -> Gains:
         """What the operation's threads change by the law."""
@@ -219,14 +230,14 @@ class Pricing:
         return Gains(seconds * (1.0 - wall), seconds * (spent - 1.0), seconds * further)
 
 
-def part_of(seconds: Seconds, share: float) -> Seconds:
+def part_of(work: Priced, share: float) -> Priced:
     """A share of a piece of work."""
-    total, held, booked = seconds
+    total, held, booked = work
     parts = tuple((what, share * a, share * b, share * c, share * d) for what, a, b, c, d in booked)
-    return share * total, share * held, parts
+    return Priced(share * total, share * held, parts)
 
 
-def plus(*parts: Seconds) -> Seconds:
+def plus(*parts: Priced) -> Priced:
     """The sum of several pieces of work done one after the other by one thread."""
     total = held = 0.0
     booked: tuple[Part, ...] = ()
@@ -234,4 +245,42 @@ def plus(*parts: Seconds) -> Seconds:
         total += seconds
         held += locked
         booked += whats
-    return total, held, booked
+    return Priced(total, held, booked)
+
+
+Rest = Literal["measured", "scaled", "unit", "guessed"]
+"""What the seconds of an operation rest on: its own measured shape; unit prices, scaled by what the
+nearest measured shape came to; unit prices; unit prices of work that was never measured."""
+
+
+class Known(NamedTuple):
+    """One measured shape."""
+
+    shape: Signature
+    entry: MeasuredOperation
+
+    def priced(self, prices: Mapping[str, float]) -> float:
+        """Seconds of the same by unit prices."""
+        return fsum(units * prices[name] for name, units in self.entry.work.items())
+
+    @property
+    def error(self) -> float:
+        """Relative: how far what a run sees may lie from its seconds."""
+        return hypot(self.entry.uncertainty, self.entry.spread or 0.0)
+
+
+class MeasuredOperations:
+    """Those of a profile, by operation."""
+
+    def __init__(self, entries: Iterable[MeasuredOperation]) -> None:
+        self._known: dict[str, list[Known]] = {}
+        for entry in entries:
+            known = Known(Signature.parse(entry.shape), entry)
+            self._known.setdefault(entry.operation, []).append(known)
+
+    def __contains__(self, operation: str) -> bool:
+        return operation in self._known
+
+    def nearest(self, operation: str, shape: Signature) -> Known:
+        """The measured shape that is nearest; of equally near ones the first in the profile."""
+        return min(self._known[operation], key=lambda known: shape.distance(known.shape))

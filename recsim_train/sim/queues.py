@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from recsim_train.sim.engine import Engine, Event, Steps
+from recsim_train.sim.host.process import Thread
 
 
 class Mailbox:
@@ -197,11 +198,6 @@ class Countdown:
             self.done.succeed()
 
 
-ThreadName = tuple[str, str]
-"""(kind, name) of a thread of the process, as `recsim_train.sim.machines.Machines.compute` has
-them."""
-
-
 class Barrier:
     """Holds ``size`` parties until all have come, then runs ``work`` once and lets them go.
 
@@ -210,7 +206,7 @@ class Barrier:
     """
 
     def __init__(
-        self, engine: Engine, size: int, work: Callable[[list[Any], ThreadName], Steps]
+        self, engine: Engine, size: int, work: Callable[[list[Any], Thread], Steps]
     ) -> None:
         self._engine = engine
         self._work = work
@@ -218,7 +214,7 @@ class Barrier:
         self._brought: list[Any] = []
         self._gate = engine.event()
 
-    def arrive(self, item: Any, thread: ThreadName) -> Event:
+    def arrive(self, item: Any, thread: Thread) -> Event:
         """Fires when all have come and the work is done."""
         gate = self._gate
         self._brought.append(item)
@@ -228,6 +224,6 @@ class Barrier:
             self._engine.process(self._pass(brought, thread, gate))
         return gate
 
-    def _pass(self, brought: list[Any], thread: ThreadName, gate: Event) -> Steps:
+    def _pass(self, brought: list[Any], thread: Thread, gate: Event) -> Steps:
         yield from self._work(brought, thread)
         gate.succeed()

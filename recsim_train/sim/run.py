@@ -1,24 +1,29 @@
-"""The simulator's front door: a plan and a cluster profile in, an `Outcome` out."""
+"""The simulator's front door: a plan and a cluster profile in, an `Outcome` out, or the operations
+that a prediction asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
+from statistics import fmean
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.elasticity import elasticities
+from recsim_train.sim.cluster.hosts import cores_beyond
 from recsim_train.sim.folding import folding_of
-from recsim_train.sim.hosts import cores_beyond
-from recsim_train.sim.in_step import out_of_step
+from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.job import Job, Progress
-from recsim_train.sim.memory_check import check_memory, nearly_full
+from recsim_train.sim.why.elasticity import elasticities
+from recsim_train.sim.why.in_step import out_of_step
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import VARYING, signature
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
@@ -121,3 +126,27 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
             if error > _COARSE:
                 said += ", too much to trust it: raise simulation.fold_above"
     outcome.warn([f"{said}."])
+
+
+def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
+    """Operations with their shapes, in the order in which a prediction asks for them.
+
+    Shapes that differ only by what the data decide are one, of mean sizes; those of no size are
+    left out. Raises as `recsim_train.sim.run.simulate`.
+    """
+    job = Job(plan, cluster, folding_of(plan, cluster), None)
+    asked: list[tuple[str, Scope]] = []
+    job.run(None, asked=asked)
+    shapes: dict[tuple[object, ...], list[Scope]] = {}
+    for name, scope in asked:
+        shape = signature(name, scope)
+        if shape.sizes:
+            shapes.setdefault((name, *shape.fixed()), []).append(scope)
+    return [(str(key[0]), _mean(scopes)) for key, scopes in shapes.items()]
+
+
+def _mean(scopes: list[Scope]) -> Scope:
+    means: dict[str, Any] = {
+        name: float(f"{fmean(getattr(scope, name) for scope in scopes):.6g}") for name in VARYING
+    }
+    return replace(scopes[0], **means)

@@ -15,25 +15,25 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import heads_of
-from recsim_train.sim.cache import CacheRuntime
-from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.dense import DenseRuntime
-from recsim_train.sim.embedding import EmbeddingRuntime
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
+from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.messages.cache import CacheRuntime
+from recsim_train.sim.messages.collectives import GroupRuntime
+from recsim_train.sim.messages.dense import DenseRuntime
+from recsim_train.sim.messages.embedding import EmbeddingRuntime
+from recsim_train.sim.messages.readers import Readers
+from recsim_train.sim.messages.services import Service
+from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
-from recsim_train.sim.readers import Readers
-from recsim_train.sim.services import Service
-from recsim_train.sim.serving import Connection, Rendezvous, ServingThread
 from recsim_train.sim.trainer import Trainer
-from recsim_train.sim.usage import Snapshot
+from recsim_train.sim.why.usage import Snapshot
 from recsim_train.sim.world import World
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cache import CacheRuntime
-from recsim_train.sim.collectives import GroupRuntime
-from recsim_train.sim.dense import DenseRuntime
-from recsim_train.sim.embedding import EmbeddingRuntime
 from recsim_train.sim.ghosts import GhostDense
+from recsim_train.sim.messages.cache import CacheRuntime
+from recsim_train.sim.messages.collectives import GroupRuntime
+from recsim_train.sim.messages.dense import DenseRuntime
+from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.world import World

@@ -8,10 +8,10 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.placement.transport import number_bytes
 from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Machines
-from recsim_train.sim.pricing import Pricing, Seconds, plus
+from recsim_train.sim.pricing import Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown
 from recsim_train.trace.ledger import ASKING, RUNTIME
 from recsim_train.workload import compression, shape
@@ -53,24 +53,19 @@ class World:
         """Of a number of the loop's requests that may be rounded: outside of training none is."""
         return self.value_bytes if loop.iteration < 0 else self._wire_bytes
 
-    def work(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+    def work(self, loop: LoopState, work: Priced, what: str) -> Event:
         """A loop's own work on a core."""
         loop.waiting = "a core"
         purpose = loop.purposes.get(what)
         if purpose is None:
             purpose = loop.purposes[what] = f"{loop.label}.{what}"
-        return self._on(loop, seconds, purpose)
+        return self._on(loop, work, purpose)
 
-    def _on(self, loop: LoopState, seconds: Seconds, purpose: str) -> Event:
-        done = self.machines.compute(
-            loop.process,
-            seconds,
-            purpose,
-            name=loop.label,
-            lateness=loop.lateness,
-            threaded=loop.threaded,
+    def _on(self, loop: LoopState, work: Priced, purpose: str) -> Event:
+        done, alone = self.machines.compute(
+            loop.thread, work, purpose, lateness=loop.lateness, threaded=loop.threaded
         )
-        loop.account.take(COMPUTE, self.machines.alone)
+        loop.account.take(COMPUTE, alone)
         return done
 
     def wait(self, loop: LoopState, done: Countdown) -> Steps:
@@ -97,9 +92,9 @@ class World:
         loop.account.now[WAITING] += self.engine.now - start
         return brought
 
-    def serve(self, loop: LoopState, seconds: Seconds, what: str) -> Event:
+    def serve(self, loop: LoopState, work: Priced, what: str) -> Event:
         """What a shard in the loop's own process does for it, in the loop's thread."""
-        return self._on(loop, seconds, f"{loop.name}.{what}")
+        return self._on(loop, work, f"{loop.name}.{what}")
 
     def meet(self, loop: LoopState) -> Steps:
         """Wait until the last of those that a loop stands for is where it is."""

@@ -311,7 +311,7 @@ class Facts:
     profile says nothing of them."""
     calibration_errors: dict[str, float] = field(default_factory=dict)
     """Relative standard errors of the throughput that it is made of, in quadrature, by cause
-    (`recsim_train.sim.unsure`); empty: as above, or an older run."""
+    (`recsim_train.sim.why.unsure`); empty: as above, or an older run."""
     what_if: WhatIf | None = None
 
     # of a measurement

@@ -498,7 +498,7 @@ def test_a_bag_of_more_ids_than_were_sent_is_no_batch_and_takes_no_memory(length
 
 def test_only_what_is_on_this_machine_must_fit_into_it() -> None:
     from recsim_train.config.cluster import Host
-    from recsim_train.sim.memory_check import check_machine
+    from recsim_train.sim.host.memory_check import check_machine
 
     def host(memory: str) -> Host:
         return Host.model_validate({"cores": 2, "memory": memory, "nic": "1 GB/s"})

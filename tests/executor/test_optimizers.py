@@ -27,7 +27,7 @@ from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, TableSlice
-from recsim_train.sim.memory import memory_of
+from recsim_train.sim.host.memory import memory_of
 from recsim_train.workload.shape import dense_parameters
 
 MODEL = Model(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.sim import cores as cores_module
-from recsim_train.sim.cores import Cores
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.sim.host import cores as cores_module
+from recsim_train.sim.host.cores import Cores
 from recsim_train.trace.record import Outcome
 
 TURN = 4e-3

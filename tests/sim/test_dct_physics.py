@@ -13,10 +13,10 @@ from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim import pricing
-from recsim_train.sim.memory import memory_of
-from recsim_train.sim.resting import resting
+from recsim_train.sim.host.memory import memory_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.why.caveats import resting
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout

@@ -14,7 +14,9 @@ from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import sentences, telling
-from recsim_train.sim.elasticity import (
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.run import simulate
+from recsim_train.sim.why.elasticity import (
     STEP,
     Elasticities,
     _Short,
@@ -22,10 +24,8 @@ from recsim_train.sim.elasticity import (
     plackett_burman,
     scaled,
 )
-from recsim_train.sim.folding import Folding
-from recsim_train.sim.headroom import possible
-from recsim_train.sim.run import simulate
-from recsim_train.sim.unsure import Spent, causes
+from recsim_train.sim.why.headroom import possible
+from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from tests.sim.priced import priced, priced_at
 

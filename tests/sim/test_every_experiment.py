@@ -12,7 +12,7 @@ import yaml
 import recsim_train
 from recsim_train.session.job import Job
 from recsim_train.sim import run
-from recsim_train.sim.memory_check import check_memory
+from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.strategy import registry
 
 ROOT = Path(__file__).parents[2]

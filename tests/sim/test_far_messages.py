@@ -14,11 +14,11 @@ from recsim_train.config.topology import Topology
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import BUFFER_BYTES, Heads
 from recsim_train.sim.engine import Engine
+from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.messages.serving import Connection
 from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.serving import Connection
 from tests.sim.priced import priced
 
 Plans = Callable[..., Plan]

@@ -16,8 +16,10 @@ from recsim_train.config.experiment import Recovery
 from recsim_train.config.hazards import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Thread
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.pricing import Priced
 from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Reliability
 from recsim_train.trace.record import Iteration, Outcome
@@ -197,9 +199,8 @@ def test_standstills_and_losses_add_up(
     end: list[float] = []
 
     def train() -> Steps:
-        yield machines.compute(
-            machines.processes[plan.instances[0]], (work, 0.0, ()), "work", name="a"
-        )
+        thread = Thread(machines.processes[plan.instances[0]], "loop", "a")
+        yield machines.compute(thread, Priced(work, 0.0, ()), "work").done
         end.append(engine.now)
 
     engine.process(train())
@@ -277,13 +278,14 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
         found[name] = engine.now
 
     size = 2 * 10e9 / 8
-    for name, event in {
-        "its work": machines.compute(zero, (2.0, 0.0, ()), "a", name="a"),
-        "other work": machines.compute(one, (2.0, 0.0, ()), "a", name="a"),
+    work = Priced(2.0, 0.0, ())
+    for name, started in {
+        "its work": machines.compute(Thread(zero, "loop", "a"), work, "a"),
+        "other work": machines.compute(Thread(one, "loop", "a"), work, "a"),
         "from it": machines.transfer(zero, one, size),
         "beside it": machines.transfer(two, one, size),
     }.items():
-        engine.process(watch(name, event))
+        engine.process(watch(name, started.done))
     engine.run()
     # down from 1.0 s to 3.5 s: the second failure comes while it restarts, and starts that anew
     assert found["its work"] == pytest.approx(4.5)
@@ -330,7 +332,7 @@ def test_too_many_failures_end_the_run(
 ) -> None:
     plan = plans(roles=ROLES, recovery=CONTINUE)
     cluster = clusters(prices=HEAVY, failures=failures(mtbf="20 ms", restart=0.01))
-    monkeypatch.setattr("recsim_train.sim.faults._MOST", 30)
+    monkeypatch.setattr("recsim_train.sim.cluster.faults._MOST", 30)
     with pytest.raises(RunFailed, match=r"30 failures within .* hosts fail too often"):
         simulate(plan, cluster)
 

@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.books import Books
+from recsim_train.sim.ledger import Books
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape

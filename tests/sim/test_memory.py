@@ -10,10 +10,10 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Execution, Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.memory import PROCESS_BYTES, MemoryUse, memory_uses
-from recsim_train.sim.memory_check import check_machine, check_memory, memory_check
+from recsim_train.sim.host.memory import PROCESS_BYTES, MemoryUse, memory_uses
+from recsim_train.sim.host.memory_check import check_machine, check_memory, memory_check
+from recsim_train.sim.host.sizing import smallest
 from recsim_train.sim.run import simulate
-from recsim_train.sim.sizing import smallest
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -12,7 +12,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
-from recsim_train.sim.memory_check import check_memory
+from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations
 

@@ -13,11 +13,12 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import Topology, Traffic
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.cluster.hosts import racks_of
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.hosts import racks_of
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Process
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines, Process
-from recsim_train.sim.meetings import Meetings
+from recsim_train.sim.messages.meetings import Meetings
 from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
@@ -86,7 +87,7 @@ def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
 
 
 def move(world: World, source: Process, target: Process, size: float) -> Event:
-    return world.machines.transfer(source, target, size)
+    return world.machines.transfer(source, target, size).done
 
 
 # ------------------------------------------------------------------ where hosts stand
@@ -139,7 +140,7 @@ def test_a_ring_crosses_uplinks_as_its_order_says(
     worlds: Callable[..., World], arrange: str, crossings: int
 ) -> None:
     world = worlds(topology=topology(arrange=arrange))
-    ends = world.seconds(world.meetings()._ring(UPLINK, 0.0))
+    ends = world.seconds(world.meetings()._ring(UPLINK, 0.0).done)
     assert ends == [pytest.approx(crossings)]
     assert world.used()["rack[1].up"] == pytest.approx(crossings * UPLINK)
 
@@ -155,7 +156,7 @@ def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> 
         )
         for me in range(4)
     ]
-    ends = world.seconds(world.meetings()._exchange(moved, sent, 0.0))
+    ends = world.seconds(world.meetings()._exchange(moved, sent, 0.0).done)
     out = sum(sent[a][b] for a in (0, 1) for b in (2, 3))
     into = sum(sent[a][b] for a in (2, 3) for b in (0, 1))
     assert out == into == pytest.approx(16 * part)

@@ -16,8 +16,8 @@ import pytest
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.bounds import iterations_within
 from recsim_train.sim.run import simulate
+from recsim_train.sim.why.bounds import iterations_within
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.shape import dense_parameters
 

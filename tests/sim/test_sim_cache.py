@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.memory import memory_of
+from recsim_train.sim.host.memory import memory_of
 from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome

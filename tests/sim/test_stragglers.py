@@ -14,10 +14,12 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.hazards import Hiccups, Stragglers, Tail
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.cluster.hosts import sites_of
 from recsim_train.sim.engine import Engine, Steps
-from recsim_train.sim.hosts import sites_of
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Thread
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.machines import Machines
+from recsim_train.sim.pricing import Priced
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -204,7 +206,8 @@ def worked(plan: Plan, cluster: Cluster, seconds: float, lock: float = 0.0) -> t
     kernel_ends: list[float] = []
 
     def work() -> Steps:
-        yield machines.compute(process, (seconds, lock, ()), "work", name="a")
+        thread = Thread(process, "loop", "a")
+        yield machines.compute(thread, Priced(seconds, lock, ()), "work").done
         kernel_ends.append(engine.now)
 
     engine.process(work())

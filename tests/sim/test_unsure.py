@@ -19,9 +19,8 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.interval import of_row
-from recsim_train.sim.asked import operations_of
-from recsim_train.sim.run import simulate
-from recsim_train.sim.unsure import Spent, causes
+from recsim_train.sim.run import operations_of, simulate
+from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.measured import fit_group
 from recsim_train.workload.operations import cost, seconds

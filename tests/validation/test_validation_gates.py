@@ -25,7 +25,7 @@ from recsim_train.config.validation import Gates
 from recsim_train.results.sweep import COMPLETE
 from recsim_train.session.job import Job
 from recsim_train.session.pool import Task, simulate_points
-from recsim_train.sim.asked import operations_of
+from recsim_train.sim.run import operations_of
 from recsim_train.validation import making as validation
 from recsim_train.validation.configurations import Measured, Predicted, key_of, predicted
 from recsim_train.validation.fidelity import Fidelity, fidelity

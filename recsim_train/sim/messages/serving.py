@@ -10,9 +10,10 @@ from typing import NamedTuple
 from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
 from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.ledger import Series
-from recsim_train.sim.machines import Machines, Process
-from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
+from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
 from recsim_train.sim.queues import Barrier, Countdown, Mailbox
 
 
@@ -22,16 +23,16 @@ class Request:
 
     payload: int
     """Bytes that the client hands to the transport."""
-    work: Seconds
+    work: Priced
     """The operation at the shard; with a barrier, what comes before it."""
     answer: int = 0
     """Payload bytes of the answer; 0: none, or it only says that the work is done."""
     acknowledged: bool = False
     """Whether an answer without payload says so."""
-    made: bool = False
-    """Whether the payload has been made where it is sent from."""
-    joined: bool = False
-    """Whether the answer is one part of a vector, in which it has its place."""
+    uncopied: bool = False
+    """Whether the payload was made in the memory from which it is sent."""
+    gathered: bool = False
+    """Whether the client copies the answer into a vector that several answers make."""
     rounded: tuple[int, int] = (0, 0)
     """Numbers of the payload, and of the answer, that are narrowed to travel and widened then."""
     barrier: Barrier | None = None
@@ -39,7 +40,7 @@ class Request:
     contribution: tuple[int, int] = (0, 0)
     # What sending adds:
     iteration: int = -1
-    overhead: Seconds = NOTHING
+    overhead: Priced = NOTHING
     """The runtime's own work at the shard."""
     purpose: str = ""
     series: Series = field(init=False)
@@ -77,7 +78,7 @@ class ServingThread:
         self._machines, self._pricing, self._heads = machines, pricing, heads
         self._client = client
         self._host = host
-        self._name = name
+        self._thread = Thread(host, "server", name)
         self._inbox = Mailbox(machines.engine)
         machines.engine.process(self._serve())
 
@@ -94,10 +95,10 @@ class ServingThread:
         raise NotImplementedError
 
     def _serve(self) -> Steps:
-        machines, pricing, client, host = self._machines, self._pricing, self._client, self._host
+        machines, pricing = self._machines, self._pricing
         engine = machines.engine
         sending = pricing.answers(1)
-        compute = partial(machines.compute, thread="server", name=self._name, client=client)
+        compute = partial(machines.compute, self._thread, client=self._client)
         while True:
             request: Request = yield self._inbox.get()
             start, moving = yield from self._receive(request)
@@ -106,17 +107,16 @@ class ServingThread:
             send = sending if answers else NOTHING
             waited = 0.0
             work = plus(receive, request.work, send if request.barrier is None else NOTHING)
-            served = compute(host, work, request.purpose)
-            working = machines.alone
+            served, working = compute(work, request.purpose)
             yield served
             if request.barrier is not None:
                 met = engine.now
-                yield request.barrier.arrive(request.contribution, ("server", self._name))
+                yield request.barrier.arrive(request.contribution, self._thread)
                 waited = engine.now - met
                 if waited > 0.0:  # woken a second time
                     send = plus(request.overhead, send)
-                served = compute(host, send, request.purpose)
-                working += machines.alone
+                served, more = compute(send, request.purpose)
+                working += more
                 yield served
             if answers:
                 chain = partial(_answered, request, working, moving, waited, engine.clock)
@@ -151,8 +151,8 @@ class Rendezvous(ServingThread):
         machines, engine = self._machines, self._machines.engine
         start = engine.now
         size, head = request.payload, self._heads.request
-        arriving = machines.transfer(self._client, self._host, size, head)
-        moving = machines.latency + machines.alone
+        arriving, alone = machines.transfer(self._client, self._host, size, head)
+        moving = machines.latency + alone
         yield arriving
         if not request.answers:
             request.done.arrive(Chain(0.0, moving, 0.0, engine.now - request.sent))
@@ -161,10 +161,9 @@ class Rendezvous(ServingThread):
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
         machines = self._machines
         yield machines.engine.timeout(machines.latency)
-        answering = machines.transfer(self._host, self._client, request.answer, head)
-        moving = machines.latency + machines.alone
+        answering, alone = machines.transfer(self._host, self._client, request.answer, head)
         yield answering
-        arrived(moving)
+        arrived(machines.latency + alone)
 
 
 class _Moving(NamedTuple):
@@ -193,7 +192,7 @@ class Connection(ServingThread):
         clock = self._machines.engine.clock
         request.sent = clock()
         head = self._heads.request
-        copies = 0 if request.made else 1
+        copies = 0 if request.uncopied else 1
         moving = self._move(self._client, self._host, request.payload, head, copies)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
@@ -212,7 +211,7 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        copies = 2 if request.joined else 1
+        copies = 2 if request.gathered else 1
         moving = self._move(self._host, self._client, request.answer, head, copies)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
@@ -224,14 +223,13 @@ class Connection(ServingThread):
         machines = self._machines
         latency, beyond = machines.latency, size - BUFFER_BYTES
         if machines.shares(size):
-            arrived = machines.copy(source, target, size, head, delay=latency, copies=copies)
-            return _Moving(None, arrived, 0.0, machines.alone)
+            whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
+            return _Moving(None, whole.done, 0.0, whole.alone)
         if beyond <= 0:
-            arrived = machines.transfer(source, target, size, head, delay=latency)
-            return _Moving(None, arrived, 0.0, machines.alone)
+            whole = machines.transfer(source, target, size, head, delay=latency)
+            return _Moving(None, whole.done, 0.0, whole.alone)
         latency += machines.farther([source, target])
-        taken = machines.stream(source, target, beyond, head, latency)
-        first = machines.alone
+        taken, first = machines.stream(source, target, beyond, head, latency)
         rest = (first - latency) * BUFFER_BYTES / (beyond + head)
         arrived = machines.engine.process(self._rest(taken, source, target))
         return _Moving(taken, arrived, first, first + rest)
@@ -239,4 +237,4 @@ class Connection(ServingThread):
     def _rest(self, taken: Event, source: Process, target: Process) -> Steps:
         """The last bytes of a message, whose latency has passed."""
         yield taken
-        yield self._machines.stream(source, target, BUFFER_BYTES, 0, 0.0)
+        yield self._machines.stream(source, target, BUFFER_BYTES, 0, 0.0).done

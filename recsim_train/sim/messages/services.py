@@ -13,9 +13,9 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.pricing import NOTHING, Seconds, plus
+from recsim_train.sim.messages.serving import Request
+from recsim_train.sim.pricing import NOTHING, Priced, plus
 from recsim_train.sim.queues import Countdown
-from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import REQUESTS
 
@@ -73,7 +73,7 @@ class Service(Generic[Shard]):
         shards: Shards[Shard],
         request: Callable[[Shard], Request],
         *,
-        first: Sequence[Seconds] = (),
+        first: Sequence[Priced] = (),
         purpose: str = "",
         everyone: bool = False,
         whose: str = "",
@@ -105,7 +105,7 @@ class Service(Generic[Shard]):
             if mine.barrier is not None:
                 loop.waiting = f"{whose} {effect.capitalize()} at {self.name}[{shard.index}]"
                 yield from world.wait_for_others(
-                    loop, mine.barrier.arrive(mine.contribution, ("loop", loop.label))
+                    loop, mine.barrier.arrive(mine.contribution, loop.thread)
                 )
         answers = sum(request.answers for _, request in remote)
         what = whose or ("answers to" if answers else "delivery of")
@@ -115,7 +115,7 @@ class Service(Generic[Shard]):
         back = plus(world.pricing.answers(answers), *widen)
         return sum(r.payload for _, r in remote), back
 
-    def _convert(self, operation: str, numbers: int) -> Seconds:
+    def _convert(self, operation: str, numbers: int) -> Priced:
         return self.world.pricing.operation(operation, elements=numbers) if numbers else NOTHING
 
     def _send(

@@ -15,7 +15,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.topology import host_of_name
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.conditions import HostCondition
+from recsim_train.sim.cluster.conditions import HostCondition
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import HostFailure, Reliability

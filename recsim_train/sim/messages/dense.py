@@ -8,9 +8,9 @@ from recsim_train.placement.plan import DensePlan, DenseShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostDense, GhostSparse
 from recsim_train.sim.loop import LoopState
+from recsim_train.sim.messages.services import Service
+from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING
-from recsim_train.sim.services import Service
-from recsim_train.sim.serving import Request
 from recsim_train.sim.world import World
 
 
@@ -85,10 +85,10 @@ class DenseRuntime(Service[DenseShard]):
             if not here or shard.host.name == loop.process.name:
                 work = world.pricing.operation(operation, elements=elements, kept=kept)
             rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
-            joined = several and not rounded[1]  # what is widened then is used where it lies
+            gathered = several and not rounded[1]  # what is widened then is used where it lies
             lies, answer = made and not several, down * elements
             narrow = rounded[0], rounded[1]
-            return Request(payload, work, answer, made=lies, joined=joined, rounded=narrow)
+            return Request(payload, work, answer, uncopied=lies, gathered=gathered, rounded=narrow)
 
         sent, answers = yield from self.ask(loop, effect, shards, request)
         if answers != NOTHING:

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import SERVERS, Plan
-from recsim_train.sim.bounds import name_of
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.job import Job
+from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Outcome
 

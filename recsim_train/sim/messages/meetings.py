@@ -18,8 +18,8 @@ from itertools import pairwise
 
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.solver import Resource
-from recsim_train.sim.machines import Process, between
-from recsim_train.sim.pricing import NOTHING, Seconds, part_of, plus
+from recsim_train.sim.host.process import Process, Started, Thread, between
+from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
@@ -38,13 +38,12 @@ class Meetings:
         self.own = part_of(whole, own)
         """A member's part in all messages that its loop does before it is there."""
         self._messages = part_of(whole, 1.0 - own)
-        self.alone = 0.0
-        """Seconds that the last one takes where nothing else runs."""
 
     def ring(self, size: float) -> list[Event]:
         """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
         it to the next one, the last to the first, and receives as much, all at one rate. Returns
-        when each member has it."""
+        when each member has it: an event that tells for how many seconds where nothing else runs.
+        """
         steps = 2 * (self._size - 1)
         if self._machines.one_by_one:
             each = steps / self._size * size
@@ -68,7 +67,7 @@ class Meetings:
     def _goes_round(self, size: float, latencies: tuple[int, int]) -> list[Event]:
         steps = 2 * (self._size - 1)
 
-        def move() -> Event:
+        def move() -> Started:
             return self._ring(steps / self._size * size, self._price("reduced_byte"))
 
         return self._at_once(steps, latencies, move)
@@ -95,15 +94,15 @@ class Meetings:
     # ------------------------------------------------------------------ on one host
 
     def _hops(
-        self, steps: int, seconds: list[float], waits: list[float], moved: Event
+        self, steps: int, seconds: list[float], waits: list[float], moved: Started
     ) -> list[Event]:
         """``seconds``, ``waits``: for each member's bytes, in all steps, with and without its work;
         ``moved``: when the network has moved them."""
         step = self._machines.latency + self._price("collective_step")
-        works = [plus(self._messages, (s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
-        handling = max(work[0] for work in works) / self._members[0].cores.pace
+        works = [plus(self._messages, Priced(s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
+        handling = max(work.seconds for work in works) / self._members[0].cores.pace
         waiting = steps * step + max(waits)
-        self.alone = max(self._machines.alone, handling + waiting)
+        moved = moved._replace(alone=max(moved.alone, handling + waiting))
         number, event = _works(steps), self._engine.event
         sent = [[event() for _ in range(number)] for _ in self._members]
         return [
@@ -114,26 +113,29 @@ class Meetings:
         ]
 
     def _chain(
-        self, place: int, part: Seconds, wait: float, sent: Sequence[Sequence[Event]], moved: Event
+        self, place: int, part: Priced, wait: float, sent: Sequence[Sequence[Event]], moved: Started
     ) -> Steps:
         """One member's threads: who reads waits for what the member before it has sent, and then
         ``wait`` seconds more. So a member may be done while a thread of another one still waits for
         a core."""
         member, before = self._members[place], sent[place - 1]
+        names = f"{self._name}.runner", f"{self._name}.reader"
+        threads = [Thread(member, "wire", name) for name in names]
         for turn, done in enumerate(sent[place]):
             reads = turn % 2 == 1
             if reads:
                 yield before[turn - 1]
                 yield self._engine.timeout(wait)
-            name = f"{self._name}.{'reader' if reads else 'runner'}"
-            yield self._machines.compute(member, part, f"{name}.step", "wire", name=name)
+            thread = threads[reads]
+            yield self._machines.compute(thread, part, f"{thread.name}.step").done
             done.succeed()
-        yield moved
+        yield moved.done
+        return moved.alone
 
     # ------------------------------------------------------------------ on hosts of their own
 
     def _at_once(
-        self, steps: int, latencies: tuple[int, int], move: Callable[[], Event]
+        self, steps: int, latencies: tuple[int, int], move: Callable[[], Started]
     ) -> list[Event]:
         """All latencies, then all bytes. ``latencies``: how many of the network, and of racks where
         members stand in different ones."""
@@ -144,14 +146,14 @@ class Meetings:
             latency += between_racks * machines.farther(self._members)
             yield self._engine.timeout(latency)
             moved = move()
-            self.alone = latency + machines.alone
-            yield moved
+            yield moved.done
+            return latency + moved.alone
 
         return [self._engine.process(whole())] * len(self._members)
 
     # ------------------------------------------------------------------ bytes
 
-    def _ring(self, each: float, price: float) -> Event:
+    def _ring(self, each: float, price: float) -> Started:
         """``each``: bytes that every member sends; each takes seconds ``price`` at both ends."""
         machines = self._machines
         uses: list[tuple[Resource, float]] = []
@@ -169,12 +171,11 @@ class Meetings:
         moved: Sequence[tuple[float, float]],
         sent: Mapping[int, Sequence[float]],
         price: float,
-    ) -> Event:
+    ) -> Started:
         machines = self._machines
         most = max(max(pair) for pair in moved)
         if most <= 0:
-            machines.alone = 0.0
-            return self._engine.event().succeed()
+            return Started(self._engine.event().succeed(), 0.0)
         uses: list[tuple[Resource, float]] = []
         for member, (away, received) in zip(self._members, moved, strict=True):
             out, into = away / most, received / most

@@ -25,7 +25,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.meetings import Meetings
+from recsim_train.sim.messages.meetings import Meetings
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
@@ -129,9 +129,9 @@ class GroupRuntime:
         if len(self._brought) == len(self.simulated):
             self._meet()
         result, met, done = yield answer
-        yield done
+        alone = yield done
         loop.account.now[WAITING] += met - arrived
-        loop.account.take(TRANSFER, self._meetings.alone)
+        loop.account.take(TRANSFER, alone)
         return result
 
     def _meet(self) -> None:

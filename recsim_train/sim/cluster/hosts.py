@@ -29,20 +29,17 @@ class Site:
         return self.host.speed / self.slow
 
 
-def sites_of(
-    plan: Plan, cluster: Cluster, instances: Sequence[Instance] | None = None
-) -> dict[Instance, Site]:
+def sites_of(plan: Plan, cluster: Cluster) -> dict[Instance, Site]:
     """The host of every instance; the same racks and slow hosts for every strategy that has them.
 
-    ``instances``: whose hosts are asked for; none: all. Raises UserError where the profile
-    describes too few hosts, or names one that does not exist.
+    Raises UserError where the profile describes too few hosts, or names one that does not exist.
     """
     check_names(plan, cluster)
     racks = racks_of(plan.instances, cluster)
     slow = slow_hosts(plan, cluster)
     return {
         i: Site(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
-        for i in (plan.instances if instances is None else instances)
+        for i in plan.instances
     }
 
 

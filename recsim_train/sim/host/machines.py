@@ -3,66 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import fsum, inf
-from typing import NamedTuple
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.books import Books
-from recsim_train.sim.conditions import (
+from recsim_train.sim.cluster.conditions import (
     HostCondition,
     LinkCondition,
     constant_share,
     start_bursts,
     start_episodes,
 )
-from recsim_train.sim.cores import Cores
-from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.faults import Faults
+from recsim_train.sim.cluster.faults import Faults
+from recsim_train.sim.cluster.hosts import Site, sites_of, uplink_rate
+from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.hosts import Site, sites_of, uplink_rate
+from recsim_train.sim.host.cores import Cores
+from recsim_train.sim.host.process import Process, Rack, Started, Thread, between
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.pricing import Seconds
+from recsim_train.sim.ledger import Books
+from recsim_train.sim.pricing import Priced
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
-
-
-class Rack(NamedTuple):
-    """A rack's uplink, by direction: out of the rack, into it."""
-
-    up: Resource
-    down: Resource
-
-
-@dataclass(slots=True, eq=False)
-class Process:
-    """One process of the job and what it can run short of."""
-
-    name: str
-    role: str
-    cores: Resource
-    interpreter: Resource
-    send: Resource
-    receive: Resource
-    rack: Rack | None = None
-    """None: there are no racks."""
-    standing: float = 1.0
-    """How many equal processes this one stands for."""
-    thread: Resource | None = None
-    """The thread that parses, in a reader."""
-    kinds: dict[tuple[float, float, bool, float, Resource | None], Kind] = field(
-        default_factory=dict
-    )
-    """Computations by lock-held share, copies, whether in the thread of its own, how many cores,
-    and on which one."""
 
 
 class Machines:
@@ -103,10 +72,13 @@ class Machines:
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
         self.books = Books()
-        self.alone = 0.0
-        """Seconds that the activity which was started last takes where nothing else runs."""
-        present = [i for i in plan.instances if i.role != "trainer" or i.index < folding.simulated]
-        sites = sites_of(plan, cluster, present)
+        self.sites = sites_of(plan, cluster)
+        """Of all instances, those that others stand for included."""
+        sites = {
+            instance: site
+            for instance, site in self.sites.items()
+            if instance.role != "trainer" or instance.index < folding.simulated
+        }
         self.racks = self._racks(sites)
         shared = None
         self._each = None
@@ -218,70 +190,63 @@ class Machines:
 
     def compute(
         self,
-        process: Process,
-        seconds: Seconds,
+        thread: Thread,
+        work: Priced,
         purpose: str,
-        thread: str = "loop",
         *,
-        name: str,
-        alone: bool = False,
         client: Process | None = None,
         lateness: Lateness | None = None,
         threaded: bool = False,
-    ) -> Event:
-        """One thread's work of ``seconds`` (`recsim_train.sim.pricing`), as chance makes them.
+    ) -> Started:
+        """A thread's work, which takes as long as chance makes it.
 
-        ``purpose``: whose chance it is; ``thread``: which kind of thread, for the books; ``name``:
-        which one of these, by which it keeps its core; ``alone``: it is the one that the process
-        has for this. ``client``: whom it is done for; as many such threads as that one stands for
-        do the same side by side.
-        ``lateness``: of those that a loop stands for, to be told. ``threaded``: its operations run
-        on several threads.
+        ``purpose``: whose chance that is. ``client``: whom the work is done for; as many such
+        threads as that one stands for do the same side by side. ``lateness``: of those that a loop
+        stands for, to be told. ``threaded``: operations run on several threads.
         """
-        total, held, parts = seconds
+        process = thread.process
+        total, held, parts = work
         cores = 1.0
         if threaded:
             spent = total + fsum(added for *_, added, _ in parts)
             total -= fsum(saved for _, _, saved, _, _ in parts)
             held, cores = min(held, total), spent / total if total > 0.0 else 1.0
         if total <= 0.0:
-            self.alone = 0.0
-            return self.engine.event().succeed()
+            return Started(self.engine.event().succeed(), 0.0)
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
         share = held / total
         taken = total * self.jitter.factor(process.name, purpose)
         times = taken / total * copies * process.standing / process.cores.pace
-        self.books.add(process.role, thread, parts, times, threaded=threaded)
+        self.books.add(process.role, thread.kind, parts, times, threaded=threaded)
         if lateness is not None:
             lateness.add(total, taken)
-        self.alone = taken / process.cores.pace
+        alone = taken / process.cores.pace
         if cores > 1.0:  # of which there may be fewer than threads
-            self.alone = max(self.alone, taken * cores / process.cores.capacity)
-        kind_on = partial(self._kind, process, share, copies, alone, cores)
+            alone = max(alone, taken * cores / process.cores.capacity)
+        kind_on = partial(self._kind, process, share, copies, thread.only, cores)
         if self._each is not None and cores == copies == 1.0:
-            own = f"{process.name}/{thread}/{name}"
             waker = f"{client.name}/loop" if client is not None else ""
-            return self._each.run(own, kind_on, taken, waker=waker)
-        return self.engine.activity(kind_on(None), taken)
+            return Started(self._each.run(thread.key, kind_on, taken, waker=waker), alone)
+        return Started(self.engine.activity(kind_on(None), taken), alone)
 
     def _kind(
         self,
         process: Process,
         share: float,
         copies: float,
-        alone: bool,
+        only: bool,
         cores: float,
         core: Resource | None,
     ) -> Kind:
         """Computations that hold the lock for a ``share`` of their time; on a ``core`` of theirs
         where they have one."""
-        key = share, copies, alone, cores, core
+        key = share, copies, only, cores, core
         kind = process.kinds.get(key)
         if kind is None:
             uses = [(process.cores, copies * cores), (process.interpreter, copies * share)]
             if core is not None:
                 uses.append((core, 1.0))
-            if alone and process.thread is not None:
+            if only and process.thread is not None:
                 uses.append((process.thread, copies))
             if len(process.kinds) >= _REMEMBERED:
                 process.kinds.clear()
@@ -302,14 +267,14 @@ class Machines:
         head: int = 0,
         *,
         delay: float = 0.0,
-    ) -> Event:
+    ) -> Started:
         """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
         that are not payload."""
         return self.stream(source, target, payload, head, delay + self.farther([source, target]))
 
     def stream(
         self, source: Process, target: Process, payload: float, head: int, delay: float
-    ) -> Event:
+    ) -> Started:
         """Bytes of a message, or further ones, after a ``delay``."""
         self.header_bytes += head
         key = (source.name, target.name)
@@ -329,8 +294,8 @@ class Machines:
         work = payload + head
         self.book_wire(source, TRANSPORT, work * flows, self._wire)
         self.book_wire(target, TRANSPORT, work * flows, self._wire)
-        self.alone = delay + work / min(self._alone_rate, source.send.capacity)
-        return self.engine.activity(kind, work, delay)
+        alone = delay + work / min(self._alone_rate, source.send.capacity)
+        return Started(self.engine.activity(kind, work, delay), alone)
 
     def shares(self, payload: int) -> bool:
         """Whether it goes through memory that both ends share."""
@@ -345,15 +310,15 @@ class Machines:
         *,
         delay: float,
         copies: int,
-    ) -> Event:
+    ) -> Started:
         """A message through shared memory after a ``delay``: copied by none of its ends, by the
         first or by both."""
         self.header_bytes += head
         ends = [source, target][:copies]
         seconds, flows = self._shared * len(ends), max(source.standing, target.standing)
-        self.alone = delay + payload * seconds
+        alone = delay + payload * seconds
         if seconds <= 0.0:
-            return self.engine.timeout(delay)
+            return Started(self.engine.timeout(delay), alone)
         key = source.name, target.name, copies
         kind = self._copies.get(key)
         if kind is None:  # one thread at a time
@@ -362,19 +327,19 @@ class Machines:
             self._copies[key] = kind
         for end in ends:
             self.book_wire(end, TRANSPORT, payload * flows, self._shared)
-        return self.engine.activity(kind, payload, delay)
+        return Started(self.engine.activity(kind, payload, delay), alone)
 
     def book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
         seconds = price * moved / process.cores.pace
         self.books.add(process.role, "wire", ((what, seconds, *NONE),))
 
-    def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Event:
+    def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Started:
         """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
         ``price`` seconds."""
         kind = self._wired(uses, price)
-        self.alone = work / min(kind.cap, _rate(price, inf))
-        return self.engine.activity(kind, work)
+        alone = work / min(kind.cap, _rate(price, inf))
+        return Started(self.engine.activity(kind, work), alone)
 
     def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
@@ -390,10 +355,3 @@ class Machines:
 def _rate(price: float, free: float) -> float:
     """Units per second at so many seconds a unit; ``free``: where they cost nothing."""
     return 1.0 / price if price > 0.0 else free
-
-
-def between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:
-    """What a flow uses of the network between racks."""
-    if source.rack is target.rack or source.rack is None or target.rack is None or share <= 0.0:
-        return []
-    return [(source.rack.up, share), (target.rack.down, share)]

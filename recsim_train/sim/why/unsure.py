@@ -1,7 +1,7 @@
 """How unsure a prediction is, cause by cause, from what its calibration knows of its own errors.
 
 Each cause is a relative standard error of the throughput; together they count in quadrature.
-Throughput answers to an input by its slope (`recsim_train.sim.elasticity`); work that a slope
+Throughput answers to an input by its slope (`recsim_train.sim.why.elasticity`); work that a slope
 stands for shares it by CPU seconds. Nothing here was ever compared with a run that is predicted.
 """
 
@@ -13,7 +13,7 @@ from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
-from recsim_train.sim.resting import rested
+from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
 

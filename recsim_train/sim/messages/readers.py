@@ -6,9 +6,9 @@ from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.sim.engine import Steps
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Process
-from recsim_train.sim.pricing import Seconds, part_of, plus
+from recsim_train.sim.pricing import Priced, part_of, plus
 from recsim_train.sim.queues import Mailbox, Queue
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import READING
@@ -29,7 +29,7 @@ class Readers:
     def __init__(self, world: World, plan: Plan, loops: list[LoopState], iterations: int) -> None:
         self._world, self._plan = world, plan
         self._iterations = iterations
-        self._bunches: dict[Scope, Seconds] = {}
+        self._bunches: dict[Scope, Priced] = {}
         self._handing = world.pricing.units(READING, feed_batch=1.0)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
@@ -42,25 +42,24 @@ class Readers:
         for reader, clients in served.items():
             world.engine.process(self._parse(reader, clients))
 
-    def _made(self, reader: Instance | None, first: int) -> tuple[int, Seconds]:
+    def _made(self, reader: Instance | None, first: int) -> tuple[int, Priced]:
         """The batches from iteration ``first`` on that are made at a time: how many, and that."""
         scope, pricing = reading_of(self._plan, reader), self._world.pricing
         if scope not in self._bunches:
             self._bunches[scope] = pricing.shaped(READING, scope)
-            pricing.note(READING, "unit", scope.batches * self._handing[0])
+            pricing.note(READING, "unit", scope.batches * self._handing.seconds)
         many = min(int(scope.batches), self._iterations - first)
         return many, part_of(self._bunches[scope], many / scope.batches)
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""
+        thread = Thread(loop.process, "reader", loop.label)
         done = 0
         while done < self._iterations:
             many, make = self._made(None, done)
             work = plus(make, part_of(self._handing, many))
             yield queue.reserve(many)
-            yield self._world.machines.compute(
-                loop.process, work, f"{loop.label}.read", "reader", name=loop.label
-            )
+            yield self._world.machines.compute(thread, work, f"{loop.label}.read").done
             for iteration in range(done, done + many):
                 queue.put(iteration)
             done += many
@@ -69,6 +68,7 @@ class Readers:
         """A reader's one parsing thread: batches in turn for all its loops, each handed to that
         loop's sending thread, which holds one more. Loops of one place get the same batch."""
         process = self._world.machines.processes[reader]
+        thread = Thread(process, "reader", "", only=True)
         made = []
         for loop in clients:
             queue = Queue(self._world.engine, 1)
@@ -83,10 +83,10 @@ class Readers:
             for loop, queue in zip(clients, made, strict=True):
                 if loop.position != place:
                     place = loop.position
-                    yield self._world.machines.compute(
-                        process, work, f"{loop.name}.read", "reader", name="", alone=True,
-                        client=loop.process,
-                    )  # fmt: skip
+                    parsed = self._world.machines.compute(
+                        thread, work, f"{loop.name}.read", client=loop.process
+                    )
+                    yield parsed.done
                 yield queue.reserve()
                 queue.put(iteration)
 
@@ -94,17 +94,17 @@ class Readers:
         """A reader's thread that sends one loop's batches, once their receiver is ready."""
         world, engine = self._world, self._world.engine
         record = world.ledger.series(process.name, loop.name, "serve_next_batch", SOURCE)
-        inbox = Mailbox(engine)
+        inbox, thread = Mailbox(engine), Thread(process, "sender", loop.name)
         engine.process(self._receive(process, loop, inbox))
         for iteration in range(self._iterations):
             yield made.get()
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
             messages = world.pricing.gloo_messages(_MESSAGES)
-            yield world.machines.compute(
-                process, messages, f"{loop.name}.send", "sender", name=loop.name,
-                client=loop.process,
-            )  # fmt: skip
+            sending = world.machines.compute(
+                thread, messages, f"{loop.name}.send", client=loop.process
+            )
+            yield sending.done
             yield engine.timeout(world.machines.latency)
             delivered = engine.event()
             inbox.put((payload, delivered))
@@ -115,14 +115,13 @@ class Readers:
         """A trainer's thread that takes one loop's batches and puts them into its queue."""
         world, queue = self._world, loop.queue
         assert queue is not None
+        thread = Thread(loop.process, "receiver", loop.label)
         while True:
             payload, delivered = yield inbox.get()
-            yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES)
+            yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES).done
             delivered.succeed()
             messages = world.pricing.gloo_messages(_MESSAGES)
-            yield world.machines.compute(
-                loop.process, messages, f"{loop.label}.receive_batch", "receiver", name=loop.label
-            )
+            yield world.machines.compute(thread, messages, f"{loop.label}.receive_batch").done
             yield queue.reserve()
             queue.put(None)
 

@@ -11,12 +11,12 @@ from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance,
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostIds, GhostRows
+from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.machines import Process
-from recsim_train.sim.pricing import NOTHING, Pricing, Seconds, plus
-from recsim_train.sim.queues import Barrier, ThreadName
-from recsim_train.sim.services import Service
-from recsim_train.sim.serving import Request
+from recsim_train.sim.messages.services import Service
+from recsim_train.sim.messages.serving import Request
+from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
+from recsim_train.sim.queues import Barrier
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
@@ -43,7 +43,7 @@ class PooledMask:
         self.gradient = self._kept * self._value
         """Bytes of its gradient: no places."""
 
-    def seconds(self, operation: str) -> Seconds:
+    def seconds(self, operation: str) -> Priced:
         """Of "mask", "unmask", "pick" or "unpick"."""
         return self._pricing.operation(operation, elements=self._values, kept=self._kept)
 
@@ -93,11 +93,11 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
 
     # ------------------------------------------------------------------ what it takes
 
-    def _masked(self, operation: str, shard: EmbeddingShard) -> Seconds:
+    def _masked(self, operation: str, shard: EmbeddingShard) -> Priced:
         mask = self.masks.get(shard.index)
         return NOTHING if mask is None else mask.seconds(operation)
 
-    def _all_masked(self, operation: str) -> list[Seconds]:
+    def _all_masked(self, operation: str) -> list[Priced]:
         return [mask.seconds(operation) for mask in self.masks.values()]
 
     def _count_masks(self, loop: LoopState, *, gradient: bool) -> None:
@@ -109,13 +109,13 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         vectors = len(shard.slices) * self.world.pricing.examples if self.pooled else count.unique
         return vectors * self.world.model.row_width
 
-    def _client(self, operation: str, counts: Sequence[ShardCount]) -> Seconds:
+    def _client(self, operation: str, counts: Sequence[ShardCount]) -> Priced:
         if self._sums[0] is not counts:
             self._sums = counts, sum(c.ids for c in counts), sum(c.unique for c in counts)
         _, ids, unique = self._sums
         return self.clients(operation, ids if self.pooled else unique, unique, len(counts))
 
-    def clients(self, operation: str, ids: int, unique: int, shards: int) -> Seconds:
+    def clients(self, operation: str, ids: int, unique: int, shards: int) -> Priced:
         """What a client does with ids for all shards, or with their rows."""
         return self.world.pricing.operation(
             operation,
@@ -126,7 +126,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             shards=shards,
         )
 
-    def _shard(self, operation: str, shard: EmbeddingShard, ids: int, unique: int) -> Seconds:
+    def _shard(self, operation: str, shard: EmbeddingShard, ids: int, unique: int) -> Priced:
         return self.world.pricing.operation(
             f"{operation}_pooled" if self.pooled else f"{operation}_rows",
             pooling=self._pooling,
@@ -141,7 +141,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         clients: int,
         client: Process | None,
         brought: list[tuple[int, int]],
-        thread: ThreadName,
+        thread: Thread,
     ) -> Steps:
         """One update with the ids of all ``clients``, of which some are the same, by the thread of
         whoever came last.
@@ -152,10 +152,9 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         stand_for = clients / len(brought)
         ids = round(sum(i for i, _ in brought) * stand_for)
         unique = round(sum(u for _, u in brought) * stand_for * self._joint_share(shard, clients))
-        host = self.hosts[shard.index]
         work = self._shard("update", shard, ids, unique)
-        purpose, (kind, name) = f"{self.name}[{shard.index}].update", thread
-        yield self.world.machines.compute(host, work, purpose, kind, name=name, client=client)
+        purpose = f"{self.name}[{shard.index}].update"
+        yield self.world.machines.compute(thread, work, purpose, client=client).done
 
     @property
     def joint_shares(self) -> list[float]:

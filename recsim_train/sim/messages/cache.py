@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from recsim_train.data.replay import Replay, Turnover
 from recsim_train.placement.plan import EmbeddingShard
-from recsim_train.sim.embedding import EmbeddingRuntime
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import (
     Ghost,
@@ -21,8 +20,9 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.pricing import NOTHING, Seconds, plus
-from recsim_train.sim.serving import Request
+from recsim_train.sim.messages.embedding import EmbeddingRuntime
+from recsim_train.sim.messages.serving import Request
+from recsim_train.sim.pricing import NOTHING, Priced, plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.values import Probe
 from recsim_train.workload import shape
@@ -109,7 +109,7 @@ def _move(
         work = world.pricing.operation(f"{effect}_rows", pooling="worker", ids=count, unique=count)
         return Request(up * count, work, row * count if fetches else 0, acknowledged=not fetches)
 
-    def clients(operation: str) -> Seconds:
+    def clients(operation: str) -> Priced:
         return service.clients(operation, rows, rows, len(by_shard))
 
     first = [clients("route_ids")] if fetches else [clients("route_ids"), clients("route_gradient")]

@@ -13,7 +13,7 @@ unless queues make the order of events chaotic.
 The effect is a slope of log(throughput) over log(input) between -9 % and +10 %: of an input that
 stops to bind in between it is a mean, which can be more than what 10 % more would bring. So of
 cores, NICs and uplinks one run more, with that input alone up, says how far each bound rises, and
-what an answer cannot be is cut off (`recsim_train.sim.headroom`).
+what an answer cannot be is cut off (`recsim_train.sim.why.headroom`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.headroom import RATES, possible
 from recsim_train.sim.job import Job
-from recsim_train.sim.unsure import Spent, causes
+from recsim_train.sim.why.headroom import RATES, possible
+from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
 from recsim_train.trace.record import Outcome
@@ -74,7 +74,7 @@ class Elasticities:
     then."""
     causes: dict[str, float]
     """Relative standard errors of the throughput, by what calibration knows to be unsure
-    (`recsim_train.sim.unsure`); empty: the profile says nothing of that."""
+    (`recsim_train.sim.why.unsure`); empty: the profile says nothing of that."""
     runs: int
     events: int
     """Of all short runs: what they cost."""

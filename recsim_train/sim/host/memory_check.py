@@ -9,9 +9,9 @@ from typing import Literal
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import SERVERS, Instance, Plan, Role
-from recsim_train.sim.hosts import sites_of
-from recsim_train.sim.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
-from recsim_train.sim.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
+from recsim_train.sim.cluster.hosts import sites_of
+from recsim_train.sim.host.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
+from recsim_train.sim.host.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
 
 NEARLY = 0.9
 """Share of a host's memory above which an estimate of the large parts is no promise."""

@@ -1,10 +1,10 @@
 """Answers to "what if" that can be: between nothing and what the bounds of the prediction leave.
 
-The answers of `recsim_train.sim.elasticity` are means over short runs, and scatter. But more of a
-resource cannot slow a job, what is dearer cannot speed it up, neither can change it by more than if
-all that it consists of were as much faster or dearer, and nothing can be faster than the bounds
-(`recsim_train.sim.bounds`), which a resource raises where there is more of it. What lies beyond is
-scatter, and is cut off.
+The answers of `recsim_train.sim.why.elasticity` are means over short runs, and scatter. But more
+of a resource cannot slow a job, what is dearer cannot speed it up, neither can change it by more
+than if all that it consists of were as much faster or dearer, and nothing can be faster than the
+bounds (`recsim_train.sim.why.bounds`), which a resource raises where there is more of it. What lies
+beyond is scatter, and is cut off.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+"""Processes of the job and their threads: what each can run short of, and what it has started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from recsim_train.sim.engine import Event
+from recsim_train.sim.fluid.solver import Kind, Resource
+
+
+class Rack(NamedTuple):
+    """A rack's uplink, by direction: out of the rack, into it."""
+
+    up: Resource
+    down: Resource
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One process of the job and what it can run short of."""
+
+    name: str
+    role: str
+    cores: Resource
+    interpreter: Resource
+    send: Resource
+    receive: Resource
+    rack: Rack | None = None
+    """None: there are no racks."""
+    standing: float = 1.0
+    """How many equal processes this one stands for."""
+    thread: Resource | None = None
+    """The thread that parses, in a reader."""
+    kinds: dict[tuple[float, float, bool, float, Resource | None], Kind] = field(
+        default_factory=dict
+    )
+    """Computations by lock-held share, copies, whether in the thread of its own, how many cores,
+    and on which one."""
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A thread of a process, which does one thing at a time."""
+
+    process: Process
+    kind: str
+    """Which kind of thread, for the books."""
+    name: str
+    """Which thread of this kind: by its name a thread keeps its core."""
+    only: bool = False
+    """Whether all work of this kind waits for one thread of the process: a reader's parser."""
+    key: str = field(init=False)
+    """What the machine's cores know it by."""
+
+    def __post_init__(self) -> None:
+        self.key = f"{self.process.name}/{self.kind}/{self.name}"
+
+
+class Started(NamedTuple):
+    """An activity that has been started."""
+
+    done: Event
+    alone: float
+    """Seconds that it takes where nothing else runs."""
+
+
+def between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:
+    """What a flow uses of the network between racks."""
+    if source.rack is target.rack or source.rack is None or target.rack is None or share <= 0.0:
+        return []
+    return [(source.rack.up, share), (target.rack.down, share)]

@@ -1,0 +1,178 @@
+"""What a prediction says beside its throughput: what its CPU seconds rest on, what it assumes of
+values and ids that it does not see, and its hosts, racks and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, fsum
+
+from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import counted
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.pricing import Pricing, Rest
+from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.why.bounds import iterations_within
+from recsim_train.trace.facts import Resting
+from recsim_train.trace.ledger import Booked
+from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.workload.compression import GRADIENTS
+from recsim_train.workload.shape import dense_tensors
+
+_FEW = 5
+"""Below so many random failures their effect is one of chance."""
+_APART = 1.05
+"""How much faster training is while all loops train, for a warning."""
+
+
+def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: str = "") -> None:
+    """Note racks, slow hosts, failures, and trainers that differ, where there are any.
+
+    ``aborted``: which failure has ended the run.
+    """
+    plan, cluster = runtime.plan, runtime.machines.cluster
+    sites, facts = runtime.machines.sites, outcome.facts
+    eps = None if outcome.speed is None else outcome.speed.examples_per_second
+    if cluster.topology is not None:
+        facts.racks = {i.name: site.rack for i, site in sites.items() if site.rack is not None}
+    facts.slow_hosts = {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}
+    chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
+    faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
+    said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
+    if faults.any:
+        facts.reliability = faults.reliability(chosen, batch=batch, examples_per_second=eps)
+        random = cluster.failures is not None and cluster.failures.mtbf is not None
+        if random and len(faults.failures) < _FEW:
+            said.append(
+                f"hosts failed {len(faults.failures)} times in {runtime.engine.now:.3g} s of "
+                "simulated time, too few for a mean; raise training.steps"
+            )
+    if cluster.mixed or cluster.stragglers or cluster.failures:
+        together = while_all_train(plan, runtime.ledger.iterations, chosen)
+        facts.eps_while_all_train = together
+        if together is not None and eps is not None and together > _APART * eps:
+            said.append(
+                f"trainers end at different times: while all of them train it is {together:,.0f} "
+                f"examples/s; {eps:,.0f} counts until the slowest has done its steps"
+            )
+    outcome.warn(said)
+
+
+def while_all_train(
+    plan: Plan, iterations: Sequence[Iteration], chosen: Sequence[Iteration]
+) -> float | None:
+    """Examples per second until the first training loop has done its counted iterations.
+
+    ``chosen``: the counted ones of all ``iterations``. None where there are none.
+    """
+    ends: dict[str, float] = {}
+    for i in chosen:
+        ends[i.loop] = max(ends.get(i.loop, 0.0), i.end)
+    if not ends:
+        return None
+    start, end = min(i.start for i in chosen), min(ends.values())
+    if end <= start:
+        return None
+    done = iterations_within(iterations, start, end)
+    return done * plan.experiment.training.batch_size / (end - start)
+
+
+_SHARES = (
+    "Of the predicted CPU seconds {measured:.1%} rest on operations measured at their own shapes, "
+    "{scaled:.1%} on such that are scaled by the nearest measured shape, {unit:.1%} on unit "
+    "prices, {guessed:.1%} on guesses."
+)
+_GUESSES = (
+    "Calibration never measured these operations: {names}. They are priced by counts of their "
+    "work, and {share:.1%} of the predicted CPU seconds rest on them."
+)
+
+
+def rested(
+    booked: Booked, rests: Mapping[str, Mapping[Rest, float]]
+) -> Iterator[tuple[str, Rest, float]]:
+    """(operation or other work, what it rests on, its CPU seconds).
+
+    Of an operation that was asked for at different shapes, which do not all rest on the same, its
+    seconds are shared out as those of one call of each shape are.
+    """
+    for (_, what, _), seconds in booked.items():
+        shapes = rests.get(what, {})
+        once = fsum(shapes.values())
+        if not once:
+            yield what, "unit", seconds
+        for rest, share in shapes.items() if once else ():
+            yield what, rest, seconds * share / once
+
+
+def resting(machines: Machines, pricing: Pricing) -> Resting:
+    """The shares of all CPU seconds that a simulation has spent."""
+    whole = machines.cpu_seconds(machines.engine.fluid.used())
+    found: dict[str, list[float]] = {"measured": [], "scaled": [], "unit": [], "guessed": []}
+    for _, rest, seconds in rested(machines.books.seconds, pricing.rests):
+        found[rest].append(seconds)
+    shares = {rest: fsum(parts) / whole if whole > 0.0 else 0.0 for rest, parts in found.items()}
+    beyond = max(1.0, fsum(shares.values()))  # what goes on at the end is booked, not yet spent
+    measured, scaled, guessed = (shares[x] / beyond for x in ("measured", "scaled", "guessed"))
+    guesses = tuple(sorted(name for name, rests in pricing.rests.items() if "guessed" in rests))
+    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled - guessed), guessed, guesses)
+
+
+def resting_in_words(found: Resting) -> Iterator[str]:
+    """A sentence where operations were measured, and one of those that never were."""
+    if found.measured or found.scaled:
+        yield _SHARES.format(
+            measured=found.measured,
+            scaled=found.scaled,
+            unit=found.unit,
+            guessed=found.guessed,
+        )
+    if found.guesses:
+        yield _GUESSES.format(names=", ".join(found.guesses), share=found.guessed)
+
+
+_COMMON_IDS = (
+    "How many ids trainers' batches have in common is not counted in {path}: an update of all "
+    "trainers' gradients is taken to touch {share:.0%} of the rows that they touch apart, by the "
+    "generator's law with exponent {exponent:g} (data.synthetic.zipf). Set that to the exponent of "
+    "the file's ids."
+)
+_FILLING = (
+    "A threshold is taken to let {share:.3g} % of the entries pass at every exchange. That holds "
+    "once what is not sent has piled up, after about {needed:,} exchanges, and this run has "
+    "{exchanges:,}: until then, and between two thresholds, the values decide how much {effect} "
+    "sends."
+)
+
+
+def assumed(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
+    """A sentence for each assumption that this run rests on."""
+    data = runtime.plan.experiment.data
+    shares = [share for service in runtime.embedding.values() for share in service.joint_shares]
+    if shares and data.path is not None and not data.generate:
+        yield _COMMON_IDS.format(
+            path=data.path, share=sum(shares) / len(shares), exponent=data.synthetic.zipf
+        )
+    yield from _filling(runtime, outcome)
+
+
+def _filling(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
+    """Where thresholds are not fresh at each exchange, and exchanges are few."""
+    done = {"threshold": 0, "sparsify": 0}
+    for key, total in outcome.totals.items():
+        if key.name in done:
+            done[key.name] += total.count
+    loops = [loop for loop in runtime.loops if GRADIENTS in loop.tallies]
+    if done["threshold"] >= done["sparsify"] or not loops:
+        return
+    share = loops[0].share
+    exchanges = loops[0].tallies[GRADIENTS].values // sum(
+        dense_tensors(runtime.plan.experiment.model)
+    )
+    needed = ceil(1.0 / share)
+    if exchanges < needed:
+        yield _FILLING.format(
+            share=100 * share,
+            needed=needed,
+            exchanges=exchanges,
+            effect=runtime.plan.topology.thresholded,
+        )
