@@ -46,11 +46,11 @@ from paired import median_of, ratios
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, ids_of
-from recsim_train.executor import kernels
-from recsim_train.executor.routing import Parts, Routed, route_ids
-from recsim_train.executor.rows import EPSILON
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EmbeddingState
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net.rows import EPSILON
+from recsim_train.executor.net.state import EmbeddingState
+from recsim_train.executor.shards.routing import Parts, Routed, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealRows
 from recsim_train.results.environment import machine
 from recsim_train.session import load

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recsim_train.executor.books import booked
+from recsim_train.executor.net.sparse import RealSparse
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.runtime import LoopContext
-from recsim_train.executor.sparse import RealSparse
-from recsim_train.executor.stubs import DenseStub, Done, EmbeddingStub, Finish
+from recsim_train.executor.shards.stubs import DenseStub, Done, EmbeddingStub, Finish
 from recsim_train.executor.values import RealBlock, RealDense, RealIds, RealParts, RealRows
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Program

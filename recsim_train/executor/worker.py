@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor.mixcache import MixCache
-from recsim_train.executor.model import DenseNet, initial_dense
-from recsim_train.executor.state import DenseOptimizer
+from recsim_train.executor.net.model import DenseNet, initial_dense
+from recsim_train.executor.net.state import DenseOptimizer
+from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.placement.program import NetProgram
 from recsim_train.workload.compression import Tallies
 from recsim_train.workload.graph import graph_of

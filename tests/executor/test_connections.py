@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.executor import connections, ring
-from recsim_train.executor.answers import Answer
-from recsim_train.executor.connections import Answerer, Asker, Listener, connect
-from recsim_train.executor.lines import Lines
+from recsim_train.executor.link import connections, ring
+from recsim_train.executor.link.connections import Answerer, Asker, Listener, connect
+from recsim_train.executor.link.tensors import Answer
+from recsim_train.executor.link.transport import Lines
 from recsim_train.placement.transport import SHARED_LEAST
 
 TOKEN = b"t" * connections.TOKEN_BYTES

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Experiment, Model, StrategyChoice, Table, Training
-from recsim_train.executor import kernels, masks, sparse
-from recsim_train.executor.masks import PooledMask
-from recsim_train.executor.model import DenseNet
-from recsim_train.executor.routing import Parts, route_ids
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.sparse import RealSparse
-from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.stubs import EmbeddingStub, Near
+from recsim_train.executor.net import kernels, masks, sparse
+from recsim_train.executor.net.masks import PooledMask
+from recsim_train.executor.net.model import DenseNet
+from recsim_train.executor.net.sparse import RealSparse
+from recsim_train.executor.net.state import DenseState, EmbeddingState
+from recsim_train.executor.shards.routing import Parts, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.stubs import EmbeddingStub, Near
 from recsim_train.executor.values import (
     RealBlock,
     RealDense,

@@ -17,14 +17,14 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import gathers, kernels
-from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
-from recsim_train.executor.routing import Parts, assemble_rows, route_ids
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EACH_ITS_OWN, EmbeddingState
+from recsim_train.executor.link.tensors import as_bytes
+from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net.model import BLOCK, initial_dense, initial_rows
+from recsim_train.executor.net.state import EACH_ITS_OWN, EmbeddingState
+from recsim_train.executor.shards.routing import Parts, assemble_rows, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.wire import LookupRequest
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
-from recsim_train.executor.wire import LookupRequest
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice

@@ -38,14 +38,17 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data.batch import pack
 from recsim_train.data.stream import open_stream
-from recsim_train.executor import connections, exchange, feed, parting, wire
-from recsim_train.executor.connections import Listener, connect
-from recsim_train.executor.endings import LostPeerError
-from recsim_train.executor.process import describe
+from recsim_train.executor import feed
+from recsim_train.executor.link import connections
+from recsim_train.executor.link.connections import Listener, connect
+from recsim_train.executor.link.tcp import TcpPort, address_said
+from recsim_train.executor.link.transport import Key, Service
+from recsim_train.executor.part import LostPeerError
+from recsim_train.executor.process import exchange, parting
+from recsim_train.executor.process.entry import describe
 from recsim_train.executor.queues import QueueFeed
-from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
-from recsim_train.executor.tcp import TcpPort, address_said
-from recsim_train.executor.transport import Key, Service
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import Client, DenseServer, EmbeddingServer, Serving
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -436,7 +439,7 @@ def test_a_part_that_is_whole_but_something_else_is_none(store: TCPStore) -> Non
 
 
 def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path) -> None:
-    from recsim_train.executor.rank import Rank
+    from recsim_train.executor.process.rank import Rank
 
     me = Rank(1, 2, "127.0.0.1", 1, "mine", 0, keeps_store=False)
     for said in (b"\xff\xfe", b"", b"id another"):

@@ -22,14 +22,14 @@ from recsim_train.config.experiment import (
     Synthetic,
     Training,
 )
-from recsim_train.executor import wire
-from recsim_train.executor.launch import execute
-from recsim_train.executor.model import initial_dense, initial_rows
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.services import DenseServer
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Near, Remote
-from recsim_train.executor.tcp import TcpTransport
-from recsim_train.executor.transport import Service
+from recsim_train.executor.link.tcp import TcpTransport
+from recsim_train.executor.link.transport import Service
+from recsim_train.executor.net.model import initial_dense, initial_rows
+from recsim_train.executor.process.launch import execute
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import DenseServer
+from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, Remote
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor import gathers, kernels
-from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.state import EmbeddingState
+from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net.state import EmbeddingState
+from recsim_train.executor.shards.routing import (
+    Parts,
+    Routed,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice

@@ -26,13 +26,14 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import connections, wire
-from recsim_train.executor.role import first_shard
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.services import Client, EmbeddingServer, Serving
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
-from recsim_train.executor.tcp import TcpPort, TcpTransport
-from recsim_train.executor.transport import Service
+from recsim_train.executor.link import connections
+from recsim_train.executor.link.tcp import TcpPort, TcpTransport
+from recsim_train.executor.link.transport import Service
+from recsim_train.executor.process.role import first_shard
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import Client, EmbeddingServer, Serving
+from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

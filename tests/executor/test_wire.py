@@ -21,11 +21,11 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import wire
-from recsim_train.executor.bits import as_bytes, split_bytes
-from recsim_train.executor.routing import Routed
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.sparse import RealSparse, cut_sparse, whole_places
+from recsim_train.executor.link.tensors import as_bytes, split_bytes
+from recsim_train.executor.net.sparse import RealSparse, cut_sparse, whole_places
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.routing import Routed
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
-from recsim_train.executor import cache, kernels
-from recsim_train.executor.mixcache import MixCache
-from recsim_train.executor.routing import Parts, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.net import kernels
+from recsim_train.executor.shards import cache
+from recsim_train.executor.shards.mixcache import MixCache
+from recsim_train.executor.shards.routing import Parts, assemble_rows, route_gradient, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealIds, RealParts, RealRows
 from recsim_train.strategy.values import Batch, Probe
 

@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
-from recsim_train.executor import kernels
-from recsim_train.executor.masks import PooledMask, RealMasked
-from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.rows import Numbers
-from recsim_train.executor.rules import EmbeddingRules
-from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net.masks import PooledMask, RealMasked
+from recsim_train.executor.net.rows import Numbers
+from recsim_train.executor.shards.routing import (
+    Parts,
+    Routed,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.wire import EmbeddingRules
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.strategy.values import Batch
 
