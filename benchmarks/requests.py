@@ -39,7 +39,7 @@ from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.executor.link.tcp import TcpTransport
-from recsim_train.executor.link.transport import Key, Pending, Service
+from recsim_train.executor.link.transport import Key, Pending, ServiceKind
 from recsim_train.executor.process.scheduling import ordinary_scheduling
 from recsim_train.executor.shards.services import Client, DenseServer, Serving
 from recsim_train.executor.shards.stubs import DenseStub, Remote
@@ -50,7 +50,7 @@ WAYS = ("plain", "transport", "pull")
 IDLE, BUSY = 1, 4
 """Clients."""
 NOWHERE = None, None
-KEY: Key = (Service.DENSE, 0)
+KEY: Key = (ServiceKind.DENSE, 0)
 PATIENCE = timedelta(seconds=60)
 CONTEXT = multiprocessing.get_context("spawn")
 Trip = Callable[[], object]

@@ -22,8 +22,8 @@ from recsim_train.executor.link.tensors import as_bytes, narrow, widen
 from recsim_train.executor.net import kernels, sparse
 from recsim_train.executor.net.state import DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import (
-    Parts,
     Routed,
+    ShardSlices,
     assemble_rows,
     route_gradient,
     route_ids,
@@ -87,8 +87,8 @@ class Bench:
         self.adagrad, self.sgd = training("adagrad"), training("sgd")
         self.slices = [TableSlice(t, 0, setting.rows) for t in range(setting.tables)]
         self.shards = [self.slices[i::_SHARDS] for i in range(_SHARDS)]
-        self.parts = Parts(self.model, self.shards, frozenset())
-        self.whole = Parts(self.model, [self.slices], frozenset())
+        self.parts = ShardSlices(self.model, self.shards, frozenset())
+        self.whole = ShardSlices(self.model, [self.slices], frozenset())
         self.state = EmbeddingState(self.model, self.adagrad, _SEED, self.slices)
         # the same rows with the other optimizer: its state is not touched
         self.plain = EmbeddingState(self.model, self.sgd, _SEED, [])

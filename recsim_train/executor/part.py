@@ -36,7 +36,7 @@ class Moves(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProcessPart:
     """One process's part of a run's result."""
 
     instance: str

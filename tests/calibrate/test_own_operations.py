@@ -189,8 +189,8 @@ class Spies:
                     if value is kernel:
                         monkeypatch.setattr(module, attribute, self._wrap(name, kernel))
         for name in ("mask", "unmask", "pick", "unpick"):
-            real = getattr(masks.PooledMask, name)
-            monkeypatch.setattr(masks.PooledMask, name, self._method(name, real))
+            real = getattr(masks.VectorMask, name)
+            monkeypatch.setattr(masks.VectorMask, name, self._method(name, real))
 
     def _wrap(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def spy(*args: Any, **kwargs: Any) -> Any:

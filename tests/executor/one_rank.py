@@ -38,7 +38,7 @@ class OneRank:
     """A rank that was started."""
 
     rank: int
-    process: forkserver.Process
+    process: forkserver.ForkedProcess
     errors: Path
 
     @property

@@ -55,15 +55,15 @@ class Children:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[forkserver.Process] = []
+        self.started: list[forkserver.ForkedProcess] = []
 
-    def __call__(self, *words: str) -> forkserver.Process:
+    def __call__(self, *words: str) -> forkserver.ForkedProcess:
         with (self.folder / "errors.txt").open("ab") as errors:
             process = forkserver.start("told", words, errors)
         self.started.append(process)
         return process
 
-    def facts(self, process: forkserver.Process) -> Any:
+    def facts(self, process: forkserver.ForkedProcess) -> Any:
         return json.loads(process.stdout.readline())
 
 

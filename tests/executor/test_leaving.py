@@ -22,7 +22,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.part import Part
+from recsim_train.executor.part import ProcessPart
 from recsim_train.executor.process import launch
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
@@ -89,7 +89,7 @@ def test_a_part_is_written_whole_under_repeated_signals(
             time.sleep(0.1)
         assert process.wait(60) == 1
     part = pickle.loads((tmp_path / "part-0.pickle").read_bytes())
-    assert isinstance(part, Part)
+    assert isinstance(part, ProcessPart)
     outcome = merge(plan, [part], complete=False)
     assert outcome.steps > 0
     assert len(part.records.iterations) == outcome.steps

@@ -41,7 +41,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def requests(kind: type[wire.Request]) -> st.SearchStrategy[wire.Request]:
+def requests(kind: type[wire.ShardRequest]) -> st.SearchStrategy[wire.ShardRequest]:
     return st.builds(kind, *(VALUES[str(f.type)] for f in dataclasses.fields(kind)))
 
 
@@ -73,7 +73,7 @@ def dense_rules() -> DenseRules:
 @given(data=st.data(), padding=st.binary(max_size=16))
 @settings(max_examples=40, deadline=None)
 def test_a_header_says_what_was_asked(
-    kind: type[wire.Request], data: st.DataObject, padding: bytes
+    kind: type[wire.ShardRequest], data: st.DataObject, padding: bytes
 ) -> None:
     request = data.draw(requests(kind))
     header = wire.encode(request)

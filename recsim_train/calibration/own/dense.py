@@ -15,7 +15,7 @@ from recsim_train.executor.link.tensors import HALF, narrow, widen
 from recsim_train.executor.net import kernels, net_kernels, sparse
 from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.values import RealDense, RealParts
-from recsim_train.executor.worker import Block, Replica, Worker
+from recsim_train.executor.worker import BlockModel, Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
@@ -101,7 +101,7 @@ class Dense:
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
-        worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
+        worker.block = BlockModel(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
         call = partial(kernels.block_step, worker, mean, _ALPHA, 0.5)
         return partial(_one, name, call, elements=scope.elements)
 

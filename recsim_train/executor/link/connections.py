@@ -319,7 +319,7 @@ class Answerer(_Socket):
 def connect(
     address: str, token: bytes, client: int, timeout: float, *, near: bool = False
 ) -> Asker:
-    """Connect to a `Listener`, which is ``near`` if memory can be shared with it.
+    """Connect to a `ClientListener`, which is ``near`` if memory can be shared with it.
 
     Raises ConnectionError or TimeoutError.
     """
@@ -341,7 +341,7 @@ def connect(
             os.close(file)
 
 
-class Listener:
+class ClientListener:
     """Where clients connect to a process, each once, with the run's token."""
 
     def __init__(

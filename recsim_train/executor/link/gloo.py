@@ -17,7 +17,7 @@ from torch import Tensor
 
 from recsim_train.executor.books import booked
 from recsim_train.executor.link.tensors import Answer, as_bytes
-from recsim_train.executor.link.transport import Key, Pending, Service, size_of, stop_talk
+from recsim_train.executor.link.transport import Key, Pending, ServiceKind, size_of, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
@@ -44,7 +44,7 @@ class GlooTransport:
     def tag(self, client: int, key: Key) -> int:
         """First of the two tags of one client's talk with one shard."""
         service, shard = key
-        return ((client * len(Service) + service) * self._shards + shard) * 2
+        return ((client * len(ServiceKind) + service) * self._shards + shard) * 2
 
     def empty_header(self) -> Tensor:
         """A buffer for what every header is sent as: the payload's bytes, then its content."""

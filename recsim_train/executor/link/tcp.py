@@ -23,19 +23,19 @@ from recsim_train.executor.link.connections import (
     TOKEN_BYTES,
     Answerer,
     Asker,
-    Listener,
+    ClientListener,
     connect,
 )
 from recsim_train.executor.link.ring import Buffer
 from recsim_train.executor.link.tensors import Answer, memory_of
-from recsim_train.executor.link.transport import Key, Lines, Pending, Service, stop_talk
+from recsim_train.executor.link.transport import Connections, Key, Pending, ServiceKind, stop_talk
 from recsim_train.executor.part import naming
 from recsim_train.executor.shards.wire import ACKNOWLEDGED
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
-_SERVICES = tuple(Service)
+_SERVICES = tuple(ServiceKind)
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 _ACKNOWLEDGED = memory_of(ACKNOWLEDGED)
 _KEY = struct.Struct("<II")
@@ -74,17 +74,17 @@ class TcpTransport:
         self._store, self._timeout = store, timeout.total_seconds()
         self._labels = labels or [instance.name for instance in plan.instances]
         self._askers: dict[tuple[int, int], Asker] = {}
-        self._lines: dict[int, Lines] = {}
+        self._lines: dict[int, Connections] = {}
         """Of each client."""
         if rank == 0:
             store.set("requests/token", secrets.token_hex(TOKEN_BYTES // 2))
         self._token: bytes = store.get("requests/token")
         self._here = interface_address()
-        self._listener: Listener | None = None
+        self._listener: ClientListener | None = None
         if any(askers.values()):
             clients = [number for number, keys in askers.items() if keys]
             size = _KEY.size + self._header_bytes
-            self._listener = Listener(self._here, self._token, clients, size, self._timeout)
+            self._listener = ClientListener(self._here, self._token, clients, size, self._timeout)
             store.set(f"requests/{rank}", self._listener.address)
 
     def _label(self, rank: int) -> str:
@@ -93,7 +93,7 @@ class TcpTransport:
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
         """As `recsim_train.executor.link.transport.Transport.channel`."""
         asker = self._askers.get((client, rank))
-        lines = self._lines.setdefault(client, Lines())
+        lines = self._lines.setdefault(client, Connections())
         if asker is None:
             address = address_said(self._store.get(f"requests/{rank}"), self._label(rank))
             near = self._shares and address.rpartition(":")[0] == self._here
@@ -112,7 +112,7 @@ class TcpTransport:
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.link.transport.Transport.stop`."""
         pending = Pending()
-        key = _KEY.pack(Service.EMBEDDING, 0)  # of one connection for all shards
+        key = _KEY.pack(ServiceKind.EMBEDDING, 0)  # of one connection for all shards
         if (lines := self._lines.get(client)) is not None:
             for asker in lines.askers:
                 stop_talk(pending, TcpChannel(lines, asker, key, self._header_bytes))
@@ -123,7 +123,7 @@ class TcpTransport:
 class TcpChannel:
     """A client's way to one shard."""
 
-    lines: Lines
+    lines: Connections
     """All of the client."""
     asker: Asker
     key: bytes
@@ -153,7 +153,7 @@ class TcpChannel:
 class TcpPort:
     """A process's end of its talk with one client."""
 
-    def __init__(self, listener: Listener, client: int, peer: str) -> None:
+    def __init__(self, listener: ClientListener, client: int, peer: str) -> None:
         """``peer``: the client's process, as sentences name it."""
         self._listener, self._client, self._peer = listener, client, peer
         self._answerer: Answerer | None = None

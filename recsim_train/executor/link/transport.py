@@ -23,7 +23,7 @@ from recsim_train.executor.shards import wire
 from recsim_train.trace.ledger import TRANSPORT
 
 
-class Lines:
+class Connections:
     """The connections of one client, which go on side by side. Used by one thread.
 
     What the system does not take at once is sent to all servers as each of them reads, and answers
@@ -80,7 +80,7 @@ def _go_on(askers: list[Asker]) -> None:
         by_file[file].go_on(events)
 
 
-class Service(IntEnum):
+class ServiceKind(IntEnum):
     """Which service a shard belongs to."""
 
     EMBEDDING = 0
@@ -88,7 +88,7 @@ class Service(IntEnum):
 
 
 _BOOKED = booked(TRANSPORT)
-Key = tuple[Service, int]
+Key = tuple[ServiceKind, int]
 """A shard: its service and its index."""
 
 
@@ -104,7 +104,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._waits: list[Callable[[], object]] = []
-        self._lines: Lines | None = None
+        self._lines: Connections | None = None
         self._due: dict[Asker, int] = {}
         self.bytes = 0
         """Payload bytes handed to the transport by this side."""
@@ -113,7 +113,7 @@ class Pending:
         """Something that returns once a message has arrived."""
         self._waits.append(wait)
 
-    def asked(self, lines: Lines, asker: Asker, number: int = 0) -> None:
+    def asked(self, lines: Connections, asker: Asker, number: int = 0) -> None:
         """Over one of a client's lines: until the answer of this number has arrived; 0: none is
         awaited."""
         self._lines, self._due[asker] = lines, max(number, self._due.get(asker, 0))

@@ -19,7 +19,7 @@ from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
-from recsim_train.executor.worker import Block, Worker
+from recsim_train.executor.worker import BlockModel, Worker
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch, Gradients
 
@@ -200,7 +200,7 @@ def block_step(worker: Worker, mean: RealDense, rate: float, momentum: float) ->
         if isinstance(worker.program, TaggedNet):
             parts = [start[a:b] for a, b in worker.program.answered(worker.host)]
             start = torch.cat([*parts, start[:0]])
-        worker.block = Block(start, torch.zeros_like(start))
+        worker.block = BlockModel(start, torch.zeros_like(start))
     block = worker.block
     block.momentum.mul_(momentum).add_(mean.tensor.sub(block.model), alpha=rate)
     block.model.add_(block.momentum)

@@ -93,7 +93,7 @@ def unpick(worker: Worker, picked: RealBlock, masked: RealMasked) -> RealBlock:
     return RealBlock(spread(values, masked.places, masked.width))
 
 
-class PooledMask:
+class VectorMask:
     """The mask of one shard's pooled vectors [slices, batch, dim]: what `workload.compression.Mask`
     says, done with tensors. A line is one table's vector of one example, or all of an example's."""
 

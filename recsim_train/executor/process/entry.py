@@ -67,7 +67,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     return "own", f"{type(error).__name__}: {text}{last}"
 
 
-class Progress:
+class ProgressLines:
     """Tells the launcher how far the slowest loop is, a few times a second."""
 
     def __init__(self, contexts: Callable[[], list[LoopContext]]) -> None:
@@ -147,7 +147,7 @@ def run_role(staging: Path, rank: int) -> None:
         role = made = Role(plan, instance, store, peers)
         role.start(settings.start_timeout)
         say(started=True)
-        progress = Progress(lambda: list(made.contexts))
+        progress = ProgressLines(lambda: list(made.contexts))
         role.finish(progress)
         if keep_state:
             role.keep_state(Path(keep_state))

@@ -44,7 +44,7 @@ _TITLE_ROOM = " " * 2000
 """The server's last argument; what it forks writes its own arguments there, for `ps`."""
 
 
-class Process:
+class ForkedProcess:
     """One process, as the one who asked for it sees it: by way of the server, its parent."""
 
     def __init__(
@@ -118,12 +118,12 @@ class _Server:
         finally:
             os.close(content)
 
-    def start(self, module: str, words: Sequence[str], errors: IO[bytes]) -> Process:
+    def start(self, module: str, words: Sequence[str], errors: IO[bytes]) -> ForkedProcess:
         """See `start`."""
         to_read, stdin = _pipe()
         stdout, to_write = _pipe()
         ended, status = socket.socketpair()
-        process = Process(self, next(self._numbers), ended, stdin, stdout)
+        process = ForkedProcess(self, next(self._numbers), ended, stdin, stdout)
         request: dict[str, object] = {
             "number": process._number,
             "module": module,
@@ -177,7 +177,7 @@ def ready() -> _Server:
         return _current
 
 
-def start(module: str, words: Sequence[str], errors: IO[bytes]) -> Process:
+def start(module: str, words: Sequence[str], errors: IO[bytes]) -> ForkedProcess:
     """Have ``main()`` of a module run in a process, and in a session, of its own.
 
     ``words``: its command line; ``errors``: the file that becomes its standard error output. It

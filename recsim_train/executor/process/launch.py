@@ -15,7 +15,7 @@ from pathlib import Path
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
-from recsim_train.executor.part import Ending, Part, cause
+from recsim_train.executor.part import Ending, ProcessPart, cause
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
@@ -54,7 +54,7 @@ class Child:
     """One started process."""
 
     instance: Instance
-    process: forkserver.Process
+    process: forkserver.ForkedProcess
     errors: Path
     error: str | None = None
     kind: str = ""
@@ -236,7 +236,7 @@ def _sentence(children: list[Child]) -> str:
     return f"{first.instance.name} ended with exit code {first.process.returncode}: {last}"
 
 
-def _parts(plan: Plan, staging: Path) -> list[Part]:
+def _parts(plan: Plan, staging: Path) -> list[ProcessPart]:
     found = []
     for rank in range(len(plan.instances)):
         path = staging / f"part-{rank}.pickle"

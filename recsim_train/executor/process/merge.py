@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from recsim_train.data.malformed import Malformed
-from recsim_train.executor.part import Part
+from recsim_train.executor.part import ProcessPart
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
@@ -17,7 +17,7 @@ from recsim_train.workload.compression import compressed
 
 
 def merge(
-    plan: Plan, parts: Sequence[Part], *, complete: bool, one_machine: bool = True
+    plan: Plan, parts: Sequence[ProcessPart], *, complete: bool, one_machine: bool = True
 ) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
     training = plan.experiment.training
@@ -71,7 +71,9 @@ def diverged(iterations: Sequence[Iteration], held_out: float | None) -> Diverge
     return Diverged(min(beyond, default=None), len(beyond), len(losses))
 
 
-def _ledger(plan: Plan, whole: Outcome, parts: Sequence[Part], one_machine: bool) -> Ledger | None:
+def _ledger(
+    plan: Plan, whole: Outcome, parts: Sequence[ProcessPart], one_machine: bool
+) -> Ledger | None:
     """Of the counted window; None where nothing was counted."""
     training = plan.experiment.training
     done = counted(whole.iterations, training.warmup_steps, training.steps)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.executor.part import Ending, Part, cause
+from recsim_train.executor.part import Ending, ProcessPart, cause
 from recsim_train.executor.process.peers import LEAVING
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Parting:
     sentence: str
     kept_here: bool
     """Whether this rank is to keep what was measured."""
-    parts: Sequence[Part]
+    parts: Sequence[ProcessPart]
     interrupted: bool
     """Whether nothing but a signal ended it."""
 
 
-def put_part(store: Store, rank: int, part: Part) -> None:
+def put_part(store: Store, rank: int, part: ProcessPart) -> None:
     """Leave a part of the result."""
     content = pickle.dumps(part)
     content = hashlib.sha256(content).digest() + content
@@ -54,7 +54,7 @@ def put_part(store: Store, rank: int, part: Part) -> None:
     store.set(f"part/{rank}", str(len(chunks)))
 
 
-def get_part(store: Store, rank: int) -> Part | None:
+def get_part(store: Store, rank: int) -> ProcessPart | None:
     """The part that a rank has left; None where there is none, or what is there is none."""
     if not store.check([f"part/{rank}"]):
         return None
@@ -68,7 +68,7 @@ def get_part(store: Store, rank: int) -> Part | None:
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         return None
     part = pickle.loads(content[32:])
-    return part if isinstance(part, Part) else None
+    return part if isinstance(part, ProcessPart) else None
 
 
 def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str] = ()) -> None:

@@ -20,8 +20,8 @@ from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in
 from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.link.gloo import GlooTransport
 from recsim_train.executor.link.tcp import TcpTransport
-from recsim_train.executor.link.transport import Key, Service, Transport
-from recsim_train.executor.part import Part, Reading
+from recsim_train.executor.link.transport import Key, ServiceKind, Transport
+from recsim_train.executor.part import ProcessPart, Reading
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.process.attend import attend
@@ -156,7 +156,9 @@ class Role:
         own = embedding is not None and embedding.service.access == "own"
         loops = len(self.plan.all_loops)
         return [
-            k for k in self.servers if not (own and k[0] == Service.EMBEDDING and number < loops)
+            k
+            for k in self.servers
+            if not (own and k[0] == ServiceKind.EMBEDDING and number < loops)
         ]
 
     def serve(self) -> None:
@@ -393,7 +395,7 @@ class Role:
         lines = [f"{c.instance}.{c.label}: {c.waiting}" for c in self.contexts]
         return lines + [f"{s.instance}: {s.waiting}" for s in self.servings]
 
-    def part(self) -> Part:
+    def part(self) -> ProcessPart:
         """This process's part of the result; valid at any time."""
         found = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
         for recorder in self.recorders:
@@ -410,7 +412,7 @@ class Role:
             busy = time.process_time() - self._busy_at_start
         tallies = [c.worker.residual.tallies for c in self.contexts]
         tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
-        return Part(
+        return ProcessPart(
             instance=self.instance.name,
             records=found,
             cpu_seconds=busy,
@@ -469,8 +471,8 @@ def first_shard(plan: Plan, client: int) -> int:
     return trainer + client - trainers.index(trainer)
 
 
-def _key(shard: EmbeddingShard | DenseShard) -> tuple[Service, int]:
-    service = Service.EMBEDDING if isinstance(shard, EmbeddingShard) else Service.DENSE
+def _key(shard: EmbeddingShard | DenseShard) -> tuple[ServiceKind, int]:
+    service = ServiceKind.EMBEDDING if isinstance(shard, EmbeddingShard) else ServiceKind.DENSE
     return service, shard.index
 
 

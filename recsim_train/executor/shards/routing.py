@@ -22,7 +22,7 @@ from recsim_train.placement.plan import TableSlice
 _NO_LENGTHS = np.empty(0, np.int32)
 
 
-class Parts:
+class ShardSlices:
     """Which part of the tables each shard holds: what `route_ids` and its inverses go by."""
 
     def __init__(
@@ -84,7 +84,7 @@ def lengths_of(ids: RealIds) -> NDArray[np.int32]:
     return np.concatenate(found) if found else _NO_LENGTHS
 
 
-def route_ids(ids: RealIds, parts: Parts) -> list[Routed]:
+def route_ids(ids: RealIds, parts: ShardSlices) -> list[Routed]:
     """The ids of a batch that each shard answers."""
     pooled = ids.inverse is None
     values, counts, lengths, ends = _route(
@@ -178,7 +178,7 @@ def _route(
 
 
 def assemble_rows(
-    ids: RealIds, parts: Parts, routed: Sequence[Routed], answers: Sequence[Tensor]
+    ids: RealIds, parts: ShardSlices, routed: Sequence[Routed], answers: Sequence[Tensor]
 ) -> RealRows:
     """The shards' answers in table order; partial sums of a split table are added."""
     if ids.inverse is None and parts.columns:
@@ -204,7 +204,9 @@ def assemble_rows(
     return RealRows(rows, ids)
 
 
-def route_gradient(gradient: RealRows, parts: Parts, routed: Sequence[Routed]) -> list[Tensor]:
+def route_gradient(
+    gradient: RealRows, parts: ShardSlices, routed: Sequence[Routed]
+) -> list[Tensor]:
     """The gradient of each shard's answer, in the answer's own form."""
     if gradient.ids.inverse is None:
         picked = gradient.tensor.index_select(0, parts.index)
@@ -262,7 +264,7 @@ def _pick_runs(rows: Floats, begins: Numbers, counts: Numbers) -> Floats:
 def warm() -> None:
     """Have what is compiled here ready for float32."""
     model = Model(embedding_dim=1, bottom_mlp=(1,), top_mlp=(1,), tables=({"rows": 1},))  # type: ignore[arg-type]
-    parts = Parts(model, [[TableSlice(0, 0, 1)]], frozenset())
+    parts = ShardSlices(model, [[TableSlice(0, 0, 1)]], frozenset())
     one, inverse = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     for ids in (
         RealIds(one, (0, 1), (None,), 1),

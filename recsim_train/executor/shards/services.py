@@ -215,7 +215,7 @@ class Client:
     trainer: int
 
 
-class Talk:
+class ShardTalk:
     """One client's requests to one shard: what is kept from one to the next."""
 
     def __init__(self, server: Any, trainer: int, rules: Any) -> None:
@@ -226,13 +226,13 @@ class Talk:
         """(places of the ids, the bag of each, places of the values that a mask let pass,
         examples)."""
 
-    def unpack(self, request: wire.Request, payload: Tensor) -> Any:
+    def unpack(self, request: wire.ShardRequest, payload: Tensor) -> Any:
         """The request's content. Raises ValueError for what this shard cannot do."""
         if request.service != self.service:
             raise ValueError(f"a shard of the {self.service} service cannot answer {request}")
         return request.unpack(self.rules, payload)
 
-    def answer(self, request: wire.Request, content: Any) -> Any:
+    def answer(self, request: wire.ShardRequest, content: Any) -> Any:
         """Do what is asked; a tensor, or None where there is nothing to say. Raises ValueError for
         what does not fit what was asked before."""
         server, rules = self.server, self.rules
@@ -289,8 +289,8 @@ class Serving:
     ) -> None:
         self.instance, self.client, self.port = instance, client, port
         self.recorder, self.clock = recorder, clock
-        self.talks = {k: Talk(s, client.trainer, s.rules) for k, s in servers.items()}
-        self._at: wire.Request | None = None
+        self.talks = {k: ShardTalk(s, client.trainer, s.rules) for k, s in servers.items()}
+        self._at: wire.ShardRequest | None = None
         """The request at hand."""
         self.header_bytes = self.acknowledged = 0
         """What travelled beside payload so far; what of it were acknowledgements."""
@@ -322,7 +322,9 @@ class Serving:
                         f"{self.instance} cannot do what {self.client.name} asks: {name}: {error}"
                     ) from error
 
-    def _serve(self, talk: Talk, request: wire.Request, payload: Tensor, begin: float) -> None:
+    def _serve(
+        self, talk: ShardTalk, request: wire.ShardRequest, payload: Tensor, begin: float
+    ) -> None:
         self._at = request
         answer = talk.answer(request, talk.unpack(request, payload))
         if answer is not None:

@@ -22,13 +22,13 @@ from recsim_train.executor.net.masks import count
 from recsim_train.executor.net.sparse import RealSparse, cut_sparse
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.routing import (
-    Parts,
     Routed,
+    ShardSlices,
     assemble_rows,
     route_gradient,
     route_ids,
 )
-from recsim_train.executor.shards.services import Lookups, Talk
+from recsim_train.executor.shards.services import Lookups, ShardTalk
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
@@ -48,7 +48,7 @@ class Remote(Generic[Rules]):
     def ask(
         self,
         pending: Pending,
-        request: wire.Request,
+        request: wire.ShardRequest,
         content: Any = (),
         answer: Answer | None = None,
     ) -> None:
@@ -65,9 +65,11 @@ class Near:
         """``server``: `EmbeddingServer` or `DenseServer`."""
         self.rules = copy(server.rules)
         self.rules.wire = self.rules.kind  # no number is rounded
-        self._talk = Talk(server, trainer, self.rules)
+        self._talk = ShardTalk(server, trainer, self.rules)
 
-    def ask(self, _: Pending, request: wire.Request, content: Any = (), answer: Any = None) -> None:
+    def ask(
+        self, _: Pending, request: wire.ShardRequest, content: Any = (), answer: Any = None
+    ) -> None:
         """As `Remote.ask`; answered when it returns."""
         if isinstance(request, wire.PullRequest):
             self._talk.server.pull(answer.tensor)  # the shard's own go on changing
@@ -95,7 +97,7 @@ class _Turns:
 
 
 @dataclass(slots=True)
-class Looked:
+class OpenLookup:
     """What a lookup leaves for its update."""
 
     ids: RealIds
@@ -129,8 +131,10 @@ class EmbeddingStub:
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
         self._turns = _Turns(ends, first)
         rules = ends[0].rules
-        self._parts = Parts(rules.model, [end.rules.shard.slices for end in ends], rules.split)
-        self._lookups: Lookups[Looked] = Lookups()
+        self._parts = ShardSlices(
+            rules.model, [end.rules.shard.slices for end in ends], rules.split
+        )
+        self._lookups: Lookups[OpenLookup] = Lookups()
         self.tallies: Tallies = {}
 
     @booked("route_ids")
@@ -149,7 +153,7 @@ class EmbeddingStub:
 
     def lookup(self, ids: RealIds, iteration: int) -> Finish:
         """Embeddings of a batch."""
-        looked = Looked(ids, self._route(ids))
+        looked = OpenLookup(ids, self._route(ids))
         self._lookups.add(looked)
         pending, asked = Pending(), {}
         for place in self._turns(pending):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Experiment
 from recsim_train.executor.link.tensors import HALF, Answer, split_bytes, widen
-from recsim_train.executor.net.masks import PooledMask
+from recsim_train.executor.net.masks import VectorMask
 from recsim_train.executor.net.model import dtype_of
 from recsim_train.executor.net.sparse import RealSparse, unpack_sparse, whole_places
 from recsim_train.executor.shards.routing import Routed
@@ -53,9 +53,9 @@ class EmbeddingRules:
         """By slice, the ids of an example where no lengths are sent."""
         self.bag_lengths = int(self.sends_lengths.sum())
         """Of so many slices."""
-        self.mask: PooledMask | None = None
+        self.mask: VectorMask | None = None
         if service.keep is not None:
-            self.mask = PooledMask(self.model, len(shard.slices), service.keep, service.mask)
+            self.mask = VectorMask(self.model, len(shard.slices), service.keep, service.mask)
         self.wire = self.kind if self.mask is not None else _wire_of(plan.experiment)
         """As numbers travel that may be rounded; what a mask leaves is not."""
         self.acknowledged = bool(plan.together)
@@ -92,12 +92,12 @@ def acknowledgement() -> Answer:
     return Answer(_ONE, torch.int64)
 
 
-KINDS: list[type[Request]] = []
+KINDS: list[type[ShardRequest]] = []
 """A header says a place in it."""
 
 
 @dataclass(frozen=True)
-class Request:
+class ShardRequest:
     """Fields are the header's, content is what the request brings: tensors, if a kind says nothing
     else. The payload is the bytes of the content's parts, one after the other.
 
@@ -136,14 +136,14 @@ def _ids(counts: tuple[int, ...], rules: EmbeddingRules) -> int:
 
 
 @dataclass(frozen=True)
-class StopRequest(Request, effect="stop"):
+class StopRequest(ShardRequest, effect="stop"):
     """The client asks no more."""
 
     iteration: int = -1
 
 
 @dataclass(frozen=True)
-class LookupRequest(Request, effect="lookup", service="embedding"):
+class LookupRequest(ShardRequest, effect="lookup", service="embedding"):
     """Asks vectors or rows. Content: `Routed`. Payload: ids slice by slice; where the rules send
     them, the lengths of bags, slice by slice."""
 
@@ -175,7 +175,7 @@ class LookupRequest(Request, effect="lookup", service="embedding"):
 
 
 @dataclass(frozen=True)
-class UpdateRequest(Request, effect="update", service="embedding"):
+class UpdateRequest(ShardRequest, effect="update", service="embedding"):
     """Brings the gradient of the answer of this client's ``lookup`` of that number at this shard.
     Content: the ids again; the gradient. Without ids, and with empty ``counts``, where vectors of
     bags travel."""
@@ -194,7 +194,7 @@ class UpdateRequest(Request, effect="update", service="embedding"):
 
 
 @dataclass(frozen=True)
-class FetchRequest(Request, effect="fetch", service="embedding"):
+class FetchRequest(ShardRequest, effect="fetch", service="embedding"):
     """Asks rows with their optimizer's state. Content: ids."""
 
     counts: tuple[int, ...]
@@ -208,7 +208,7 @@ class FetchRequest(Request, effect="fetch", service="embedding"):
 
 
 @dataclass(frozen=True)
-class StoreRequest(Request, effect="store", service="embedding"):
+class StoreRequest(ShardRequest, effect="store", service="embedding"):
     """Brings rows with their optimizer's state. Content: ids, rows."""
 
     counts: tuple[int, ...]
@@ -222,12 +222,12 @@ class StoreRequest(Request, effect="store", service="embedding"):
 
 
 @dataclass(frozen=True)
-class PullRequest(Request, effect="pull", service="dense"):
+class PullRequest(ShardRequest, effect="pull", service="dense"):
     """Asks the shard's elements."""
 
 
 @dataclass(frozen=True)
-class PushRequest(Request, effect="push", service="dense"):
+class PushRequest(ShardRequest, effect="push", service="dense"):
     """Brings a gradient of the shard's elements, or a difference to add. Content: the values."""
 
     add: bool
@@ -242,7 +242,7 @@ class PushRequest(Request, effect="push", service="dense"):
 
 
 @dataclass(frozen=True)
-class SparsePushRequest(Request, effect="push", service="dense"):
+class SparsePushRequest(ShardRequest, effect="push", service="dense"):
     """The same of some elements. Content: as `cut_sparse` makes it, with so many ``entries``."""
 
     add: bool
@@ -259,7 +259,7 @@ class SparsePushRequest(Request, effect="push", service="dense"):
 
 
 @dataclass(frozen=True)
-class ExchangeRequest(Request, effect="exchange", service="dense"):
+class ExchangeRequest(ShardRequest, effect="exchange", service="dense"):
     """Asks how far parameters are from the central ones, from the shard's element ``start`` on, and
     moves these. Content: the parameters."""
 
@@ -279,7 +279,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _COUNTING = {kind for kind in KINDS if "counts" in kind.__dataclass_fields__}
 
 
-def encode(request: Request) -> bytes:
+def encode(request: ShardRequest) -> bytes:
     """The header: kind and fields, 8 bytes for each number."""
     kind, values = type(request), vars(request).values()
     if kind not in _COUNTING:
@@ -289,7 +289,7 @@ def encode(request: Request) -> bytes:
     return head + struct.pack(f"<{len(counts)}q", *counts)
 
 
-def decode(header: bytes) -> Request:
+def decode(header: bytes) -> ShardRequest:
     """The inverse; what follows is ignored. Raises ValueError where it is no request's header."""
     try:
         kind = KINDS[header[0]]
@@ -300,5 +300,5 @@ def decode(header: bytes) -> Request:
             values[-1] = struct.unpack_from(f"<{values[-1]}q", header, _LAYOUTS[kind].size)
     except (struct.error, IndexError) as error:
         raise ValueError(f"{len(header)} bytes are no request's header: {error}") from None
-    request: Request = kind(*values)
+    request: ShardRequest = kind(*values)
     return request
