@@ -244,7 +244,7 @@ def test_a_failed_effect_is_thrown_into_the_program() -> None:
     async def program() -> None:
         try:
             await Pull("dense")
-        except AssertionError as error:
+        except AttributeError as error:
             caught.append(error)
         await Compute(SNAPSHOT)
 
