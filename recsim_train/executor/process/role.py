@@ -85,7 +85,7 @@ class Role:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
         self.books.claim(COLLECTIVES)
         self.queues = {
-            local.name: ThreadQueue(local.capacity, self._stopped.is_set)
+            local.name: ThreadQueue(local.capacity, self._stopped.is_set, self._one_left)
             for local in plan.topology.queues
         }
         self.barriers = {
@@ -338,6 +338,9 @@ class Role:
             self.fail(error)
         finally:
             ready.set()
+
+    def _one_left(self) -> bool:
+        return sum(thread.is_alive() for thread in self.loop_threads) <= 1
 
     def fail(self, error: BaseException) -> None:
         """Remember the first failure of any thread."""
