@@ -46,11 +46,11 @@ from paired import median_of, ratios
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, ids_of
-from recsim_train.executor import kernels
-from recsim_train.executor.routing import Parts, Routed, route_ids
-from recsim_train.executor.rows import EPSILON
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EmbeddingState
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net.rows import EPSILON
+from recsim_train.executor.net.state import EmbeddingState
+from recsim_train.executor.shards.routing import Routed, ShardSlices, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealRows
 from recsim_train.results.environment import machine
 from recsim_train.session import load
@@ -278,7 +278,7 @@ class Case:
         self.bench = Bench(plan, [])
         assert plan.embedding is not None
         (shard,) = plan.embedding.shards
-        parts = Parts(plan.experiment.model, [shard.slices], plan.embedding.split_tables)
+        parts = ShardSlices(plan.experiment.model, [shard.slices], plan.embedding.split_tables)
         self.asked = [route_ids(ids_of(batch), parts)[0] for batch in self.bench.batches]
         state, self.worker = EmbeddingServer(plan, shard).state, self.bench.worker()
         self.arranged = {name: make(state) for name, make in ARRANGED.items()}

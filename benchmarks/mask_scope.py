@@ -21,9 +21,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.generator import Generator
-from recsim_train.executor import metrics
-from recsim_train.executor.model import initial_rows
-from recsim_train.executor.rows import EPSILON
+from recsim_train.executor.net.model import initial_rows
+from recsim_train.executor.net.rows import EPSILON
+from recsim_train.executor.process import evaluate
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.session import load
 
@@ -99,7 +99,7 @@ class Study:
                 kept = mask(pooled)
                 counts += kept.sum((1, 2))
                 scores.append(worker.net.forward(self.dense[part], pooled * kept))
-        found = metrics.auc(torch.cat(scores), self.labels[: spec.data.eval_rows])
+        found = evaluate.auc(torch.cat(scores), self.labels[: spec.data.eval_rows])
         assert found is not None
         return found, (counts / counts.sum()).tolist()
 

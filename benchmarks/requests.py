@@ -38,19 +38,19 @@ import torch
 from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.wire_probe import small_plan
-from recsim_train.executor.scheduling import ordinary_scheduling
-from recsim_train.executor.services import Client, DenseServer, Serving
-from recsim_train.executor.stubs import DenseStub, Remote
-from recsim_train.executor.tcp import TcpTransport
-from recsim_train.executor.transport import Key, Pending, Service
-from recsim_train.executor.wire import ACKNOWLEDGED, acknowledgement
+from recsim_train.executor.link.tcp import TcpTransport
+from recsim_train.executor.link.transport import Key, Pending, ServiceKind
+from recsim_train.executor.process.scheduling import ordinary_scheduling
+from recsim_train.executor.shards.services import Client, DenseServer, Serving
+from recsim_train.executor.shards.stubs import DenseStub, Remote
+from recsim_train.executor.shards.wire import ACKNOWLEDGED, acknowledgement
 from recsim_train.trace.record import Recorder
 
 WAYS = ("plain", "transport", "pull")
 IDLE, BUSY = 1, 4
 """Clients."""
 NOWHERE = None, None
-KEY: Key = (Service.DENSE, 0)
+KEY: Key = (ServiceKind.DENSE, 0)
 PATIENCE = timedelta(seconds=60)
 CONTEXT = multiprocessing.get_context("spawn")
 Trip = Callable[[], object]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor import forkserver
+from recsim_train.executor.process import forkserver
 
 _KEPT_ERRORS = 2000
 _ENDING = 5.0

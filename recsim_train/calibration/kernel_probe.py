@@ -18,17 +18,16 @@ from torch import Tensor
 from recsim_train.calibration.grid import Setting, training
 from recsim_train.calibration.timing import time_in_turn
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor import kernels, kernels_sync, sparse
-from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.narrowing import narrow, widen
-from recsim_train.executor.routing import (
-    Parts,
+from recsim_train.executor.link.tensors import as_bytes, narrow, widen
+from recsim_train.executor.net import kernels, sparse
+from recsim_train.executor.net.state import DenseState, EmbeddingState
+from recsim_train.executor.shards.routing import (
     Routed,
+    ShardSlices,
     assemble_rows,
     route_gradient,
     route_ids,
 )
-from recsim_train.executor.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
@@ -88,8 +87,8 @@ class Bench:
         self.adagrad, self.sgd = training("adagrad"), training("sgd")
         self.slices = [TableSlice(t, 0, setting.rows) for t in range(setting.tables)]
         self.shards = [self.slices[i::_SHARDS] for i in range(_SHARDS)]
-        self.parts = Parts(self.model, self.shards, frozenset())
-        self.whole = Parts(self.model, [self.slices], frozenset())
+        self.parts = ShardSlices(self.model, self.shards, frozenset())
+        self.whole = ShardSlices(self.model, [self.slices], frozenset())
         self.state = EmbeddingState(self.model, self.adagrad, _SEED, self.slices)
         # the same rows with the other optimizer: its state is not touched
         self.plain = EmbeddingState(self.model, self.sgd, _SEED, [])
@@ -237,15 +236,15 @@ class Bench:
             ("load", lambda: kernels.load(worker, same), self.sgd),
             ("snapshot", lambda: kernels.snapshot(worker), self.sgd),
             ("subtract", lambda: kernels.subtract(worker, gradient), self.sgd),
-            ("interpolate", lambda: kernels_sync.interpolate(worker, gradient, 1e-6), self.sgd),
-            ("block_step", lambda: kernels_sync.block_step(worker, gradient, 1e-6, 0.5), self.sgd),
+            ("interpolate", lambda: kernels.interpolate(worker, gradient, 1e-6), self.sgd),
+            ("block_step", lambda: kernels.block_step(worker, gradient, 1e-6, 0.5), self.sgd),
             ("accumulate", lambda: kernels.accumulate(worker, gradient), self.sgd),
             ("drain", lambda: kernels.drain(worker), self.sgd),
             ("dense_read", lambda: kernels.dense_read(central, copied), self.sgd),
             ("dense_apply", lambda: kernels.dense_apply(central, gradient.tensor), self.sgd),
             (
                 "dense_elastic",
-                lambda: kernels_sync.dense_elastic(central, gradient.tensor, 0.5),
+                lambda: kernels.dense_elastic(central, gradient.tensor, 0.5),
                 self.sgd,
             ),
             ("narrow", lambda: narrow(gradient.tensor, torch.bfloat16), self.sgd),

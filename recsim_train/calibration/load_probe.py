@@ -15,8 +15,8 @@ from statistics import fmean, median
 from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench, random_ids
-from recsim_train.executor import kernels
-from recsim_train.executor.routing import assemble_rows, route_gradient, route_ids
+from recsim_train.executor.net import kernels
+from recsim_train.executor.shards.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Worker
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.process import say
+from recsim_train.executor.process.entry import say
 
 Request = dict[str, Any]
 

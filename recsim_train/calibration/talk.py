@@ -28,7 +28,7 @@ from recsim_train.config.experiment import (
     Synthetic,
 )
 from recsim_train.data.synthetic import write_criteo
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of

@@ -15,11 +15,11 @@ from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.grid import MEBI, MEETING_BYTES, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
-from recsim_train.executor.answers import Answer
-from recsim_train.executor.collectives import Collective
-from recsim_train.executor.scheduling import batch_scheduling, ordinary_scheduling
-from recsim_train.executor.tcp import TcpChannel, TcpPort, TcpTransport
-from recsim_train.executor.transport import Channel, Pending, Port, Service
+from recsim_train.executor.link.collectives import Collective
+from recsim_train.executor.link.tcp import TcpChannel, TcpPort, TcpTransport
+from recsim_train.executor.link.tensors import Answer
+from recsim_train.executor.link.transport import Channel, Pending, Port, ServiceKind
+from recsim_train.executor.process.scheduling import batch_scheduling, ordinary_scheduling
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -66,7 +66,7 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
     batch_scheduling()  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
-        key = Service.DENSE, 0
+        key = ServiceKind.DENSE, 0
         asked = {client: [key] for client in range(_PAIRS)} if rank == _SERVER else {}
         transport = TcpTransport(small_plan(), rank, shared, _TIMEOUT, asked)
         ends: list[End]

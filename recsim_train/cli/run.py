@@ -23,7 +23,7 @@ def run(
     Started by torchrun (one rank per role instance), it runs as that rank. Of a sweep all points
     are measured, one after the other, each with a run directory.
     """
-    from recsim_train.executor import forkserver
+    from recsim_train.executor.process import forkserver
 
     if not dry_run and "RANK" not in os.environ:  # which torchrun sets
         forkserver.ready()  # it imports torch while this process imports everything else

@@ -20,7 +20,7 @@ from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.books import book
-from recsim_train.executor.model import dtype_of
+from recsim_train.executor.net.model import dtype_of
 from recsim_train.executor.part import Reading
 from recsim_train.executor.queues import Fed, QueueFeed, Stopped, ThreadQueue
 from recsim_train.executor.values import RealFeatures, RealIds

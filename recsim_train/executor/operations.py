@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recsim_train.executor import (
-    cache,
-    feed,
-    kernels,
-    kernels_sync,
-    masks,
-    narrowing,
-    net_kernels,
-    outer,
-    routing,
-    sparse,
-)
+from recsim_train.executor import feed
+from recsim_train.executor.link import tensors
+from recsim_train.executor.net import kernels, masks, net_kernels, sparse
+from recsim_train.executor.shards import cache, routing
 
 KERNELS: dict[str, Callable[..., object]] = {
     # a reader thread's
@@ -29,9 +21,9 @@ KERNELS: dict[str, Callable[..., object]] = {
     "subtract": kernels.subtract,
     "accumulate": kernels.accumulate,
     "drain": kernels.drain,
-    "interpolate": kernels_sync.interpolate,
-    "towards": kernels_sync.towards,
-    "block_step": kernels_sync.block_step,
+    "interpolate": kernels.interpolate,
+    "towards": kernels.towards,
+    "block_step": kernels.block_step,
     "threshold": sparse.threshold,
     "sparsify": sparse.sparsify,
     "threshold_difference": sparse.threshold_difference,
@@ -49,9 +41,9 @@ KERNELS: dict[str, Callable[..., object]] = {
     "net_gradients": net_kernels.net_gradients,
     "net_apply": net_kernels.net_apply,
     "net_whole": net_kernels.net_whole,
-    "net_answered": outer.net_answered,
-    "net_towards": outer.net_towards,
-    "net_move": outer.net_move,
+    "net_answered": net_kernels.net_answered,
+    "net_towards": net_kernels.net_towards,
+    "net_move": net_kernels.net_move,
     "row_numbers": cache.row_numbers,
     "virtual_ids": cache.virtual_ids,
     "probe": cache.probe,
@@ -64,8 +56,8 @@ KERNELS: dict[str, Callable[..., object]] = {
     "assemble_rows": routing.assemble_rows,
     "route_gradient": routing.route_gradient,
     # on both sides of requests that are rounded
-    "narrow": narrowing.narrow,
-    "widen": narrowing.widen,
+    "narrow": tensors.narrow,
+    "widen": tensors.widen,
     # a shard's side
     "lookup_pooled": kernels.lookup_pooled,
     "lookup_rows": kernels.lookup_rows,
@@ -75,8 +67,8 @@ KERNELS: dict[str, Callable[..., object]] = {
     "store_rows": cache.store_rows,
     "dense_read": kernels.dense_read,
     "dense_apply": kernels.dense_apply,
-    "dense_elastic": kernels_sync.dense_elastic,
-    "dense_elastic_new": kernels_sync.dense_elastic_new,
+    "dense_elastic": kernels.dense_elastic,
+    "dense_elastic_new": kernels.dense_elastic_new,
     "sparse_apply": sparse.sparse_apply,
 }
 """By name; `recsim_train.workload.operations` says what each costs."""

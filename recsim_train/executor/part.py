@@ -1,7 +1,12 @@
-"""What one process of a run leaves. Imports no torch: the launcher reads it."""
+"""What one process of a run leaves, how it ended, and which end was the cause.
+
+Imports no torch: the launcher reads it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from recsim_train.data.malformed import Malformed
@@ -21,7 +26,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProcessPart:
     """One process's part of a run's result."""
 
     instance: str
@@ -39,3 +44,49 @@ class Part:
     """That it sent or got beside payload: each message counts at one end."""
     cache: Cached | None
     """None without a cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What one process said at its end."""
+
+    name: str
+    """Of the process."""
+    kind: str
+    """As `recsim_train.executor.process.entry.describe` has it."""
+    sentence: str
+    waits: Sequence[str] = field(default_factory=list)
+    """Who waited for what in it, one line each."""
+
+
+def cause(endings: Sequence[Ending]) -> str | None:
+    """The ending that explains the others, as a sentence: an error of its own before a time-out,
+    with who waited for what; None where all have only lost another."""
+    for kind in ("own", "stall"):
+        for one in endings:
+            if one.kind == kind:
+                told = f"{one.name} failed: {one.sentence}"
+                waits = [line for other in endings for line in other.waits]
+                if kind == "stall" and waits:
+                    told = "\n  ".join([f"{told}; who waited for what:", *waits])
+                return told
+    return None
+
+
+class LostPeerError(ConnectionError):
+    """The connection to another process has ended."""
+
+    def __init__(self, peer: str) -> None:
+        """``peer``: that process, as sentences name it."""
+        super().__init__(f"lost the connection to {peer}")
+
+
+@contextmanager
+def naming(peer: str) -> Iterator[None]:
+    """Inside, errors of a connection that is being made name the process at its other end."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"{peer} did not answer: {error}") from error
+    except OSError as error:
+        raise LostPeerError(peer) from error

@@ -1,6 +1,7 @@
 """What the loops of one process hand each other, and where they wait for each other.
 
-Every wait ends when the process has failed: nobody would come any more.
+Every wait ends when the process has failed, and a wait at a queue also when all other loops have
+ended: nobody would come any more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _LOOK = 0.2
 """Seconds between two looks at whether the process has failed."""
 
 _FAILED = "another loop of this process failed"
+_LEFT = "a queue is waited at, but all other loops of this process have ended"
 
 Stopped = Callable[[], bool]
 
@@ -25,31 +27,34 @@ Stopped = Callable[[], bool]
 class ThreadQueue:
     """A bounded queue between loops; any number of them at both ends."""
 
-    def __init__(self, capacity: int, stopped: Stopped) -> None:
+    def __init__(
+        self, capacity: int, stopped: Stopped, alone: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``alone``: whether all loops but who asks have ended."""
         self._queue: queue.Queue[object] = queue.Queue(capacity)
-        self._stopped = stopped
+        self._stopped, self._alone = stopped, alone
 
     def put(self, item: object) -> None:
-        """Wait for room. Raises TimeoutError where another loop has failed."""
-        _until(lambda: self._queue.put(item, timeout=_LOOK), self._stopped)
+        """Wait for room. Raises TimeoutError where another loop has failed, or all have ended."""
+        self._until(lambda: self._queue.put(item, timeout=_LOOK))
 
     def take(self) -> object:
-        """Wait for the oldest item. Raises TimeoutError where another loop has failed."""
-        return _until(lambda: self._queue.get(timeout=_LOOK), self._stopped)
+        """Wait for the oldest item. Raises as `put` does."""
+        return self._until(lambda: self._queue.get(timeout=_LOOK))
 
     @property
     def empty(self) -> bool:
         """Whether a `take` would wait."""
         return self._queue.empty()
 
-
-def _until(action: Callable[[], T], stopped: Stopped) -> T:
-    while True:
-        try:
-            return action()
-        except (queue.Full, queue.Empty):
-            if stopped():
-                raise TimeoutError(_FAILED) from None
+    def _until(self, action: Callable[[], T]) -> T:
+        while True:
+            alone = self._alone()  # before: the last act of another loop may be what is waited for
+            try:
+                return action()
+            except (queue.Full, queue.Empty):
+                if alone or self._stopped():
+                    raise TimeoutError(_FAILED if self._stopped() else _LEFT) from None
 
 
 class ThreadBarrier:

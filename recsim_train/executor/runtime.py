@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recsim_train.executor.collectives import Collective
+from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.queues import ThreadBarrier, ThreadProgress, ThreadQueue
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub
+from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor.mixcache import MixCache
-from recsim_train.executor.model import DenseNet, initial_dense
-from recsim_train.executor.state import DenseOptimizer
+from recsim_train.executor.net.model import DenseNet, initial_dense
+from recsim_train.executor.net.state import DenseOptimizer
+from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.placement.program import NetProgram
 from recsim_train.workload.compression import Tallies
 from recsim_train.workload.graph import graph_of
 
 
 @dataclass(slots=True)
-class Block:
+class BlockModel:
     """Global model and momentum [parameters] of blockwise model updates."""
 
     model: Tensor
@@ -100,7 +100,7 @@ class Worker:
         self.accumulated: Tensor | None = None
         self.taken: Tensor | None = None
         """Of `Replica.pending`: what the present step carries to the group's other hosts."""
-        self.block: Block | None = None
+        self.block: BlockModel | None = None
         self.residual = Residual(replica.model)
         self.loss: float | None = None
         """Mean log loss of the last batch; None: this loop has computed none."""

@@ -32,7 +32,7 @@ from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
-    from recsim_train.executor.launch import Interrupted, PartialRun
+    from recsim_train.executor.process.launch import Interrupted, PartialRun
 
 _REMEMBERED = 8
 """Runs with equal ids per batch mostly follow each other."""
@@ -157,9 +157,9 @@ class Maker:
             )
 
     def _measured(self, job: Job) -> RunRecord | None:
-        from recsim_train.executor.launch import Interrupted, PartialRun, execute
-        from recsim_train.executor.rank import read_rank, under_torchrun
-        from recsim_train.executor.torchrun import execute_rank
+        from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
+        from recsim_train.executor.process.rank import read_rank, under_torchrun
+        from recsim_train.executor.process.torchrun import execute_rank
 
         if not under_torchrun() or read_rank().rank == 0:  # who writes the run
             writable(self._keep.out, base_name(job.plan, "real", job.cluster))
@@ -200,7 +200,7 @@ class Maker:
 
     def _keep_partial(self, job: Job, error: PartialRun | Interrupted) -> None:
         """What was measured of a run that ended early, if anything."""
-        from recsim_train.executor.launch import Interrupted
+        from recsim_train.executor.process.launch import Interrupted
 
         if error.outcome is None or error.outcome.steps == 0:
             return

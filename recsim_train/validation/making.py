@@ -84,7 +84,7 @@ def validate(
     fails is told and left out. Whatever ends it, what is finished is kept, with a valid result.
     Raises UserError before anything starts, RunFailed where a prediction cannot be made.
     """
-    from recsim_train.executor.torchrun import under_torchrun
+    from recsim_train.executor.process.torchrun import under_torchrun
 
     if under_torchrun():
         raise UserError("a validation is made on one machine, not under torchrun")
@@ -182,7 +182,7 @@ def _measure_all(
     caller: Caller,
 ) -> None:
     """Every run that is not there yet; each repeat goes through all configurations, shuffled."""
-    from recsim_train.executor import forkserver
+    from recsim_train.executor.process import forkserver
 
     todo = [
         (repeat, number)

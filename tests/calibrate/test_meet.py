@@ -18,7 +18,7 @@ def test_counted_bytes_are_those_that_members_hand_over(
     does: meet.Meeting, members: int, tmp_path: Path
 ) -> None:
     """Against a run's own count of what left each member; a member receives as much."""
-    from recsim_train.executor.launch import execute
+    from recsim_train.executor.process.launch import execute
 
     run = meet._RUNS[1]._replace(does=does, steps=3)
     path = tmp_path / "rows.tsv"

@@ -19,8 +19,9 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data.stream import open_stream
 from recsim_train.data.synthetic import write_criteo
-from recsim_train.executor import kernels, masks, services
+from recsim_train.executor.net import kernels, masks
 from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.shards import services
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.reading import positions_of, reading_of
 from recsim_train.workload import operations
@@ -170,19 +171,13 @@ class Spies:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
         from recsim_train.calibration.own import dense, reads
-        from recsim_train.executor import (
-            cache,
-            feed,
-            kernels_sync,
-            narrowing,
-            net_kernels,
-            outer,
-            routing,
-            sparse,
-        )
+        from recsim_train.executor import feed
+        from recsim_train.executor.link import tensors
+        from recsim_train.executor.net import net_kernels, sparse
+        from recsim_train.executor.shards import cache, routing
 
         modules = [
-            kernels, kernels_sync, cache, narrowing, net_kernels, outer, routing, sparse, services,
+            kernels, cache, tensors, net_kernels, routing, sparse, services,
             steps, caches, dense, masks, feed, reads,
         ]  # fmt: skip
         kernels_by_name = {
@@ -194,8 +189,8 @@ class Spies:
                     if value is kernel:
                         monkeypatch.setattr(module, attribute, self._wrap(name, kernel))
         for name in ("mask", "unmask", "pick", "unpick"):
-            real = getattr(masks.PooledMask, name)
-            monkeypatch.setattr(masks.PooledMask, name, self._method(name, real))
+            real = getattr(masks.VectorMask, name)
+            monkeypatch.setattr(masks.VectorMask, name, self._method(name, real))
 
     def _wrap(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def spy(*args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train.config.experiment import Experiment, Model, Roles, StrategyChoice
 from recsim_train.config.load import load_cluster
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet

@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.config.experiment import StrategyChoice
 from recsim_train.config.load import load_cluster
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import summarise
 from recsim_train.sim.run import simulate

@@ -12,7 +12,7 @@ import torch
 
 from recsim_train.config.experiment import Roles, StrategyChoice
 from recsim_train.config.load import load_cluster
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.run import simulate
 from tests.conformance.test_worlds_agree import (

@@ -29,15 +29,15 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.stream import open_stream
-from recsim_train.executor import forkserver
-from recsim_train.executor.collectives import Collective
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.model import initial_rows
+from recsim_train.executor.link.collectives import Collective
+from recsim_train.executor.net.model import initial_rows
 from recsim_train.executor.perform import run_loop
+from recsim_train.executor.process import forkserver
+from recsim_train.executor.process.scheduling import batch_scheduling
 from recsim_train.executor.runtime import LoopContext
-from recsim_train.executor.scheduling import batch_scheduling
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.stubs import Answer, EmbeddingStub, Near
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.stubs import Answer, EmbeddingStub, Near
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recsim_train.executor import forkserver
+from recsim_train.executor.process import forkserver
 from tests.ports import free_port
 
 LIMIT = 90.0
@@ -38,7 +38,7 @@ class OneRank:
     """A rank that was started."""
 
     rank: int
-    process: forkserver.Process
+    process: forkserver.ForkedProcess
     errors: Path
 
     @property
@@ -139,7 +139,7 @@ def main() -> None:
             os.environ[name] = value
     sys.argv = ["recsim-train", *words]
     from recsim_train.__main__ import main as command
-    from recsim_train.executor.role import Role
+    from recsim_train.executor.process.role import Role
 
     begin = Role.start
 

@@ -35,7 +35,7 @@ def main():
 """
 START = """
 import sys
-from recsim_train.executor import forkserver
+from recsim_train.executor.process import forkserver
 process = forkserver.start("told", [], sys.stderr.buffer)
 print(process.stdout.readline().decode())
 """

@@ -22,7 +22,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.launch import PartialRun, execute
+from recsim_train.executor.process.launch import PartialRun, execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.facts import Cached
@@ -191,7 +191,7 @@ def test_a_cache_too_small_for_the_first_steps_is_refused_before_the_start(tmp_p
 def test_a_cache_too_small_for_a_later_step_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recsim_train.executor.launch.check_cache", lambda plan: None)
+    monkeypatch.setattr("recsim_train.executor.process.launch.check_cache", lambda plan: None)
     choice = StrategyChoice(kind="scalefreectr", options={"cache_rows": 40})
     plan = plan_of(choice, Roles(trainers=2), "sgd", 12)
     with pytest.raises(PartialRun, match=r"trainer\[\d\] failed: the cache of 40 rows"):

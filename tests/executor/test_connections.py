@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.executor import connections, ring
-from recsim_train.executor.answers import Answer
-from recsim_train.executor.connections import Answerer, Asker, Listener, connect
-from recsim_train.executor.lines import Lines
+from recsim_train.executor.link import connections, ring
+from recsim_train.executor.link.connections import Answerer, Asker, ClientListener, connect
+from recsim_train.executor.link.tensors import Answer
+from recsim_train.executor.link.transport import Connections
 from recsim_train.placement.transport import SHARED_LEAST
 
 TOKEN = b"t" * connections.TOKEN_BYTES
@@ -26,7 +26,7 @@ HEAD = 24
 
 @contextmanager
 def pair(timeout: float = 20.0, *, near: bool = False) -> Iterator[tuple[Asker, Answerer]]:
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     asker = connect(listener.address, TOKEN, 7, timeout, near=near)
     assert (asker._shared is not None) == near
     answerer = listener.client(7)
@@ -38,8 +38,8 @@ def pair(timeout: float = 20.0, *, near: bool = False) -> Iterator[tuple[Asker, 
         listener.close()
 
 
-def lines_of(*askers: Asker) -> Lines:
-    lines = Lines()
+def lines_of(*askers: Asker) -> Connections:
+    lines = Connections()
     lines.askers += askers
     return lines
 
@@ -248,7 +248,7 @@ def test_a_server_that_does_not_read_is_given_up_after_the_time_out(under_way: i
     ids=["another protocol", "wrong token", "not a client of this run", "goes away"],
 )
 def test_strangers_are_turned_away_and_the_client_still_gets_in(said: bytes) -> None:
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     host, port = listener.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 5) as stranger:
         stranger.sendall(said)
@@ -263,7 +263,7 @@ def test_strangers_are_turned_away_and_the_client_still_gets_in(said: bytes) -> 
 
 
 def test_a_second_connection_of_the_same_client_is_turned_away() -> None:
-    listener = Listener("127.0.0.1", TOKEN, [7, 8], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7, 8], HEAD)
     first = connect(listener.address, TOKEN, 7, 5)
     answerer = listener.client(7)
     with pytest.raises(ConnectionError):
@@ -275,7 +275,7 @@ def test_a_second_connection_of_the_same_client_is_turned_away() -> None:
 
 
 def test_strangers_that_stay_silent_keep_no_client_waiting() -> None:
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     host, port = listener.address.rsplit(":", 1)
     strangers = [socket.create_connection((host, int(port)), 5) for _ in range(12)]
     begin = time.monotonic()
@@ -293,7 +293,7 @@ def test_strangers_beyond_what_is_bearable_are_turned_away_the_first_of_them_fir
 ) -> None:
     monkeypatch.setattr(connections, "_GUESTS", 3)
     monkeypatch.setattr(connections, "_PATIENCE", 60.0)
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     host, port = listener.address.rsplit(":", 1)
     strangers = [socket.create_connection((host, int(port)), 5) for _ in range(5)]
     assert [one.recv(1) for one in strangers[:2]] == [b"", b""]
@@ -307,7 +307,7 @@ def test_strangers_beyond_what_is_bearable_are_turned_away_the_first_of_them_fir
 
 def test_a_silent_stranger_is_turned_away_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_PATIENCE", 0.3)
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     host, port = listener.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 5) as stranger:
         assert stranger.recv(1) == b""
@@ -316,7 +316,7 @@ def test_a_silent_stranger_is_turned_away_after_a_while(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")
 def test_both_ends_notice_within_the_time_out_that_the_other_machine_is_gone() -> None:
-    listener = Listener("127.0.0.1", TOKEN, [7], HEAD, 12.0)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD, 12.0)
     asker = connect(listener.address, TOKEN, 7, 12.0)
     answerer = listener.client(7)
     for end in (asker, answerer):

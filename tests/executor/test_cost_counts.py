@@ -23,9 +23,9 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import kernels, kernels_sync, outer
-from recsim_train.executor.model import DenseNet, initial_dense
-from recsim_train.executor.state import DenseState, EmbeddingState
+from recsim_train.executor.net import kernels, net_kernels
+from recsim_train.executor.net.model import DenseNet, initial_dense
+from recsim_train.executor.net.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -174,17 +174,15 @@ def test_vectors_of_element_wise_kernels() -> None:
         "load": vectors(kernels.load, SIZE, worker, other),
         "snapshot": vectors(kernels.snapshot, SIZE, worker),
         "subtract": vectors(kernels.subtract, SIZE, worker, other),
-        "towards": vectors(kernels_sync.towards, SIZE, worker, other, 0.5),
-        "interpolate": vectors(kernels_sync.interpolate, SIZE, worker, other, 0.5),
-        "block_step": vectors(kernels_sync.block_step, SIZE, worker, other, 0.5, 0.5),
+        "towards": vectors(kernels.towards, SIZE, worker, other, 0.5),
+        "interpolate": vectors(kernels.interpolate, SIZE, worker, other, 0.5),
+        "block_step": vectors(kernels.block_step, SIZE, worker, other, 0.5, 0.5),
         "accumulate": vectors(kernels.accumulate, SIZE, worker, other),
         "drain": vectors(kernels.drain, SIZE, worker),
         "dense_read": vectors(kernels.dense_read, SIZE, state, torch.empty(SIZE)),
         "dense_apply": vectors(kernels.dense_apply, SIZE, state, other.tensor),
-        "dense_elastic": vectors(kernels_sync.dense_elastic, SIZE, state, other.tensor, 0.5),
-        "dense_elastic_new": vectors(
-            kernels_sync.dense_elastic_new, SIZE, state, other.tensor, 0.5
-        ),
+        "dense_elastic": vectors(kernels.dense_elastic, SIZE, state, other.tensor, 0.5),
+        "dense_elastic_new": vectors(kernels.dense_elastic_new, SIZE, state, other.tensor, 0.5),
     }
     by_hand = {"apply": 3, "load": 2, "snapshot": 2, "subtract": 3, "towards": 5, "interpolate": 3}
     by_hand |= {"block_step": 13, "accumulate": 3, "drain": 3, "dense_read": 2, "dense_apply": 3}
@@ -214,9 +212,9 @@ def test_vectors_of_a_groups_outer_kernels() -> None:
     worker = Worker(Replica(DLRM, SGD, 1, net.held(0), net.shared_numbers), "server", net, 0)
     other = RealDense(torch.randn(half))
     moved = {
-        "net_answered": vectors(outer.net_answered, half, worker),
-        "net_towards": vectors(outer.net_towards, half, worker, other, 0.5),
-        "net_move": vectors(outer.net_move, half, worker, other),
+        "net_answered": vectors(net_kernels.net_answered, half, worker),
+        "net_towards": vectors(net_kernels.net_towards, half, worker, other, 0.5),
+        "net_move": vectors(net_kernels.net_move, half, worker, other),
     }
     assert moved == {"net_answered": 5, "net_towards": 10, "net_move": 3}
     assert {name: priced(name) for name in moved} == moved

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Experiment, Model, StrategyChoice, Table, Training
-from recsim_train.executor import kernels, masks, sparse
-from recsim_train.executor.masks import PooledMask
-from recsim_train.executor.model import DenseNet
-from recsim_train.executor.routing import Parts, route_ids
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.sparse import RealSparse
-from recsim_train.executor.state import DenseState, EmbeddingState
-from recsim_train.executor.stubs import EmbeddingStub, Near
+from recsim_train.executor.net import kernels, masks, sparse
+from recsim_train.executor.net.masks import VectorMask
+from recsim_train.executor.net.model import DenseNet
+from recsim_train.executor.net.sparse import RealSparse
+from recsim_train.executor.net.state import DenseState, EmbeddingState
+from recsim_train.executor.shards.routing import ShardSlices, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.stubs import EmbeddingStub, Near
 from recsim_train.executor.values import (
     RealBlock,
     RealDense,
@@ -225,9 +225,9 @@ def test_gradients_at_the_kept_places_are_those_of_the_masked_net(
     share: float, over: Literal["table", "sample"]
 ) -> None:
     batch, ids, state = masked_batch()
-    [routed] = route_ids(ids, Parts(MODEL, [state.slices], frozenset()))
+    [routed] = route_ids(ids, ShardSlices(MODEL, [state.slices], frozenset()))
     pooled, _, _ = kernels.lookup_pooled(state, routed)
-    rule = PooledMask(MODEL, len(state.slices), share, over)
+    rule = VectorMask(MODEL, len(state.slices), share, over)
     masked = rule.mask(pooled)
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)
     each = max(1, int(width * share))

@@ -19,7 +19,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.trace.record import Outcome
 

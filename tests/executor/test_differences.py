@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor.kernels import subtract
-from recsim_train.executor.kernels_sync import towards
+from recsim_train.executor.net.kernels import subtract, towards
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica, Worker
 

@@ -19,10 +19,10 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import metrics
-from recsim_train.executor.launch import execute
-from recsim_train.executor.merge import merge
-from recsim_train.executor.part import Moves, Part
+from recsim_train.executor.part import Moves, ProcessPart
+from recsim_train.executor.process import evaluate
+from recsim_train.executor.process.launch import execute
+from recsim_train.executor.process.merge import merge
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.registry import strategies
@@ -108,27 +108,27 @@ def test_scores_that_are_not_finite_have_no_order_and_no_loss(
     scores: list[float], labels: list[int]
 ) -> None:
     logits, truth = torch.tensor(scores), torch.tensor(labels, dtype=torch.float32)
-    loss = metrics.log_loss(logits, truth)
-    assert metrics.auc(logits, truth) is None
+    loss = evaluate.log_loss(logits, truth)
+    assert evaluate.auc(logits, truth) is None
     assert math.isnan(loss)
-    assert metrics.normalized_entropy(loss, truth) is None
-    assert metrics.normalized_entropy(INF, truth) is None
+    assert evaluate.normalized_entropy(loss, truth) is None
+    assert evaluate.normalized_entropy(INF, truth) is None
 
 
 def test_the_largest_finite_scores_still_have_an_order() -> None:
     most = torch.finfo(torch.float32).max
     logits, truth = torch.tensor([-most, most, 0.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0])
-    assert metrics.auc(logits, truth) == 1.0
-    assert math.isfinite(metrics.log_loss(logits, truth))
+    assert evaluate.auc(logits, truth) == 1.0
+    assert math.isfinite(evaluate.log_loss(logits, truth))
 
 
-def part(losses: dict[str, list[float | None]], held_out: float | None = 0.5) -> Part:
+def part(losses: dict[str, list[float | None]], held_out: float | None = 0.5) -> ProcessPart:
     records = Outcome([], {}, [], 0, 4)
     for loop, values in losses.items():
         records.iterations += [Iteration(loop, k, 0.0, 0.0, loss) for k, loss in enumerate(values)]
     records.loss, records.auc, records.normalized_entropy = held_out, 0.7, 0.9
     process = next(iter(losses)).partition(".")[0]
-    return Part(process, records, 0.0, [], Moves(0, 0), [], [], 0, None)
+    return ProcessPart(process, records, 0.0, [], Moves(0, 0), [], [], 0, None)
 
 
 @pytest.mark.parametrize("worst", [NAN, INF])

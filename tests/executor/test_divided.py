@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.kernel_probe import Bench
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor import kernels, pools
+from recsim_train.executor import pools
+from recsim_train.executor.net import kernels
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy.values import Batch

@@ -17,14 +17,14 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import gathers, kernels
-from recsim_train.executor.bits import as_bytes
-from recsim_train.executor.model import BLOCK, initial_dense, initial_rows
-from recsim_train.executor.routing import Parts, assemble_rows, route_ids
-from recsim_train.executor.services import EmbeddingServer
-from recsim_train.executor.state import EACH_ITS_OWN, EmbeddingState
+from recsim_train.executor.link.tensors import as_bytes
+from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net.model import BLOCK, initial_dense, initial_rows
+from recsim_train.executor.net.state import EACH_ITS_OWN, EmbeddingState
+from recsim_train.executor.shards.routing import ShardSlices, assemble_rows, route_ids
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.wire import LookupRequest
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
-from recsim_train.executor.wire import LookupRequest
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
@@ -82,7 +82,7 @@ def whole(found: list[EmbeddingState]) -> list[np.ndarray]:
     return tables
 
 
-PARTS = Parts(MODEL, SHARDS, SPLIT)
+PARTS = ShardSlices(MODEL, SHARDS, SPLIT)
 
 
 def test_pooled_vectors_are_the_sums_of_bags() -> None:
@@ -125,7 +125,7 @@ def test_a_shard_in_another_process_learns_which_ids_are_one_bag() -> None:
     assert plan.embedding is not None
     assert plan.embedding.split_tables & {1, 3}  # bags of one size
     shards = plan.embedding.shards
-    parts = Parts(MODEL, [shard.slices for shard in shards], plan.embedding.split_tables)
+    parts = ShardSlices(MODEL, [shard.slices for shard in shards], plan.embedding.split_tables)
     for shard, routed in zip(shards, route_ids(ids, parts), strict=True):
         server = EmbeddingServer(plan, shard)
         request = LookupRequest(0, BATCH, routed.sizes)

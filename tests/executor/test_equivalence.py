@@ -19,8 +19,8 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.launch import execute
-from recsim_train.executor.model import initial_dense, initial_rows
+from recsim_train.executor.net.model import initial_dense, initial_rows
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from tests.executor.by_hand import Dense, Rows, gradients
 from tests.executor.group_world import Fed, given

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor import forkserver
+from recsim_train.executor.process import forkserver
 
 CHILD = """
 import json, os, sys, time
@@ -31,7 +31,7 @@ def main():
         "cpu": time.process_time(), "tasks": len(os.listdir("/proc/self/task")),
         "environment": dict(os.environ), "cores": sorted(os.sched_getaffinity(0)),
         "descriptors": len(os.listdir("/proc/self/fd")), "path": sys.path[0],
-        "compiled": len(sys.modules["recsim_train.executor.rows"].sgd.signatures),
+        "compiled": len(sys.modules["recsim_train.executor.net.rows"].sgd.signatures),
     }
     print(json.dumps(facts))
     for line in sys.stdin:
@@ -39,7 +39,7 @@ def main():
 """
 LAUNCHER = """
 import os, sys, time
-from recsim_train.executor import forkserver
+from recsim_train.executor.process import forkserver
 with open(os.devnull, "wb") as errors:
     started = [forkserver.start("told", ["wait"], errors) for _ in range(2)]
 pids = [forkserver.ready().process.pid]
@@ -55,15 +55,15 @@ class Children:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[forkserver.Process] = []
+        self.started: list[forkserver.ForkedProcess] = []
 
-    def __call__(self, *words: str) -> forkserver.Process:
+    def __call__(self, *words: str) -> forkserver.ForkedProcess:
         with (self.folder / "errors.txt").open("ab") as errors:
             process = forkserver.start("told", words, errors)
         self.started.append(process)
         return process
 
-    def facts(self, process: forkserver.Process) -> Any:
+    def facts(self, process: forkserver.ForkedProcess) -> Any:
         return json.loads(process.stdout.readline())
 
 

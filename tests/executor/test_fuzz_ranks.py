@@ -38,14 +38,17 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data.batch import pack
 from recsim_train.data.stream import open_stream
-from recsim_train.executor import connections, exchange, feed, parting, wire
-from recsim_train.executor.connections import Listener, connect
-from recsim_train.executor.endings import LostPeerError
-from recsim_train.executor.process import describe
+from recsim_train.executor import feed
+from recsim_train.executor.link import connections
+from recsim_train.executor.link.connections import ClientListener, connect
+from recsim_train.executor.link.tcp import TcpPort, address_said
+from recsim_train.executor.link.transport import Key, ServiceKind
+from recsim_train.executor.part import LostPeerError
+from recsim_train.executor.process import exchange, parting
+from recsim_train.executor.process.entry import describe
 from recsim_train.executor.queues import QueueFeed
-from recsim_train.executor.services import Client, DenseServer, EmbeddingServer, Serving
-from recsim_train.executor.tcp import TcpPort, address_said
-from recsim_train.executor.transport import Key, Service
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import Client, DenseServer, EmbeddingServer, Serving
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -95,7 +98,7 @@ stranger = st.one_of(st.binary(max_size=200), hello, hello.map(lambda said: said
 def test_strangers_say_what_they_want_and_a_client_still_gets_in(
     said: list[tuple[bytes, bool]],
 ) -> None:
-    listener = Listener("127.0.0.1", TOKEN, [7], 24)
+    listener = ClientListener("127.0.0.1", TOKEN, [7], 24)
     host, port = listener.address.rsplit(":", 1)
     strangers = []
     for words, stays in said:
@@ -182,11 +185,11 @@ def shard(plan: Plan) -> Iterator[tuple[socket.socket, list[BaseException | None
     """A client's raw connection to a thread that serves it, and how that ends."""
     assert plan.embedding is not None
     servers: dict[Key, EmbeddingServer | DenseServer] = {
-        (Service.EMBEDDING, 0): EmbeddingServer(plan, plan.embedding.shards[0])
+        (ServiceKind.EMBEDDING, 0): EmbeddingServer(plan, plan.embedding.shards[0])
     }
     if plan.dense is not None:
-        servers[Service.DENSE, 0] = DenseServer(plan, plan.dense.shards[0])
-    listener = Listener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
+        servers[ServiceKind.DENSE, 0] = DenseServer(plan, plan.dense.shards[0])
+    listener = ClientListener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
     asker = connect(listener.address, TOKEN, 0, LIMIT)
     port = TcpPort(listener, 0, "trainer[0]")
     client = Client("trainer[0].worker[0]", 0)
@@ -436,7 +439,7 @@ def test_a_part_that_is_whole_but_something_else_is_none(store: TCPStore) -> Non
 
 
 def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path) -> None:
-    from recsim_train.executor.rank import Rank
+    from recsim_train.executor.process.rank import Rank
 
     me = Rank(1, 2, "127.0.0.1", 1, "mine", 0, keeps_store=False)
     for said in (b"\xff\xfe", b"", b"id another"):
@@ -449,7 +452,7 @@ def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path
 # -- what the fuzzing meets seldom -----------------------------------------------------------------
 
 
-def _said(plan: Plan, request: wire.Request, payload: bytes) -> str:
+def _said(plan: Plan, request: wire.ShardRequest, payload: bytes) -> str:
     """How the shard ends that is sent this after an honest lookup."""
     with shard(plan) as (sock, ends, thread):
         sock.sendall(lookup(plan))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Model
-from recsim_train.executor.model import DenseNet
-from recsim_train.executor.tagged import TaggedPass
+from recsim_train.executor.net.model import DenseNet
+from recsim_train.executor.net.tagged import TaggedPass
 from recsim_train.executor.values import RealFeatures, RealIds, RealParts, RealRows
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.program import TaggedNet

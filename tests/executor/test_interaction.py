@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recsim_train.executor.interaction import interact
+from recsim_train.executor.net.interaction import interact
 from recsim_train.executor.pools import make_pool, side_by_side
 
 SIZES = [(7, 5, 4), (1, 3, 16), (6, 1, 3), (1, 1, 1), (4, 0, 2), (0, 3, 2)]

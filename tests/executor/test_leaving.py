@@ -22,17 +22,18 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import launch
-from recsim_train.executor.merge import merge
-from recsim_train.executor.part import Part
-from recsim_train.executor.process import write_spec
+from recsim_train.executor.part import ProcessPart
+from recsim_train.executor.process import launch
+from recsim_train.executor.process.entry import write_spec
+from recsim_train.executor.process.merge import merge
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from recsim_train.executor import process, role
+from recsim_train.executor.process import entry
+from recsim_train.executor.process import role
 
 write = role.Role.part
 
@@ -44,7 +45,7 @@ def part(self):
     return write(self)
 
 role.Role.part = part
-process.run_role(Path(sys.argv[1]), 0)
+entry.run_role(Path(sys.argv[1]), 0)
 """
 
 
@@ -88,7 +89,7 @@ def test_a_part_is_written_whole_under_repeated_signals(
             time.sleep(0.1)
         assert process.wait(60) == 1
     part = pickle.loads((tmp_path / "part-0.pickle").read_bytes())
-    assert isinstance(part, Part)
+    assert isinstance(part, ProcessPart)
     outcome = merge(plan, [part], complete=False)
     assert outcome.steps > 0
     assert len(part.records.iterations) == outcome.steps

@@ -18,7 +18,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.launch import execute
+from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 
 SERVERS = Roles(trainers=2, embedding_servers=1, dense_servers=1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Table
-from recsim_train.executor.model import DenseNet, initial_dense
+from recsim_train.executor.net.model import DenseNet, initial_dense
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, dense_tensors
 

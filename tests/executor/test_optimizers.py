@@ -19,10 +19,10 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import kernels, sparse
-from recsim_train.executor.services import DenseServer, EmbeddingServer
-from recsim_train.executor.state import EACH_ITS_OWN, DenseOptimizer, DenseState, EmbeddingState
-from recsim_train.executor.stubs import DenseStub, Near
+from recsim_train.executor.net import kernels, sparse
+from recsim_train.executor.net.state import EACH_ITS_OWN, DenseOptimizer, DenseState, EmbeddingState
+from recsim_train.executor.shards.services import DenseServer, EmbeddingServer
+from recsim_train.executor.shards.stubs import DenseStub, Near
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan

@@ -22,14 +22,14 @@ from recsim_train.config.experiment import (
     Synthetic,
     Training,
 )
-from recsim_train.executor import wire
-from recsim_train.executor.launch import execute
-from recsim_train.executor.model import initial_dense, initial_rows
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.services import DenseServer
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Near, Remote
-from recsim_train.executor.tcp import TcpTransport
-from recsim_train.executor.transport import Service
+from recsim_train.executor.link.tcp import TcpTransport
+from recsim_train.executor.link.transport import ServiceKind
+from recsim_train.executor.net.model import initial_dense, initial_rows
+from recsim_train.executor.process.launch import execute
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import DenseServer
+from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, Remote
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -259,7 +259,7 @@ def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() ->
     assert plan.embedding is not None
     store, patience = HashStore(), timedelta(seconds=20)
     shards = plan.embedding.shards[0], plan.dense.shards[0]
-    keys = [(Service.EMBEDDING, 0), (Service.DENSE, 0)]
+    keys = [(ServiceKind.EMBEDDING, 0), (ServiceKind.DENSE, 0)]
     client = TcpTransport(plan, 0, store, patience, {})
     server = TcpTransport(plan, 1, store, patience, {0: keys})
     channels = [client.channel(0, key, 1) for key in keys]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from recsim_train.executor import queues
-from recsim_train.executor.queues import QueueFeed
+from recsim_train.executor.queues import QueueFeed, ThreadQueue
 from recsim_train.strategy.values import Batch, Features, Ids
 
 
@@ -117,3 +117,22 @@ def test_what_was_made_before_the_run_failed_is_still_fed() -> None:
     over.set()
     assert feed.next() is made
     assert feed.next() is None
+
+
+@pytest.mark.parametrize("side", ["take", "put"])
+def test_a_loop_at_a_queue_whose_partner_ended_without_a_word_does_not_wait(side: str) -> None:
+    """What the partner has put as its last act is taken first."""
+    partner = threading.Thread(target=lambda: line.put("last"), daemon=True)
+    line, taken = ThreadQueue(1, never, lambda: not partner.is_alive()), []
+
+    def wait() -> None:
+        if side == "put":
+            line.put("more")
+        taken.append(line.take())
+        line.take()
+
+    partner.start()
+    partner.join(5)
+    with pytest.raises(TimeoutError, match="all other loops of this process have ended"):
+        wait()
+    assert taken == ([] if side == "put" else ["last"])

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor import addresses
-from recsim_train.executor.launch import execute
-from recsim_train.executor.rank import read_rank, under_torchrun
+from recsim_train.executor.link import addresses
+from recsim_train.executor.process.launch import execute
+from recsim_train.executor.process.rank import read_rank, under_torchrun
 from tests.executor.one_rank import codes, prepared, ranks
 from tests.executor.test_failures import make_plan
 from tests.ports import free_port

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.executor.agreement import differences
+from recsim_train.executor.process.agreement import differences
 from tests.executor.one_rank import BEGUN, codes, prepared, ranks, until_said
 
 DIFFER = {

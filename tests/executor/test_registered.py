@@ -20,9 +20,9 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.stream import held_out
-from recsim_train.executor import kernels
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.launch import execute
+from recsim_train.executor.net import kernels
+from recsim_train.executor.process.launch import execute
 from recsim_train.executor.values import RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.executor import ring
-from recsim_train.executor.ring import Ring
+from recsim_train.executor.link import ring
+from recsim_train.executor.link.ring import Ring
 from recsim_train.placement.transport import SHARED_BYTES, SHARED_LEAST
 
 ROOM = 10 * SHARED_LEAST

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor import gathers, kernels
-from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.state import EmbeddingState
+from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net.state import EmbeddingState
+from recsim_train.executor.shards.routing import (
+    Routed,
+    ShardSlices,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import TableSlice
@@ -143,7 +149,7 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cases())
 @settings(max_examples=150, deadline=None)
 def test_pooled_vectors_and_their_gradients_are_those_of_the_plain_way(case: Case) -> None:
-    parts = Parts(case.model, case.shards, case.split)
+    parts = ShardSlices(case.model, case.shards, case.split)
     routed, answers = route_ids(case.ids, parts), []
     for state, asked, slices in zip(case.states(), routed, case.shards, strict=True):
         plain = plain_route(case.ids, slices, case.split)
@@ -176,7 +182,7 @@ def test_rows_of_distinct_ids_are_those_of_the_plain_way(case: Case) -> None:
     assert list(ids.offsets) == cuts
     if any(part.step > 1 for slices in case.shards for part in slices):
         return  # the ids of a slice are no run of a table's
-    parts = Parts(case.model, case.shards, case.split)
+    parts = ShardSlices(case.model, case.shards, case.split)
     routed, answers, tables = route_ids(ids, parts), [], {}
     for state, asked, slices in zip(case.states(), routed, case.shards, strict=True):
         plain = plain_route(ids, slices, case.split)
@@ -222,7 +228,7 @@ def test_an_id_that_names_no_row_is_an_error(place: int) -> None:
 def test_a_shard_that_holds_columns_answers_them_of_every_table() -> None:
     model = Model(embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,), tables=(Table(rows=5),) * 2)
     shards = [[TableSlice(t, 0, 5, 1, *cut) for t in range(2)] for cut in ((0, 3), (3, 4))]
-    parts = Parts(model, shards, frozenset())
+    parts = ShardSlices(model, shards, frozenset())
     ids = RealIds(torch.tensor([1, 4, 0, 2]), (0, 2, 4), (None, None), 2)
     routed: list[Routed] = route_ids(ids, parts)
     assert [asked.values.tolist() for asked in routed] == [[1, 4, 0, 2]] * 2

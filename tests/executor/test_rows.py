@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.executor import rows as steps
+from recsim_train.executor.net import rows as steps
 
 LR = 0.3
 MIX = 0x9E3779B97F4A7C15

@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor.kernels import load
-from recsim_train.executor.kernels_sync import (
+from recsim_train.executor.net.kernels import (
     dense_elastic,
     dense_elastic_new,
     interpolate,
+    load,
 )
+from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.operations import KERNELS
-from recsim_train.executor.state import DenseState
 from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy import effects

@@ -26,13 +26,14 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import connections, wire
-from recsim_train.executor.role import first_shard
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.services import Client, EmbeddingServer, Serving
-from recsim_train.executor.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
-from recsim_train.executor.tcp import TcpPort, TcpTransport
-from recsim_train.executor.transport import Service
+from recsim_train.executor.link import connections
+from recsim_train.executor.link.tcp import TcpPort, TcpTransport
+from recsim_train.executor.link.transport import ServiceKind
+from recsim_train.executor.process.role import first_shard
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.services import Client, EmbeddingServer, Serving
+from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -68,7 +69,7 @@ def ids_of(batch: int) -> RealIds:
 class Two:
     """A client of two servers, which do what the test does."""
 
-    def __init__(self, plan: Plan, service: Service) -> None:
+    def __init__(self, plan: Plan, service: ServiceKind) -> None:
         store = HashStore()
         keys = [(service, index) for index in range(2)]
         # rank 0 makes the run's token
@@ -88,7 +89,7 @@ class Two:
             (port._answerer or port._listener.client(0)).close()
         self.pool.shutdown()
 
-    def taken(self, server: int) -> tuple[wire.Request, bytes]:
+    def taken(self, server: int) -> tuple[wire.ShardRequest, bytes]:
         """The next request there, whole."""
         _, header, size = self.ports[server].next_request()
         content = self.ports[server].payload(size).numpy().tobytes()
@@ -102,7 +103,7 @@ class Two:
 
 
 @contextmanager
-def two(plan: Plan, service: Service) -> Iterator[Two]:
+def two(plan: Plan, service: ServiceKind) -> Iterator[Two]:
     made = Two(plan, service)
     try:
         yield made
@@ -124,7 +125,7 @@ def test_an_answer_that_comes_first_is_taken_first(
 ) -> None:
     monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
     plan, fast = plan_of("allreduce"), 1 - slow
-    with two(plan, Service.EMBEDDING) as world:
+    with two(plan, ServiceKind.EMBEDDING) as world:
         stub, ids = embedding_stub(plan, world, first), ids_of(BATCH)
         looked = world.pool.submit(lambda: stub.lookup(ids, 0)())  # noqa: PLW0108  # there, too
         answers = [torch.rand(1, BATCH, DIM), torch.rand(1, BATCH, DIM)]
@@ -182,11 +183,11 @@ def test_a_server_that_does_not_read_keeps_nothing_from_the_other(
     if effect == "push":  # as many dense parameters as make the same bytes
         plan, service, make = (
             plan_of("flat_ps", dim=400_000, batch=8, dense_servers=2),
-            Service.DENSE,
+            ServiceKind.DENSE,
             pushed,
         )
     else:
-        plan, service, make = plan_of("allreduce"), Service.EMBEDDING, updated
+        plan, service, make = plan_of("allreduce"), ServiceKind.EMBEDDING, updated
     with two(plan, service) as world:
         send, due = make(plan, world, first)
         assert min(map(len, due)) > 12e6
@@ -213,7 +214,7 @@ def test_a_request_is_on_its_way_before_a_shard_here_is_waited_for() -> None:
         def update(self, *_: object) -> None:
             assert read.wait(20)
 
-    with two(plan, Service.EMBEDDING) as world:
+    with two(plan, ServiceKind.EMBEDDING) as world:
         ends = [
             Near(Here(plan, plan.embedding.shards[0]), 0),
             Remote(EmbeddingRules(plan, plan.embedding.shards[1]), world.channels[1]),
@@ -288,7 +289,7 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
     """Lookup and update each take what the bytes of all trainers take through one server's link."""
     plan = plan_of("allreduce", trainers=TRAINERS)
     assert plan.embedding is not None
-    store, keys = HashStore(), [(Service.EMBEDDING, index) for index in range(2)]
+    store, keys = HashStore(), [(ServiceKind.EMBEDDING, index) for index in range(2)]
     TcpTransport(plan, 0, store, PATIENCE, {})
     ports, clients = {}, range(TRAINERS)
     for index, shard in enumerate(plan.embedding.shards):

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor import books, kernels
-from recsim_train.executor.services import Together
+from recsim_train.executor import books
+from recsim_train.executor.net import kernels
+from recsim_train.executor.shards.services import Together
 from recsim_train.trace.ledger import REQUESTS
 
 

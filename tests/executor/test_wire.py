@@ -21,11 +21,11 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor import wire
-from recsim_train.executor.bits import as_bytes, split_bytes
-from recsim_train.executor.routing import Routed
-from recsim_train.executor.rules import DenseRules, EmbeddingRules
-from recsim_train.executor.sparse import RealSparse, cut_sparse, whole_places
+from recsim_train.executor.link.tensors import as_bytes, split_bytes
+from recsim_train.executor.net.sparse import RealSparse, cut_sparse, whole_places
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.routing import Routed
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -41,7 +41,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def requests(kind: type[wire.Request]) -> st.SearchStrategy[wire.Request]:
+def requests(kind: type[wire.ShardRequest]) -> st.SearchStrategy[wire.ShardRequest]:
     return st.builds(kind, *(VALUES[str(f.type)] for f in dataclasses.fields(kind)))
 
 
@@ -73,7 +73,7 @@ def dense_rules() -> DenseRules:
 @given(data=st.data(), padding=st.binary(max_size=16))
 @settings(max_examples=40, deadline=None)
 def test_a_header_says_what_was_asked(
-    kind: type[wire.Request], data: st.DataObject, padding: bytes
+    kind: type[wire.ShardRequest], data: st.DataObject, padding: bytes
 ) -> None:
     request = data.draw(requests(kind))
     header = wire.encode(request)

@@ -12,7 +12,7 @@ import recsim_train
 from recsim_train.calibration import speed
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
-from recsim_train.executor import launch
+from recsim_train.executor.process import launch
 from recsim_train.results.rundir import read_run
 from recsim_train.session import Caller
 from recsim_train.trace.record import Outcome

@@ -121,7 +121,7 @@ def machine(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mach
     made = Machine(path, tmp_path / "out")
     monkeypatch.setattr(validation, "_measured", made)
     monkeypatch.setattr(validation, "speeds_at_calibration", lambda cluster: at(1.0))
-    monkeypatch.setattr("recsim_train.executor.forkserver.ready", lambda: None)
+    monkeypatch.setattr("recsim_train.executor.process.forkserver.ready", lambda: None)
     monkeypatch.setattr(speed, "until_as_fast", lambda as_then, limit, waiting: 0.0)
     return made
 

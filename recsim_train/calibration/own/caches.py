@@ -14,10 +14,16 @@ import numpy as np
 import torch
 
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
-from recsim_train.executor import cache, kernels
-from recsim_train.executor.mixcache import MixCache
-from recsim_train.executor.routing import Parts, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.net import kernels
+from recsim_train.executor.shards import cache
+from recsim_train.executor.shards.mixcache import MixCache
+from recsim_train.executor.shards.routing import (
+    ShardSlices,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
+from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealIds, RealParts, RealRows
 from recsim_train.strategy.values import Batch, Probe
 
@@ -42,7 +48,7 @@ class Caches:
         self.worker = bench.worker(cache=MixCache(plan, 0))
         self.servers = [EmbeddingServer(plan, shard) for shard in self.shards]
         split = plan.embedding.split_tables
-        self.parts = Parts(bench.model, [shard.slices for shard in self.shards], split)
+        self.parts = ShardSlices(bench.model, [shard.slices for shard in self.shards], split)
         self.slices = sum(len(shard.slices) for shard in self.shards)
         self._steps = cycle(enumerate(bench.by_trainer))
         flushed = max((s.unique for name, s in bench.cells if name == "flush"), default=0.0)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, Timed
-from recsim_train.executor import kernels, kernels_sync, outer, sparse
-from recsim_train.executor.narrowing import HALF, narrow, widen
-from recsim_train.executor.state import DenseState
+from recsim_train.executor.link.tensors import HALF, narrow, widen
+from recsim_train.executor.net import kernels, net_kernels, sparse
+from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.values import RealDense, RealParts
-from recsim_train.executor.worker import Block, Replica, Worker
+from recsim_train.executor.worker import BlockModel, Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
@@ -91,8 +91,8 @@ class Dense:
             "subtract": partial(kernels.subtract, worker, gradient),
             "accumulate": partial(kernels.accumulate, worker, gradient),
             "drain": partial(kernels.drain, worker),
-            "interpolate": partial(kernels_sync.interpolate, worker, gradient, _ALPHA),
-            "towards": partial(kernels_sync.towards, worker, gradient, 0.5),
+            "interpolate": partial(kernels.interpolate, worker, gradient, _ALPHA),
+            "towards": partial(kernels.towards, worker, gradient, 0.5),
         }
         done = partial(_one, name, calls[name], elements=elements)
         here = name in _ARRIVED and name not in self._elsewhere
@@ -101,8 +101,8 @@ class Dense:
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
-        worker.block = Block(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
-        call = partial(kernels_sync.block_step, worker, mean, _ALPHA, 0.5)
+        worker.block = BlockModel(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
+        call = partial(kernels.block_step, worker, mean, _ALPHA, 0.5)
         return partial(_one, name, call, elements=scope.elements)
 
     def _outer(self, name: str, scope: Scope) -> Call:
@@ -114,9 +114,9 @@ class Dense:
         worker, elements = self.bench.worker(host), net.answered_elements(host)
         value = self.bench.dense(elements)
         calls: dict[str, Callable[[], Any]] = {
-            "net_answered": partial(outer.net_answered, worker),
-            "net_towards": partial(outer.net_towards, worker, value, 0.5),
-            "net_move": partial(outer.net_move, worker, value),
+            "net_answered": partial(net_kernels.net_answered, worker),
+            "net_towards": partial(net_kernels.net_towards, worker, value, 0.5),
+            "net_move": partial(net_kernels.net_move, worker, value),
         }
         done = partial(_one, name, calls[name], elements=elements)
         return _after(value.tensor, done) if name == "net_move" else done
@@ -177,8 +177,8 @@ class Dense:
         calls: dict[str, Callable[[], Any]] = {
             "dense_read": partial(kernels.dense_read, state, into),
             "dense_apply": partial(kernels.dense_apply, state, value),
-            "dense_elastic": partial(kernels_sync.dense_elastic, state, value, _ALPHA),
-            "dense_elastic_new": partial(kernels_sync.dense_elastic_new, state, value, _ALPHA),
+            "dense_elastic": partial(kernels.dense_elastic, state, value, _ALPHA),
+            "dense_elastic_new": partial(kernels.dense_elastic_new, state, value, _ALPHA),
         }
         done = partial(_one, name, calls[name], elements=elements)
         return done if name == "dense_read" else _after(value, done)
@@ -194,7 +194,7 @@ class Dense:
         state = DenseState(model, bench.training, bench.seed, shard.start, shard.stop)
 
         def call() -> None:
-            """As `recsim_train.executor.services.DenseServer.push_sparse`."""
+            """As `recsim_train.executor.shards.services.DenseServer.push_sparse`."""
             entries = sparse.all_entries(model, part, shard.start, shard.stop)
             sparse.sparse_apply(state, *entries)
 

@@ -23,7 +23,7 @@ from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
-from recsim_train.executor import carried
+from recsim_train.executor.process import carried
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
 from recsim_train.workload import shape

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
-from recsim_train.executor import net_kernels
-from recsim_train.executor.passes import Pass
+from recsim_train.executor.net import net_kernels
+from recsim_train.executor.net.model import Pass
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 from recsim_train.placement.program import SubstitutedNet
 from recsim_train.placement.segments import segment_of

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from recsim_train.calibration.own.measure import CELLS
 from recsim_train.calibration.own.rounds import Rounds
-from recsim_train.executor import carried
-from recsim_train.executor.process import say
-from recsim_train.executor.scheduling import ordinary_scheduling
+from recsim_train.executor.process import carried
+from recsim_train.executor.process.entry import say
+from recsim_train.executor.process.scheduling import ordinary_scheduling
 
 
 def measure(folder: str, next_line: Callable[[], str], tick: Callable[[], None]) -> int:

@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
-from recsim_train.executor import kernels
-from recsim_train.executor.masks import PooledMask, RealMasked
-from recsim_train.executor.routing import Parts, Routed, assemble_rows, route_gradient, route_ids
-from recsim_train.executor.rows import Numbers
-from recsim_train.executor.rules import EmbeddingRules
-from recsim_train.executor.services import EmbeddingServer
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net.masks import RealMasked, VectorMask
+from recsim_train.executor.net.rows import Numbers
+from recsim_train.executor.shards.routing import (
+    Routed,
+    ShardSlices,
+    assemble_rows,
+    route_gradient,
+    route_ids,
+)
+from recsim_train.executor.shards.services import EmbeddingServer
+from recsim_train.executor.shards.wire import EmbeddingRules
 from recsim_train.executor.values import RealIds, RealRows
 from recsim_train.strategy.values import Batch
 
@@ -42,8 +48,8 @@ class Steps:
         """Whether a loop uses the shard in its own process only."""
         self.rules = [EmbeddingRules(plan, shard) for shard in self.shards]
         split = self.rules[0].split
-        self.parts = Parts(bench.model, [s.slices for s in self.shards], split)
-        mine = Parts(bench.model, [self.shards[0].slices], split)
+        self.parts = ShardSlices(bench.model, [s.slices for s in self.shards], split)
+        mine = ShardSlices(bench.model, [self.shards[0].slices], split)
         self.asked = mine if self.own else self.parts
         self.servers: dict[int, EmbeddingServer] = {}
         """One shard for each number of slices: the others do the same."""
@@ -165,7 +171,7 @@ class Steps:
             "tables": len(self.shards[shard].slices),
         }
 
-    def _kept(self, rule: PooledMask, batch: Batch) -> dict[str, Any]:
+    def _kept(self, rule: VectorMask, batch: Batch) -> dict[str, Any]:
         return {
             "elements": batch.size * rule.shape.values,
             "kept": batch.size * rule.shape.all_kept,
@@ -178,7 +184,7 @@ class Steps:
         return self._distinct[key]
 
 
-def _unmask(rule: PooledMask, payload: Tensor, batch: int) -> Tensor:
+def _unmask(rule: VectorMask, payload: Tensor, batch: int) -> Tensor:
     """As a client does with an answer that has arrived."""
     return rule.unmask(rule.read(payload, batch))
 

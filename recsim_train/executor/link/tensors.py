@@ -1,0 +1,136 @@
+"""Tensors that travel: as bytes and back, in the type that they have meanwhile, as answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recsim_train.executor.books import booked
+
+
+class Answer:
+    """What a request is answered with: a tensor, once the request has been waited for.
+
+    Where it need not be anywhere, it is used where it has come to lie, which may be memory that is
+    shared with whoever sent it.
+    """
+
+    __slots__ = ("_content", "_kind", "_shape", "size")
+
+    def __init__(self, shape: Sequence[int], kind: torch.dtype) -> None:
+        self._shape, self._kind = shape, kind
+        self.size = prod(shape) * kind.itemsize
+        """In bytes."""
+        self._content: NDArray[np.uint8] | bytearray | None = None
+
+    def part(self, begin: int, end: int) -> Answer:
+        """What answers the numbers of a vector from ``begin`` to ``end``: in their place, unless
+        these are all of them."""
+        part = Answer((end - begin,), self._kind)
+        if part.size == self.size:
+            return self
+        first = begin * self._kind.itemsize
+        part._content = np.frombuffer(self._memory(), np.uint8)[first : first + part.size]
+        return part
+
+    def room(self) -> memoryview:
+        """Memory for it."""
+        return memoryview(self._memory())  # type: ignore[arg-type]
+
+    def _memory(self) -> NDArray[np.uint8] | bytearray:
+        if self._content is None:
+            self._content = np.empty(self.size, np.uint8)
+        return self._content
+
+    def arrive(self, content: NDArray[np.uint8] | bytearray) -> None:
+        """Here it is, bytes [size]; used where it lies unless there is room for it already."""
+        if self._content is None:
+            self._content = content
+        else:
+            here = np.frombuffer(self._content, np.uint8)
+            np.copyto(here, np.frombuffer(content, np.uint8))
+
+    @property
+    def tensor(self) -> Tensor:
+        """Of its shape and type, in that memory."""
+        if not self.size:  # no memory to be seen as another type
+            return torch.empty(self._shape, dtype=self._kind)
+        whole = torch.frombuffer(self._memory(), dtype=self._kind)
+        return whole.view(self._shape) if len(self._shape) > 1 else whole
+
+
+_NOTHING = memoryview(bytearray())
+
+
+def as_bytes(*tensors: Tensor) -> Tensor:
+    """Several tensors' content, one after the other: uint8. Of one tensor no copy is made."""
+    # Of one element or none, a contiguous tensor may have any stride; a view as bytes wants one.
+    flat = [t.contiguous().as_strided((t.numel(),), (1,)).view(torch.uint8) for t in tensors]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+
+def split_bytes(payload: Tensor, *parts: tuple[int, torch.dtype]) -> list[Tensor]:
+    """The inverse of `as_bytes` for so many numbers of each type.
+
+    Raises ValueError where the payload has another size.
+    """
+    sizes = [count * kind.itemsize for count, kind in parts]
+    due, here = sum(sizes), payload.numel()
+    if here != due or min(sizes, default=0) < 0:
+        raise ValueError(f"a payload of {here} bytes where {due} are due")
+    numbers, start = [], 0
+    for (_, kind), size in zip(parts, sizes, strict=True):
+        if not size:
+            numbers.append(_none_of(kind))
+            continue
+        part = payload if size == due else payload[start : start + size]
+        # A view must start at a multiple of the numbers' size.
+        aligned = part.storage_offset() % kind.itemsize == 0
+        numbers.append((part if aligned else part.clone()).view(kind))
+        start += size
+    return numbers
+
+
+@cache
+def _none_of(kind: torch.dtype) -> Tensor:
+    return torch.empty(0, dtype=kind)
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """A contiguous tensor's own memory as bytes."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has none
+        tensor = tensor.view(torch.int16)
+    content = tensor.numpy()
+    return memoryview(content).cast("B") if content.size else _NOTHING  # type: ignore[arg-type]
+
+
+HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+"""By name, as settings have it."""
+
+
+def narrow(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    """Rounded to the nearest number of the type; the same tensor where it is its own type."""
+    return numbers if numbers.dtype == kind else _narrow(numbers, kind)
+
+
+def widen(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    """The inverse, without loss."""
+    return numbers if numbers.dtype == kind else _widen(numbers, kind)
+
+
+@booked("narrow")
+def _narrow(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    return numbers.to(kind)
+
+
+@booked("widen")
+def _widen(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    return numbers.to(kind)

@@ -1,0 +1,177 @@
+"""Dynamic Communication Thresholding (arXiv 2010.08899) of dense vectors, and what travels.
+
+Of gradients what is left out waits in a residual of each loop. Differences of states have none:
+what is left out is still there in the next difference.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recsim_train.config.experiment import Model
+from recsim_train.executor.link.tensors import as_bytes, split_bytes
+from recsim_train.executor.net import thresholds
+from recsim_train.executor.net.state import DenseState
+from recsim_train.executor.values import RealBlock, RealDense, RealParts
+from recsim_train.executor.worker import Residual, Worker
+from recsim_train.strategy.values import Sparse
+from recsim_train.workload.compression import (
+    DIFFERENCES,
+    GRADIENTS,
+    INDEX_BYTES,
+    Tally,
+    kept,
+    layout,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RealSparse(RealBlock, Sparse):
+    """``whole``: values of the tensors that travel whole; ``places``: sorted places of the other
+    entries in the flat vector, int64 [entries]; ``values``: [entries]. ``tensor``: all as bytes."""
+
+    whole: Tensor
+    places: Tensor
+    values: Tensor
+
+
+@functools.cache
+def whole_places(model: Model, start: int, stop: int) -> Tensor:
+    """Places of the elements between ``start`` and ``stop`` that travel whole, int64."""
+    ranges = [
+        torch.arange(max(a, start), min(b, stop))
+        for a, b in layout(model).small
+        if b > start and a < stop
+    ]
+    return torch.cat([torch.empty(0, dtype=torch.int64), *ranges])
+
+
+def pack_sparse(whole: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """The bytes that travel: values, then int32 places."""
+    return as_bytes(whole, values, places.to(torch.int32))
+
+
+def unpack_sparse(payload: Tensor, whole: int, entries: int, kind: torch.dtype) -> RealSparse:
+    """The inverse, for so many values of whole tensors and so many entries.
+
+    Raises ValueError where the payload has another size.
+    """
+    sent = (whole, kind), (entries, kind), (entries, torch.int32)
+    fixed, values, places = split_bytes(payload, *sent)
+    return RealSparse(payload, fixed, places.to(torch.int64), values)
+
+
+def threshold(worker: Worker, value: RealDense, share: float) -> None:
+    """Per tensor, the k-th largest size in residual + value."""
+    _take_thresholds(
+        worker.residual, (worker.residual.left(value.tensor) + value.tensor).abs_(), share
+    )
+
+
+def threshold_difference(worker: Worker, value: RealDense, share: float) -> None:
+    """Per tensor, the k-th largest size in a difference of states."""
+    _take_thresholds(worker.residual, value.tensor.abs(), share)
+
+
+def _take_thresholds(residual: Residual, sizes: Tensor, share: float) -> None:
+    residual.taus = [
+        float(sizes[a:b].topk(kept(b - a, share), sorted=False).values.min())
+        for a, b in layout(residual.model).large
+    ]
+
+
+def sparsify(worker: Worker, value: RealDense) -> RealSparse:
+    """G = residual + value; entries of at least tau leave, the rest is the new residual.
+
+    Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
+    """
+    total = worker.residual.left(value.tensor)
+    return _above(worker.residual, total, value.tensor, GRADIENTS)
+
+
+def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
+    """Entries of at least tau leave; the others stay where they are, in the states."""
+    return _above(worker.residual, value.tensor, value.tensor, DIFFERENCES)
+
+
+@functools.cache
+def _cuts(model: Model) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where tensors begin and end, int64 [tensors, 2]: the thresholded, and those that are not."""
+    found = layout(model)
+    large, small = (np.array(cuts, np.int64).reshape(-1, 2) for cuts in (found.large, found.small))
+    return large, small
+
+
+def _above(residual: Residual, total: Tensor, added: Tensor, tallied: str) -> RealSparse:
+    """Entries at the threshold and all of the small tensors: see `thresholds.take`."""
+    large, small = _cuts(residual.model)
+    held = total.numpy()
+    taus = np.array(residual.taus, held.dtype)
+    leave = tallied == GRADIENTS
+    taken = thresholds.take(held, added.contiguous().numpy(), large, taus, small, leave)
+    whole, places, values = map(torch.from_numpy, taken)
+    packed = pack_sparse(whole, places, values)
+    residual.tallies.setdefault(tallied, Tally()).add(
+        total.numel(),
+        values.numel() + whole.numel(),
+        total.numel() * total.element_size(),
+        packed.numel(),
+    )
+    return RealSparse(packed, whole, places, values)
+
+
+def densify(worker: Worker, parts: RealParts | RealSparse) -> RealDense:
+    """The mean of all members' vectors, added in member order; of one vector, itself."""
+    members = (parts.tensor,) if isinstance(parts, RealSparse) else parts.tensors
+    model, like = worker.replica.model, worker.replica.parameters
+    _, small = _cuts(model)
+    fixed = int((small[:, 1] - small[:, 0]).sum())
+    total = torch.zeros_like(like)
+    for part in members:
+        entries = part.numel() - fixed * like.element_size()
+        count = entries // (like.element_size() + INDEX_BYTES)
+        sent = (fixed, like.dtype), (count, like.dtype), (count, torch.int32)
+        whole, values, places = (x.numpy() for x in split_bytes(part, *sent))
+        thresholds.put(total.numpy(), whole, small, places, values)
+    return RealDense(total.div_(len(members)) if len(members) > 1 else total)
+
+
+def cut_sparse(model: Model, value: RealSparse, start: int, stop: int) -> RealSparse:
+    """What a shard of elements ``start`` to ``stop`` gets, places counted from its start."""
+    # Places are sorted, so that a shard's are one run.
+    low, high = torch.searchsorted(value.places, torch.tensor([start, stop])).tolist()
+    places, values = value.places[low:high] - start, value.values[low:high]
+    before = whole_places(model, 0, start).numel()
+    whole = value.whole[before : before + whole_places(model, start, stop).numel()]
+    return RealSparse(pack_sparse(whole, places, values), whole, places, values)
+
+
+def all_entries(model: Model, part: RealSparse, start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """(places, values) of all that `cut_sparse` has left, whole tensors first."""
+    fixed = whole_places(model, start, stop) - start
+    return torch.cat([fixed, part.places]), torch.cat([part.whole, part.values])
+
+
+def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
+    """One optimizer step of the central copy at ``places``: elsewhere the gradient is zero, and
+    neither SGD nor Adagrad moves anything there."""
+    central, optimizer = state.values, state.optimizer
+    part = central.index_select(0, places)
+    if optimizer.training.dense_optimizer == "sgd":
+        optimizer.step(part, values)
+    else:
+        local = type(optimizer)(optimizer.training, optimizer.state.index_select(0, places))
+        local.step(part, values)
+        optimizer.state.index_copy_(0, places, local.state)
+    central.index_copy_(0, places, part)
+
+
+def sparse_add(state: DenseState, places: Tensor, values: Tensor) -> None:
+    """central += values at ``places``."""
+    state.values.index_add_(0, places, values)

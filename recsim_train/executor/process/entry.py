@@ -1,0 +1,187 @@
+"""The process of one role instance, as the launcher has it forked.
+
+Its command line: STAGING RANK NAME. It reads the plan from the staging folder, talks to the
+launcher by JSON lines on standard output, and leaves its part of the result in the staging folder,
+whatever happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.executor.link.rendezvous import make_group
+from recsim_train.executor.part import LostPeerError
+from recsim_train.executor.process import carried
+from recsim_train.executor.process.peers import Peers
+from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.placement.plan import Plan
+
+if TYPE_CHECKING:
+    from recsim_train.executor.runtime import LoopContext
+
+SPEC = "plan.pickle"
+
+
+_SOURCE_PLACE = re.compile(r"^\[\S+\.(?:cc|cpp|h):\d+\] ")
+"""Where in C++ an error of gloo was made."""
+
+
+def say(**message: object) -> None:
+    """One JSON line to the launcher."""
+    with suppress(BrokenPipeError):
+        print(json.dumps(message), flush=True)
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """(kind, sentence): kind "peer" is the loss of another process, "stall" a time-out."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lowered = str(error).lower()
+    if isinstance(error, UserError | RunFailed):
+        return "own", text
+    if isinstance(error, LostPeerError):
+        return "peer", text
+    text = _SOURCE_PLACE.sub("", text)
+    if "timed out" in lowered or "timeout" in lowered or isinstance(error, TimeoutError):
+        return "stall", text
+    lost = ("connection closed by peer", "connection reset", "broken pipe", "connection refused")
+    if any(words in lowered for words in lost):
+        return "peer", "lost the connection to another process"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return "own", f"{where}{error.strerror}"
+    place = traceback.extract_tb(error.__traceback__)
+    last = f" ({Path(place[-1].filename).name}:{place[-1].lineno})" if place else ""
+    return "own", f"{type(error).__name__}: {text}{last}"
+
+
+class ProgressLines:
+    """Tells the launcher how far the slowest loop is, a few times a second."""
+
+    def __init__(self, contexts: Callable[[], list[LoopContext]]) -> None:
+        self._contexts, self._last = contexts, 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        contexts = self._contexts()
+        if now - self._last < 0.25 or not contexts:
+            return
+        self._last = now
+        say(progress=min((c.done for c in contexts if c.definition.trains), default=0))
+
+
+class Legacy:
+    """What a process leaves: once and whole, whatever signals come while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begun = self._writing = self._asked = False
+
+    def leave(self, part: Callable[[], object]) -> None:
+        """Write the part, the first time. Where `hears_later` was asked meanwhile, the process ends
+        after it."""
+        if self._begun:
+            return
+        self._begun = self._writing = True
+        try:
+            # To the launcher, which then gives it more time. Not by `say`: a signal handler may
+            # have come in the middle of another message.
+            with suppress(OSError):
+                os.write(1, b'{"leaving": true}\n')
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_bytes(pickle.dumps(part()))
+            temporary.replace(self._path)
+        finally:
+            self._writing = False
+            if self._asked:
+                os._exit(1)
+
+    def hears_later(self) -> bool:
+        """Whether a signal to end came in the middle of `leave`, which sees to it."""
+        self._asked = self._asked or self._writing
+        return self._writing
+
+
+def run_role(staging: Path, rank: int) -> None:
+    """The role's whole life; what goes wrong in it ends the process with exit code 1."""
+    plan, keep_state = _read_spec(staging)
+    instance, settings = plan.instances[rank], plan.experiment.execution
+    import torch
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
+
+    from recsim_train.executor.process.role import Role
+
+    torch.set_num_threads(1)
+    role: Role | None = None
+    legacy = Legacy(staging / f"part-{rank}.pickle")
+
+    def leave() -> None:
+        if role is not None:
+            legacy.leave(role.part)
+
+    def terminated(_: int, __: FrameType | None) -> None:
+        if not legacy.hears_later():
+            leave()
+            os._exit(1)
+
+    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        store = FileStore(str(staging / "store"), len(plan.instances))
+        names = [each.name for each in plan.instances]
+        peers = Peers(names, rank, store, settings.timeout)
+        make_group(store, rank, len(names), settings.start_timeout, peers.check)
+        role = made = Role(plan, instance, store, peers)
+        role.start(settings.start_timeout)
+        say(started=True)
+        progress = ProgressLines(lambda: list(made.contexts))
+        role.finish(progress)
+        if keep_state:
+            role.keep_state(Path(keep_state))
+        leave()
+        peers.end()
+        dist.destroy_process_group()
+    except BaseException as error:
+        kind, sentence = describe(error)
+        waits = role.waits() if isinstance(role, Role) else []
+        say(error=sentence, kind=kind, waits=waits)
+        traceback.print_exc()
+        leave()
+        # Other threads may sit in gloo for good: do not wait for them.
+        sys.stderr.flush()
+        os._exit(1)
+    say(finished=True)
+
+
+def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
+    """The plan, which every process reads, with the classes that only this process knows."""
+    folder = None if keep_state is None else str(keep_state)
+    content = (plan, folder, carried.pack(plan.strategy))
+    (staging / SPEC).write_bytes(pickle.dumps(content))
+
+
+def _read_spec(staging: Path) -> tuple[Plan, str | None]:
+    plan, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+    carried.unpack(own)
+    return plan, keep_state
+
+
+def main() -> None:
+    """Entry point."""
+    scheduled = batch_scheduling()
+    sys.setswitchinterval(0.0005)
+    say(pid=os.getpid(), sched_batch=scheduled)
+    run_role(Path(sys.argv[1]), int(sys.argv[2]))

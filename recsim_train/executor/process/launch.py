@@ -1,0 +1,250 @@
+"""Starts every role as a process of this machine, watches them, ends them, merges their results."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recsim_train.config.errors import RunFailed
+from recsim_train.data.replay import check_cache
+from recsim_train.executor.part import Ending, ProcessPart, cause
+from recsim_train.executor.process import forkserver
+from recsim_train.executor.process.entry import write_spec
+from recsim_train.executor.process.merge import merge
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.signals import held
+from recsim_train.trace.record import Outcome
+
+GRACE = 5.0
+"""Seconds between asking processes to end and ending them."""
+LEAVING = 60.0
+"""The same of a process that has begun to write what it has measured."""
+_LOOK = 0.02
+"""Seconds between two looks at the processes."""
+VERDICT = 1.5
+"""Seconds after the first failure in which others may show the real cause."""
+
+
+class PartialRun(RunFailed):
+    """The run failed in the middle; ``outcome`` holds what was measured until then, or None."""
+
+    def __init__(self, sentence: str, outcome: Outcome | None) -> None:
+        super().__init__(sentence)
+        self.outcome = outcome
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user stopped the run; ``outcome`` as in `PartialRun`."""
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        super().__init__("interrupted")
+        self.outcome = outcome
+
+
+@dataclass(slots=True)
+class Child:
+    """One started process."""
+
+    instance: Instance
+    process: forkserver.ForkedProcess
+    errors: Path
+    error: str | None = None
+    kind: str = ""
+    waits: list[str] = field(default_factory=list)
+    progress: int = -1
+    """Iterations of its slowest loop; -1: it has not started."""
+    scheduled: bool | None = None
+    ended_at: float | None = None
+    stopped_by_us: bool = False
+    leaving: bool = False
+    """Whether it has begun to write its part."""
+
+
+def execute(
+    plan: Plan,
+    *,
+    staging: Path,
+    progress: Callable[[int, int], None] | None = None,
+    keep_state: Path | None = None,
+) -> Outcome:
+    """Run a plan on this machine and return its measurements.
+
+    ``staging``: an existing folder for the processes' files; ``keep_state``: a folder that receives
+    the final weights of every process. Raises `PartialRun` when a process fails or dies,
+    `Interrupted` on KeyboardInterrupt; both carry what was measured.
+    """
+    check_cache(plan)
+    _check_locks(staging)
+    write_spec(staging, plan, keep_state)
+    messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
+    children: list[Child] = []
+    begin = time.monotonic()
+    try:
+        for instance in plan.instances:
+            with held():
+                children.append(_start(plan, instance, staging, messages))
+        _watch(plan, children, messages, progress)
+    except KeyboardInterrupt:
+        _end(children, messages)
+        raise Interrupted(_partial(plan, staging)) from None
+    finally:
+        _end(children, messages)
+    _drain(messages)
+    for child in children:
+        if child.process.returncode != 0:
+            raise PartialRun(_sentence(children), _partial(plan, staging))
+    outcome = merge(plan, _parts(plan, staging), complete=True)
+    outcome.facts.wall_seconds = time.monotonic() - begin
+    outcome.facts.sched_batch = all(child.scheduled for child in children)
+    return outcome
+
+
+def _check_locks(staging: Path) -> None:
+    """The store in which processes meet is a file that they lock in turn. Raises RunFailed where
+    that cannot be."""
+    try:
+        with (staging / "store").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise RunFailed(
+            f"{staging}: files there cannot be locked ({error.strerror}), which the processes of a "
+            "run need to find each other: set TMPDIR to a folder of a local file system"
+        ) from None
+
+
+def _start(
+    plan: Plan,
+    instance: Instance,
+    staging: Path,
+    messages: queue.Queue[tuple[Child, dict[str, object]]],
+) -> Child:
+    rank = plan.rank(instance)
+    errors = staging / f"stderr-{rank}.txt"
+    words = [str(staging), str(rank), instance.name]
+    with errors.open("wb") as sink:
+        process = forkserver.start("recsim_train.executor.process.entry", words, sink)
+    process.stdin.close()
+    child = Child(instance, process, errors)
+
+    def listen() -> None:
+        with process.stdout:
+            for line in process.stdout:
+                try:
+                    messages.put((child, json.loads(line)))
+                except ValueError:
+                    continue
+
+    threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True).start()
+    return child
+
+
+def _watch(
+    plan: Plan,
+    children: list[Child],
+    messages: queue.Queue[tuple[Child, dict[str, object]]],
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Until all have ended, or shortly after one has failed."""
+    total = plan.experiment.training.warmup_steps + plan.experiment.training.steps
+    failed_at: float | None = None
+    while True:
+        if _drain(messages) and progress is not None:
+            done = min(c.progress for c in children if c.instance.role == "trainer")
+            if done >= 0:
+                progress(done, total)
+        now = time.monotonic()
+        for child in children:
+            if child.ended_at is None and child.process.poll() is not None:
+                child.ended_at = now
+                if child.process.returncode != 0 and failed_at is None:
+                    failed_at = now
+        if all(child.ended_at is not None for child in children):
+            return
+        if failed_at is not None and now - failed_at > VERDICT:
+            return
+        time.sleep(_LOOK)
+
+
+def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
+    moved = False
+    while True:
+        try:
+            child, message = messages.get_nowait()
+        except queue.Empty:
+            return moved
+        if "started" in message:
+            child.progress = max(child.progress, 0)
+            moved = True
+        if "progress" in message:
+            child.progress = int(str(message["progress"]))
+            moved = True
+        if "leaving" in message:
+            child.leaving = True
+        if "sched_batch" in message:
+            child.scheduled = bool(message["sched_batch"])
+        if "error" in message:
+            child.error, child.kind = str(message["error"]), str(message["kind"])
+            waits = message.get("waits", [])
+            child.waits = [str(line) for line in waits] if isinstance(waits, list) else []
+
+
+def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, object]]]) -> None:
+    """End what still runs: ask, wait, then kill; only processes that were started here."""
+    alive = [child for child in children if child.process.poll() is None]
+    for child in alive:
+        child.stopped_by_us = True
+        child.process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    while alive := [child for child in alive if child.process.poll(_LOOK) is None]:
+        _drain(messages)
+        waited = time.monotonic() - asked
+        late = [child for child in alive if waited > (LEAVING if child.leaving else GRACE)]
+        for child in late:
+            child.process.send_signal(signal.SIGKILL)
+            child.process.poll(GRACE)
+            alive.remove(child)
+
+
+def _sentence(children: list[Child]) -> str:
+    """What happened first, in one sentence that names the role; time-outs say who waits."""
+    failed = [c for c in children if c.process.returncode and not c.stopped_by_us]
+    failed.sort(key=lambda c: c.ended_at or 0.0)
+    for child in failed:
+        code = child.process.returncode
+        assert code is not None
+        if child.process.lost is not None:
+            return child.process.lost
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"{child.instance.name} was killed by signal {-code} ({name})"
+    said_why = [Ending(c.instance.name, c.kind, c.error, c.waits) for c in failed if c.error]
+    if (told := cause(said_why)) is not None:
+        return told
+    first = failed[0]
+    if first.error is not None:
+        return f"{first.instance.name} failed: {first.error}"
+    said = first.errors.read_text(errors="replace").strip().splitlines()
+    last = said[-1] if said else "nothing was said"
+    return f"{first.instance.name} ended with exit code {first.process.returncode}: {last}"
+
+
+def _parts(plan: Plan, staging: Path) -> list[ProcessPart]:
+    found = []
+    for rank in range(len(plan.instances)):
+        path = staging / f"part-{rank}.pickle"
+        if path.exists():
+            found.append(pickle.loads(path.read_bytes()))
+    return found
+
+
+def _partial(plan: Plan, staging: Path) -> Outcome | None:
+    parts = _parts(plan, staging)
+    return merge(plan, parts, complete=False) if parts else None

@@ -1,0 +1,134 @@
+"""One result from the parts of all processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from recsim_train.data.malformed import Malformed
+from recsim_train.executor.part import ProcessPart
+from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import allowed, cores
+from recsim_train.results.statistics import counted
+from recsim_train.trace.facts import Cached, Diverged
+from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, loop_of
+from recsim_train.workload.compression import compressed
+
+
+def merge(
+    plan: Plan, parts: Sequence[ProcessPart], *, complete: bool, one_machine: bool = True
+) -> Outcome:
+    """The whole run's outcome; a partial one covers the iterations that all loops finished."""
+    training = plan.experiment.training
+    whole = Outcome([], {}, [], 0, training.steps)
+    facts = whole.facts
+    for part in (one.records for one in parts):
+        whole.iterations += part.iterations
+        whole.rounds += part.rounds
+        whole.syncs += part.syncs
+        whole.spans += part.spans
+        whole.totals.update(part.totals)
+        whole.dropped_spans += part.dropped_spans
+        for quality in ("loss", "auc", "normalized_entropy"):
+            value = getattr(part, quality)
+            if value is not None:
+                setattr(whole, quality, value)
+    facts.diverged = diverged(whole.iterations, whole.loss)
+    if facts.diverged is not None:
+        whole.loss = whole.auc = whole.normalized_entropy = None
+        whole.warn(
+            [
+                f"The model {facts.diverged.phrase} ({facts.diverged.why}): it has no held-out "
+                "figures, and its throughput is no evidence of how fast these settings train."
+            ]
+        )
+    readings = [reading for part in parts for reading in part.readings]
+    malformed = Malformed()
+    for reading in readings:
+        malformed.merge(reading.malformed)
+    facts.malformed_rows = malformed.counts
+    facts.malformed = malformed.describe() if malformed.total else None
+    facts.epochs = max((reading.epochs for reading in readings), default=0)
+    facts.rows_read = sum(reading.rows for reading in readings)
+    facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
+    facts.header_bytes = sum(part.header_bytes for part in parts)
+    facts.compression = compressed(tallies for part in parts for tallies in part.tallies)
+    caches = [part.cache for part in parts if part.cache is not None]
+    facts.cache = Cached.merged(caches) if caches else None
+    if not complete:
+        _truncate(plan, whole, {part.instance for part in parts})
+    facts.ledger = _ledger(plan, whole, parts, one_machine)
+    return whole
+
+
+def diverged(iterations: Sequence[Iteration], held_out: float | None) -> Diverged | None:
+    """Whether a training loss or the ``held_out`` loss is not finite; None: they all are."""
+    losses = [i for i in iterations if i.loss is not None]
+    beyond = [i.iteration for i in losses if i.loss is not None and not math.isfinite(i.loss)]
+    if not beyond and (held_out is None or math.isfinite(held_out)):
+        return None
+    return Diverged(min(beyond, default=None), len(beyond), len(losses))
+
+
+def _ledger(
+    plan: Plan, whole: Outcome, parts: Sequence[ProcessPart], one_machine: bool
+) -> Ledger | None:
+    """Of the counted window; None where nothing was counted."""
+    training = plan.experiment.training
+    done = counted(whole.iterations, training.warmup_steps, training.steps)
+    start, end = min((i.start for i in done), default=0.0), max((i.end for i in done), default=0.0)
+    if end <= start:
+        return None
+    window, machine = end - start, None
+    used = [between(part.samples, start, end) for part in parts]
+    total = math.fsum(one.total for one in used)
+    if one_machine:
+        # where a control group gives less than all cores, others may have the rest of them
+        left_over = len(allowed()) - cores()
+        others = max(0.0, (used[0].busy - total) / window - left_over)
+        shares = total / window, others, used[0].steal / window
+        machine = MachineUse(cores(), *shares)
+    seconds: Booked = {}
+    for one in used:
+        for key, spent in one.booked.items():
+            seconds[key] = seconds.get(key, 0.0) + spent
+    return Ledger.of(window, total, seconds, machine)
+
+
+def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:
+    """``left``: processes that have left a part: only of their loops is known what they did."""
+    warmup, steps = plan.experiment.training.warmup_steps, plan.experiment.training.steps
+    trainers = {f"trainer[{t}]": t for t in range(plan.experiment.roles.trainers)}
+    if lost := [name for name in trainers if name not in left]:
+        whole.warn(
+            [f"{', '.join(lost)} left nothing: iterations and speeds are of the other trainers"]
+        )
+    known = {trainers[name] for name in left if name in trainers}
+    finished = {loop.name: 0 for loop in plan.training if loop.trainer in known}
+    for iteration in whole.iterations:
+        if warmup <= iteration.iteration < warmup + steps:
+            finished[iteration.loop] += 1
+    whole.steps = min(finished.values(), default=0)
+    end = warmup + whole.steps
+    whole.iterations = [i for i in whole.iterations if i.iteration < end]
+    if whole.dropped_spans:
+        whole.warn(
+            [
+                "times and bytes per step cover more iterations than all loops finished, because "
+                "execution.max_spans was reached before the run stopped"
+            ]
+        )
+        return
+    totals: dict[TotalKey, Total] = {}
+    background = {loop.name for loop in plan.background}
+    for span in whole.spans:
+        loop = loop_of(span.loop)
+        rounds = f"{span.instance}.{loop}" in background or loop in background
+        if warmup <= span.iteration < end or (rounds and span.iteration >= 0):
+            key = TotalKey(span.instance, span.loop, span.effect, span.name)
+            total = totals.setdefault(key, Total())
+            total.count += 1
+            total.seconds += span.end - span.start
+            total.bytes += span.bytes
+    whole.totals = totals

@@ -1,0 +1,155 @@
+"""The end of a run under torchrun in which something went wrong: who is left, why, what is kept.
+
+Each rank that can leaves a word and its part of the result in the store. Who leaves none within
+some seconds is lost. The lowest of the others puts the parts together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.executor.part import Ending, ProcessPart, cause
+from recsim_train.executor.process.peers import LEAVING
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+ROLL_CALL = 5.0
+"""Seconds in which every rank that lives has left its word."""
+_HEARD = 2.0
+"""Seconds that others get to read what the lowest has found."""
+_CHUNK = 4 << 20
+"""Bytes of a value: the store takes less than 8 MiB."""
+_STEP = 0.02
+FINISHED, INTERRUPTED = "finished", "interrupted"
+"""Kinds of endings beside those of `recsim_train.executor.process.describe`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """What a rank knows at the end."""
+
+    sentence: str
+    kept_here: bool
+    """Whether this rank is to keep what was measured."""
+    parts: Sequence[ProcessPart]
+    interrupted: bool
+    """Whether nothing but a signal ended it."""
+
+
+def put_part(store: Store, rank: int, part: ProcessPart) -> None:
+    """Leave a part of the result."""
+    content = pickle.dumps(part)
+    content = hashlib.sha256(content).digest() + content
+    chunks = range(0, len(content), _CHUNK)
+    for number, at in enumerate(chunks):
+        store.set(f"part/{rank}/{number}", content[at : at + _CHUNK])  # type: ignore[arg-type]
+    store.set(f"part/{rank}", str(len(chunks)))
+
+
+def get_part(store: Store, rank: int) -> ProcessPart | None:
+    """The part that a rank has left; None where there is none, or what is there is none."""
+    if not store.check([f"part/{rank}"]):
+        return None
+    said = store.get(f"part/{rank}")
+    if not (said.isdigit() and len(said) < 6):
+        return None
+    keys = [f"part/{rank}/{number}" for number in range(int(said))]
+    if not keys or not all(store.check([key]) for key in keys):
+        return None
+    content = b"".join(store.get(key) for key in keys)
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        return None
+    part = pickle.loads(content[32:])
+    return part if isinstance(part, ProcessPart) else None
+
+
+def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str] = ()) -> None:
+    """Leave a word, and unless this rank has `FINISHED`, have all others hear of it."""
+    store.set(f"left/{rank}", json.dumps({"kind": kind, "sentence": sentence, "waits": [*waits]}))
+    if kind != FINISHED:
+        store.set(LEAVING, "1")
+
+
+def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
+    """By rank, the words that are there; what cannot be read is a word, too."""
+    found = {}
+    for rank, label in enumerate(labels):
+        if store.check([f"left/{rank}"]):
+            found[rank] = _ending(label, store.get(f"left/{rank}"))
+    return found
+
+
+def _ending(label: str, said: bytes) -> Ending:
+    try:
+        word: Any = json.loads(said)
+        kind, sentence, waits = (word[key] for key in ("kind", "sentence", "waits"))
+        texts = [kind, sentence, *waits]
+        if isinstance(waits, list) and all(isinstance(text, str) for text in texts):
+            return Ending(label, kind, sentence, waits)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    return Ending(label, "own", "what it said of its end cannot be read")
+
+
+def part_ways(
+    store: Store, labels: Sequence[str], mine: int, *, hosting: bool, seconds: float = ROLL_CALL
+) -> Parting:
+    """After `leave` and `put_part`: wait for the words of the others, and agree with them on what
+    happened. ``hosting``: whether others read it from this process's store."""
+    left = _after(
+        seconds, lambda: words_left(store, labels), lambda found: len(found) == len(labels)
+    )
+    going = [rank for rank, ending in left.items() if ending.kind != FINISHED]
+    if (lowest := mine == min(going)) and store.add("keeper", 1) > 1:
+        lowest = False  # who came late to a roll call that is over
+    if not lowest:
+        found = _after(_HEARD, lambda: store.check(["verdict"]), bool)
+        sentence = _verdict(left, labels)
+        if found:
+            sentence = store.get("verdict").decode(errors="replace")
+        with suppress(RuntimeError):
+            store.add("verdict/read", 1)
+        return Parting(sentence, False, (), _only_signals(left, labels))
+    sentence = _verdict(left, labels)
+    parts = [part for rank in left if (part := get_part(store, rank)) is not None]
+    store.set("verdict", sentence)
+    if hosting:
+        _after(_HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1)
+    return Parting(sentence, True, parts, _only_signals(left, labels))
+
+
+def _after(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    end = time.monotonic() + seconds
+    while not enough(found := ask()) and time.monotonic() < end:
+        time.sleep(_STEP)
+    return found
+
+
+def _verdict(left: dict[int, Ending], labels: Sequence[str]) -> str:
+    endings = [ending for ending in left.values() if ending.kind != FINISHED]
+    lost = [label for rank, label in enumerate(labels) if rank not in left]
+    own = cause([ending for ending in endings if ending.kind == "own"])
+    if own is not None:
+        return own
+    if lost:
+        told = f"{' and '.join(lost)} {'was' if len(lost) == 1 else 'were'} lost without a word"
+        return f"{told}: killed, stopped, or its machine cannot be reached any more"
+    if (stall := cause(endings)) is not None:
+        return stall
+    first = min(endings, key=lambda ending: ending.kind != INTERRUPTED)
+    if first.kind == INTERRUPTED:
+        return f"{first.name} was asked to end"
+    return f"{first.name} failed: {first.sentence}"
+
+
+def _only_signals(left: dict[int, Ending], labels: Sequence[str]) -> bool:
+    kinds = {ending.kind for ending in left.values()}
+    return INTERRUPTED in kinds and len(left) == len(labels) and not kinds & {"own", "stall"}

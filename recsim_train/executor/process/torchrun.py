@@ -1,0 +1,316 @@
+"""The same run under torchrun: one rank for each role instance, on one machine or on many."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.executor.link.addresses import address_towards, choose_interface
+from recsim_train.executor.link.rendezvous import SETTING, make_group, quiet, store_of
+from recsim_train.executor.process import exchange, parting
+from recsim_train.executor.process.agreement import reads, terms_of
+from recsim_train.executor.process.attend import until
+from recsim_train.executor.process.entry import describe
+from recsim_train.executor.process.launch import Interrupted, PartialRun
+from recsim_train.executor.process.merge import merge
+from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers
+from recsim_train.executor.process.rank import Rank, read_rank, under_torchrun
+from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.signals import held
+from recsim_train.trace.record import Outcome
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+    from recsim_train.executor.process.role import Role
+
+__all__ = ["execute_rank", "reads_here", "refusals_told", "under_torchrun"]
+
+_TELLING = 5.0
+"""Seconds in which a rank that refuses finds others to tell, and they it."""
+_begun: list[str] = []
+"""The runs of this process; the store must not show one of them what an earlier one left there."""
+
+Check = Callable[[Plan, Sequence[Instance]], None]
+
+
+@dataclass(slots=True)
+class _Way:
+    """A rank's way to the others: the store of one run, and what stands in for it."""
+
+    me: Rank
+    prefix: str
+    base: Store
+    store: Store
+    deputy: Store | None = None
+    """The store that rank 1 keeps for the case that rank 0 is lost."""
+    deputy_at: tuple[str, int] | None = None
+
+    def again(self) -> Store:
+        """The store over a connection of its own: who waits for a key keeps others from theirs."""
+        from torch._C._distributed_c10d import PrefixStore
+
+        return PrefixStore(self.prefix, self.base.clone())  # type: ignore[attr-defined]
+
+    def left(self) -> Store:
+        """The store, or where it is gone the deputy's. Raises RuntimeError where both are."""
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+        try:
+            self.store.check([LEAVING])
+        except RuntimeError:
+            if self.deputy is None:
+                if self.deputy_at is None:
+                    raise
+                host, port = self.deputy_at
+                wait = timedelta(seconds=_TELLING)
+                self.deputy = TCPStore(host, port, None, False, wait, wait_for_workers=False)
+            self.store = PrefixStore(self.prefix, self.deputy)
+        return self.store
+
+
+def _join(me: Rank, run: int, limit: float) -> _Way:
+    from torch._C._distributed_c10d import PrefixStore
+
+    base = store_of(me, limit)
+    prefix = f"recsim-train/{me.restart}/run{run}"
+    return _Way(me, prefix, base, PrefixStore(prefix, base))
+
+
+def reads_here(plan: Plan) -> bool:
+    """Whether this rank reads the data. Raises UserError for a rank that there cannot be."""
+    rank = read_rank().rank
+    return rank >= len(plan.instances) or reads(plan, plan.instances[rank])
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Inside, a rank's UserError reaches the ranks that wait for it."""
+    me = read_rank()
+    try:
+        yield
+    except UserError as error:
+        quiet()
+        # the others are told best, not necessarily
+        with suppress(RunFailed, UserError, RuntimeError):
+            _refuse(_join(me, len(_begun), _TELLING), str(error))
+        raise
+
+
+def _refuse(way: _Way, sentence: str) -> None:
+    parting.leave(way.store, way.me.rank, "refused", sentence)
+    _wait_for_readers(way)
+
+
+def _wait_for_readers(way: _Way, *, of_those_here: bool = False) -> None:
+    """This rank knows why the run does not begin; if it keeps the store, others get to know it.
+
+    ``of_those_here``: of the ranks that have come, nobody waits for the others.
+    """
+    me, store = way.me, way.store
+    with suppress(RuntimeError):
+        store.add("words/read", 1)
+        if me.keeps_store:
+            come = sum(store.check([f"word/{rank}"]) for rank in range(me.world))
+            exchange.until_read(store, come if of_those_here else me.world, _TELLING)
+
+
+def execute_rank(plan: Plan, check: Check) -> Outcome | None:
+    """Be one rank of a run. Rank 0 returns the whole outcome, the others None.
+
+    ``check``: raises UserError where these processes of the plan do not fit into this machine.
+
+    Raises UserError where the run cannot begin, for instance because ranks differ; RunFailed when a
+    rank fails. At the lowest rank that is left this is `PartialRun`, or `Interrupted`.
+    """
+    begin, run = time.monotonic(), len(_begun)
+    me = read_rank()
+    _begun.append(plan.strategy.kind)
+    settings = plan.experiment.execution
+    scheduled = batch_scheduling()
+    sys.setswitchinterval(0.0005)
+    # as recsim_train.executor.process.forkserver has it; read when torch is loaded
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ["OMP_PROC_BIND"] = "false"
+    quiet()
+    import torch
+
+    torch.set_num_threads(1)
+    way = _join(me, run, settings.start_timeout)
+
+    def left() -> float:
+        return max(0.0, settings.start_timeout - (time.monotonic() - begin))
+
+    words = _agreed(plan, way, check, left)
+    labels = [f"{word.name} (rank {rank})" for rank, word in enumerate(words)]
+    role: Role | None = None
+    peers: Peers | None = None
+    problem: BaseException | None = None
+    try:
+        from recsim_train.executor.process.role import Role
+
+        keeper = None if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0
+        peers = Peers(
+            labels, me.rank, way.store, settings.timeout, hearing=way.again(), keeper=keeper
+        )  # fmt: skip
+        make_group(way.again(), me.rank, me.world, left(), peers.check)
+        role = Role(plan, plan.instances[me.rank], way.store, peers)
+        role.start(left())
+        role.finish(lambda: None)
+        parting.put_part(way.store, me.rank, role.part())
+        parting.leave(way.store, me.rank, parting.FINISHED, "")
+        parts = []
+        for rank in range(me.world if me.rank == 0 else 0):
+            peers.wait([f"left/{rank}"])
+            if (part := parting.get_part(way.store, rank)) is None:
+                raise RunFailed(f"{labels[rank]} left no part of the result that can be read")
+            parts.append(part)
+        peers.end()
+        torch.distributed.destroy_process_group()
+    except (Exception, KeyboardInterrupt) as error:
+        problem = error
+    if problem is not None:  # outside of its handling: a broken connection is no broken output
+        raise _end_early(plan, way, labels, peers, role, problem)
+    if me.rank > 0:
+        return None
+    outcome = merge(plan, parts, complete=True, one_machine=False)
+    outcome.facts.sched_batch = scheduled
+    outcome.facts.launched_by = "torchrun"
+    return outcome
+
+
+def _agreed(
+    plan: Plan, way: _Way, check: Check, left: Callable[[], float]
+) -> Sequence[exchange.Word]:
+    """The words of all ranks, which agree; this rank's interface is chosen by them."""
+    me, store = way.me, way.store
+    counted = me.world == len(plan.instances)
+    instance = plan.instances[min(me.rank, len(plan.instances) - 1)]
+
+    def look() -> None:
+        if store.check([LEAVING]):
+            raise PeerLeftError
+
+    try:
+        exchange.claim(store, way.base, me, look, left())
+    except PeerLeftError:
+        raise _as_told(way, plan) from None
+    except TimeoutError as error:
+        raise RunFailed(str(error)) from None
+    try:
+        own = address_towards(me.host, me.port) or "127.0.0.1"
+        if me.rank == 1:
+            way.deputy = exchange.deputy(own)
+        port = 0 if way.deputy is None else way.deputy.port  # type: ignore[attr-defined]
+        terms = terms_of(plan, instance, me.world)
+        mine = exchange.Word(instance.name, exchange.machine_id(), own, port, terms)
+        try:
+            limit = plan.experiment.execution.start_timeout
+            words = exchange.exchange(
+                store, me, mine, look, limit, left() if counted else min(_TELLING, left())
+            )
+        except TimeoutError:
+            if counted:
+                raise
+        if not counted:
+            names = ", ".join(i.name for i in plan.instances)
+            raise UserError(
+                f"{plan.strategy.kind} needs {len(plan.instances)} ranks ({names}), torchrun "
+                f"started {me.world}, or the shell's variables say so (WORLD_SIZE): use "
+                f"--nproc-per-node times --nnodes = {len(plan.instances)}, or `unset RANK` to "
+                "have recsim-train start all processes itself"
+            )
+        near = exchange.neighbours(words, me.rank)
+        check(plan, [plan.instances[rank] for rank in near])
+        apart = [word.address for rank, word in enumerate(words) if rank not in near]
+        choose_interface(own, apart)
+        if store.add("fit", 1) == me.world:
+            store.set("fit/all", "1")
+        late = f"not all ranks were ready within {SETTING}"
+        until(lambda: bool(store.check(["fit/all"])), look, lambda: late, left())
+        if me.world > 1 and words[1].deputy:
+            way.deputy_at = words[1].address, words[1].deputy
+        return words
+    except PeerLeftError:
+        raise _as_told(way, plan) from None
+    except TimeoutError as error:
+        # the others find out at the same time, from the store
+        _wait_for_readers(way, of_those_here=True)
+        raise RunFailed(str(error)) from None
+    except UserError as error:
+        with suppress(RuntimeError):
+            _refuse(way, str(error))
+        raise
+    except KeyboardInterrupt:
+        with suppress(RuntimeError):
+            parting.leave(store, me.rank, parting.INTERRUPTED, "asked to end")
+        raise
+    except RuntimeError as error:  # of the store
+        raise RunFailed(f"rank 0 at {me.place} is gone: {describe(error)[1]}") from None
+
+
+def _as_told(way: _Way, plan: Plan) -> Exception:
+    """What another rank says of why the run does not begin."""
+    names = [f"rank {rank}" for rank in range(way.me.world)]
+    if len(plan.instances) == way.me.world:
+        names = [f"{i.name} (rank {rank})" for rank, i in enumerate(plan.instances)]
+    ending = next(iter(parting.words_left(way.store, names).values()))
+    _wait_for_readers(way)
+    if ending.kind == "refused":
+        return UserError(f"{ending.name} refuses to begin: {ending.sentence}")
+    return RunFailed(f"{ending.name} failed: {ending.sentence}")
+
+
+def _end_early(
+    plan: Plan,
+    way: _Way,
+    labels: Sequence[str],
+    peers: Peers | None,
+    role: Role | None,
+    error: BaseException,
+) -> BaseException:
+    """Tell the others, hear them; what this rank is to raise."""
+    rank = way.me.rank
+    kind, sentence = _kind_of(error)
+    try:
+        with held():
+            if peers is not None:
+                peers.end()
+            store = way.left()
+            if role is not None and role.started:
+                parting.put_part(store, rank, role.part())
+            parting.leave(store, rank, kind, sentence, [] if role is None else role.waits())
+            begun = role is not None and role.started
+            seconds = parting.ROLL_CALL if begun else 1.0
+            hosting = way.me.keeps_store or way.deputy is not None
+            end = parting.part_ways(store, labels, rank, hosting=hosting, seconds=seconds)
+    except RuntimeError:
+        told = f"{labels[rank]} failed: {sentence}; nobody is left to tell"
+        return RunFailed(told)
+    except KeyboardInterrupt:
+        pass  # asked to end meanwhile, and about to
+    outcome = None
+    if end.kept_here and end.parts:
+        outcome = merge(plan, end.parts, complete=False, one_machine=False)
+        outcome.facts.launched_by = "torchrun"
+    if kind == parting.INTERRUPTED and (end.interrupted or outcome is None):
+        return Interrupted(outcome)
+    if outcome is not None:
+        return PartialRun(end.sentence, outcome)
+    return RunFailed(end.sentence)
+
+
+def _kind_of(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return parting.INTERRUPTED, "interrupted"
+    if isinstance(error, PeerLeftError):
+        return "peer", "another rank left the run"
+    return describe(error)

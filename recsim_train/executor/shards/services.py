@@ -1,0 +1,371 @@
+"""Shards: state, the requests they answer, and one server thread for each remote client loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recsim_train.config.errors import RunFailed
+from recsim_train.executor.books import book, booked
+from recsim_train.executor.link.tensors import narrow
+from recsim_train.executor.link.transport import Key, Port, size_of
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net.rows import Numbers
+from recsim_train.executor.net.sparse import RealSparse, all_entries, sparse_add, sparse_apply
+from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
+from recsim_train.executor.shards import wire
+from recsim_train.executor.shards.cache import fetch_rows, store_rows
+from recsim_train.executor.shards.routing import Routed
+from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
+from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
+from recsim_train.placement.program import TaggedNet
+from recsim_train.trace.ledger import REQUESTS, TRANSPORT
+from recsim_train.trace.record import Recorder, Span
+
+S = TypeVar("S")
+MOST = 16
+"""Lookups that are kept; where none is updated, as in evaluation, older ones are forgotten."""
+
+
+class Lookups(Generic[S]):
+    """By number, as client and shard count them alike."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, S] = {}
+        self._next = 0
+
+    def add(self, left: S) -> int:
+        """What a lookup has ``left``; its number."""
+        number = self._next
+        self._kept[number], self._next = left, number + 1
+        self._kept.pop(number - MOST, None)
+        return number
+
+    def of(self, number: int) -> S:
+        """What was left by it; earlier ones are forgotten. Raises KeyError if it is."""
+        left = self._kept[number]
+        self._kept = {n: kept for n, kept in self._kept.items() if n >= number}
+        return left
+
+    def items(self) -> list[tuple[int, S]]:
+        """Those that are kept, the newest first."""
+        return list(reversed(self._kept.items()))
+
+
+class Together:
+    """Waits for the gradients of some trainers, and applies their mean once."""
+
+    def __init__(self, trainers: range, timeout: float) -> None:
+        self.trainers, self._timeout = trainers, timeout
+        self._turn = threading.Lock()
+        self._parts: dict[int, kernels.Part] = {}
+        self._waiting: list[threading.Lock] = []
+        """A lock for each thread that waits, held until all have come: a condition would wake each
+        of them twice, the second time for the turn that nobody needs."""
+
+    def submit(
+        self, trainer: int, part: kernels.Part, apply: Callable[[list[kernels.Part]], None]
+    ) -> None:
+        """Hand in one trainer's part; returns when all have been applied.
+
+        Raises TimeoutError when a trainer stays away, RunFailed for a second part of one trainer
+        before all others have come.
+        """
+        with self._turn:
+            if trainer in self._parts:
+                raise RunFailed(
+                    f"two loops of trainer[{trainer}] sent a gradient for one update that is "
+                    'applied together (apply="together"): one loop of a trainer may send updates'
+                )
+            self._parts[trainer] = part
+            if len(self._parts) == len(self.trainers):
+                # In trainer order, whatever the order of arrival: bit-identical repetition.
+                apply([self._parts[t] for t in sorted(self._parts)])
+                self._parts = {}
+                waiting, self._waiting = self._waiting, []
+                for other in waiting:
+                    other.release()
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        with booked(REQUESTS):  # no part of the update
+            if mine.acquire(timeout=self._timeout):
+                return
+            with self._turn:  # unless the last one came just now
+                if not mine.locked():
+                    return
+                missing = sorted(set(self.trainers) - set(self._parts))
+                names = ", ".join(f"trainer[{t}]" for t in missing)
+                raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")
+
+
+class EmbeddingServer:
+    """One embedding shard. Threads of different clients call it at once, without locks."""
+
+    def __init__(self, plan: Plan, shard: EmbeddingShard) -> None:
+        spec = plan.experiment
+        self.rules = EmbeddingRules(plan, shard)
+        self.state = EmbeddingState(spec.model, spec.training, spec.seed, shard.slices)
+        groups = [Together(trainers, spec.execution.timeout) for trainers in plan.together]
+        self.together = {t: group for group in groups for t in group.trainers}
+        """By trainer, with whose gradients its own are applied; empty: each on arrival."""
+
+    def lookup(self, routed: Routed) -> tuple[Tensor, Numbers, Numbers]:
+        """(answer, places of the ids in this shard, the bag of each)."""
+        with booked("lookup_pooled" if self.rules.pooled else "lookup_rows"):
+            if self.rules.pooled:
+                return kernels.lookup_pooled(self.state, routed)
+            return *kernels.lookup_rows(self.state, routed), EACH_ITS_OWN
+
+    def update(self, trainer: int, local: Numbers, bags: Numbers, gradient: Tensor) -> None:
+        """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
+        with booked("update_pooled" if self.rules.pooled else "update_rows"):
+            if self.together:
+                apply = partial(kernels.update_together, self.state)
+                self.together[trainer].submit(trainer, (local, bags, gradient), apply)
+            else:
+                kernels.update_pooled(self.state, local, bags, gradient)
+
+    @booked("fetch_rows")
+    def fetch(self, ids: Numbers, counts: Numbers) -> Tensor:
+        """Rows with their optimizer's state."""
+        return fetch_rows(self.state, torch.from_numpy(self.state.local(ids, counts)))
+
+    @booked("store_rows")
+    def store(self, ids: Numbers, counts: Numbers, rows: Tensor) -> None:
+        """Overwrite them."""
+        store_rows(self.state, torch.from_numpy(self.state.local(ids, counts)), rows)
+
+
+class DenseServer:
+    """One shard of the central dense parameters. Threads of different clients call it at once.
+
+    Whatever reads and changes the copy takes turns: of two additions at the same time one could be
+    lost, and with it a move that a replica has made already; and two elastic differences from the
+    same central values would together carry the copy too far. A pull does not wait: it may find a
+    part of the copy before a change and the rest after it.
+    """
+
+    def __init__(self, plan: Plan, shard: DenseShard) -> None:
+        spec = plan.experiment
+        self.rules = DenseRules(spec, shard)
+        order = central_order(plan)
+        cut = (shard.start, shard.stop)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+        self._turn = threading.Lock()
+
+    @property
+    def values(self) -> Tensor:
+        """[shard's elements], which may change at any time."""
+        return self.state.values
+
+    @booked("dense_read")
+    def pull(self, values: Tensor) -> None:
+        """Copy them to ``values``, of the same process."""
+        kernels.dense_read(self.state, values)
+
+    @booked("dense_apply")
+    def push(self, value: Tensor, *, add: bool) -> None:
+        """Step with a gradient [shard's elements], or add a difference."""
+        with self._turn:
+            if add:
+                self.state.values.add_(value)
+            else:
+                kernels.dense_apply(self.state, value)
+
+    @booked("sparse_apply")
+    def push_sparse(self, part: RealSparse, *, add: bool) -> None:
+        """The same with some entries."""
+        shard = self.rules.shard
+        entries = all_entries(self.rules.model, part, shard.start, shard.stop)
+        with self._turn:
+            (sparse_add if add else sparse_apply)(self.state, *entries)
+
+    def exchange(self, parameters: Tensor, request: wire.ExchangeRequest) -> Tensor:
+        """The elastic difference of the part of the copy that is asked."""
+        name = "dense_elastic_new" if request.new else "dense_elastic"
+        elastic = kernels.dense_elastic_new if request.new else kernels.dense_elastic
+        with booked(name), self._turn:
+            return elastic(self.state, parameters, request.alpha, request.start)
+
+
+def central_order(plan: Plan) -> Tensor | None:
+    """Which parameter each element of the central copy is; None: the same."""
+    net = plan.net
+    if not isinstance(net, TaggedNet):
+        return None
+    ranges = [cut for host in range(net.hosts) for cut in net.answered(host)]
+    return torch.cat([torch.arange(start, stop) for start, stop in ranges])
+
+
+@dataclass(slots=True)
+class Client:
+    """Who is served by a thread: for records and for summing in trainer order."""
+
+    name: str
+    trainer: int
+
+
+class ShardTalk:
+    """One client's requests to one shard: what is kept from one to the next."""
+
+    def __init__(self, server: Any, trainer: int, rules: Any) -> None:
+        """``server``: `EmbeddingServer` or `DenseServer`; ``rules``: by which requests travel."""
+        self.server, self.trainer, self.rules = server, trainer, rules
+        self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
+        self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None, int]] = Lookups()
+        """(places of the ids, the bag of each, places of the values that a mask let pass,
+        examples)."""
+
+    def unpack(self, request: wire.ShardRequest, payload: Tensor) -> Any:
+        """The request's content. Raises ValueError for what this shard cannot do."""
+        if request.service != self.service:
+            raise ValueError(f"a shard of the {self.service} service cannot answer {request}")
+        return request.unpack(self.rules, payload)
+
+    def answer(self, request: wire.ShardRequest, content: Any) -> Any:
+        """Do what is asked; a tensor, or None where there is nothing to say. Raises ValueError for
+        what does not fit what was asked before."""
+        server, rules = self.server, self.rules
+        match request:
+            case wire.LookupRequest():
+                answer, local, bags = server.lookup(content)
+                masked = None if rules.mask is None else rules.mask.mask(answer)
+                passed = None if masked is None else masked.places
+                self._lookups.add((local, bags, passed, request.examples))
+                return narrow(answer, request.kind(rules)) if masked is None else masked.tensor
+            case wire.UpdateRequest():
+                *ids, gradient = content
+                local, bags, passed, examples = self._lookups.of(request.lookup)
+                if request.examples != examples:
+                    raise ValueError(f"a gradient of {request.examples} examples, not {examples}")
+                if rules.mask is not None:
+                    gradient = rules.mask.unpick(gradient, passed)
+                elif not rules.pooled:
+                    local = server.state.local(ids[0].numpy(), np.array(request.counts))
+                server.update(self.trainer, local, bags, gradient)
+                return wire.ACKNOWLEDGED if rules.acknowledged else None
+            case wire.FetchRequest():
+                return server.fetch(content[0].numpy(), np.array(request.counts))
+            case wire.StoreRequest():
+                server.store(content[0].numpy(), np.array(request.counts), content[1])
+                return wire.ACKNOWLEDGED
+            case wire.PullRequest():
+                return narrow(server.values, request.kind(rules))
+            case wire.PushRequest():
+                server.push(*content, add=request.add)
+            case wire.SparsePushRequest():
+                server.push_sparse(content, add=request.add)
+            case wire.ExchangeRequest():
+                return server.exchange(*content, request)
+        return None
+
+
+_HANDLING = booked(REQUESTS)
+_CANNOT = ValueError, LookupError, RuntimeError, ArithmeticError, MemoryError, AssertionError
+"""What comes of a request that does not fit the shard."""
+
+
+class Serving:
+    """The loop of one server thread: requests that arrive at one port, strictly in order."""
+
+    def __init__(
+        self,
+        instance: str,
+        client: Client,
+        port: Port,
+        servers: Mapping[Key, EmbeddingServer | DenseServer],
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
+        self.instance, self.client, self.port = instance, client, port
+        self.recorder, self.clock = recorder, clock
+        self.talks = {k: ShardTalk(s, client.trainer, s.rules) for k, s in servers.items()}
+        self._at: wire.ShardRequest | None = None
+        """The request at hand."""
+        self.header_bytes = self.acknowledged = 0
+        """What travelled beside payload so far; what of it were acknowledgements."""
+
+    @property
+    def waiting(self) -> str:
+        """What it waits for, or is at."""
+        request = self._at  # the serving thread changes it
+        at = "for the next request" if request is None else f"in {request.effect}"
+        return f"{at} of {self.client.name}"
+
+    def run(self) -> None:
+        """Serve until the client says stop."""
+        while True:
+            key, header, size = self.port.next_request()
+            begin = self.clock()
+            payload = self.port.payload(size)
+            with _HANDLING:
+                try:
+                    request = wire.decode(header)
+                    if isinstance(request, wire.StopRequest):
+                        # whatever came before it has been done: who evaluates finds it
+                        self.port.answer(wire.ACKNOWLEDGED)
+                        return
+                    self._serve(self.talks[key], request, payload, begin)
+                except _CANNOT as error:
+                    name = type(error).__name__
+                    raise RunFailed(
+                        f"{self.instance} cannot do what {self.client.name} asks: {name}: {error}"
+                    ) from error
+
+    def _serve(
+        self, talk: ShardTalk, request: wire.ShardRequest, payload: Tensor, begin: float
+    ) -> None:
+        self._at = request
+        answer = talk.answer(request, talk.unpack(request, payload))
+        if answer is not None:
+            self.port.answer(answer)
+        sent = 0 if answer is None else size_of(answer)
+        if answer is wire.ACKNOWLEDGED:
+            self.acknowledged, sent = self.acknowledged + sent, 0
+        self.header_bytes = self.port.head_bytes + self.acknowledged
+        if request.iteration >= 0:
+            effect, times = f"serve_{request.effect}", (begin, self.clock())
+            where = (self.instance, self.client.name, request.iteration)
+            self.recorder.add(Span(*where, effect, talk.service, *times, sent))
+        self._at = None
+
+
+def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:
+    """Start a server thread; what ends it early is handed to ``failed``."""
+
+    def body() -> None:
+        torch.set_num_threads(1)
+        try:
+            with book("server", TRANSPORT):  # until something else is booked
+                serving.run()
+        except BaseException as error:
+            failed(error)
+
+    thread = threading.Thread(target=body, name=f"serve {serving.client.name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def elapsed_clock(start: float) -> Callable[[], float]:
+    """Seconds since ``start`` on the machine's monotonic clock."""
+    return lambda: time.monotonic() - start
+
+
+def hosted(plan: Plan, instance: str) -> Sequence[EmbeddingShard | DenseShard]:
+    """The shards that a process holds, embedding first."""
+    found: list[EmbeddingShard | DenseShard] = []
+    if plan.embedding:
+        found += [s for s in plan.embedding.shards if s.host.name == instance]
+    if plan.dense:
+        found += [s for s in plan.dense.shards if s.host.name == instance]
+    return found
