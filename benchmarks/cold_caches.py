@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection
 from contention import passes_of
 from paired import median_of
 
+from recsim_train import load
 from recsim_train.placement.plan import Plan
-from recsim_train.session import load
 
 KINDS = ("stays", "changes its core", "after 1 ms of another", "after 5 ms of another")
 IN_A_ROW = 8

@@ -17,8 +17,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from recsim_train.calls import Run, load, measure, predict
 from recsim_train.results import environment
-from recsim_train.session import Run, load, measure, predict
 from recsim_train.trace.ledger import AROUND
 
 LEAST = 0.01

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
+from recsim_train import load
 from recsim_train.calibration.load_probe import rate
 from recsim_train.calibration.own.bench import Bench
 from recsim_train.calibration.own.steps import Steps
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.session import load
 from recsim_train.sim.asked import operations_of
 from recsim_train.workload.operations import cost, seconds
 

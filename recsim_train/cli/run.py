@@ -27,15 +27,15 @@ def run(
 
     if not dry_run and "RANK" not in os.environ:  # which torchrun sets
         forkserver.ready()  # it imports torch while this process imports everything else
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.session.prepare import ensure_data
 
     caller = common.caller()
-    study = session.load(experiment, cluster, set_ or (), seed)
+    study = calls.load(experiment, cluster, set_ or (), seed)
     if dry_run:
         jobs = study.jobs("real", dry=True, caller=caller)
         for loaded in study.points:
             ensure_data(loaded, caller, make=False)
         shown.show_plans(jobs, json)
-    elif runs := session.measure(study, out=out, resume=resume, caller=caller):
+    elif runs := calls.measure(study, out=out, resume=resume, caller=caller):
         shown.show_runs(runs, json)

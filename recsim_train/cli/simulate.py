@@ -11,7 +11,7 @@ import typer
 from recsim_train.cli import common, shown
 
 if TYPE_CHECKING:
-    from recsim_train.session import Study
+    from recsim_train.session.study import Study
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -32,7 +32,7 @@ def simulate(
     A folder: every experiment in it.
     A sweep (in the file, or a list of values given to --set): one row for each point.
     """
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.results.environment import cores
 
     words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
@@ -40,11 +40,11 @@ def simulate(
     if experiment.is_dir():
         _files(_inside(experiment), words, keep, json=json, dry_run=dry_run)
         return
-    study = session.load(experiment, **words)
+    study = calls.load(experiment, **words)
     if dry_run:
         _dry_run(study, json)
     else:
-        runs = session.predict(study, processes=jobs or cores(), **keep)
+        runs = calls.predict(study, processes=jobs or cores(), **keep)
         if runs.sweep is not None:
             shown.show_sweep(runs.sweep, json, runs.caveats)
         else:
@@ -83,19 +83,19 @@ def _files(
     dry_run: bool,
 ) -> None:
     """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.config.errors import RunFailed, UserError
 
-    runs: list[session.Run] = []
+    runs: list[calls.Run] = []
     failed: list[Path] = []
     for number, path in enumerate(paths, start=1):
         common.say(f"{path} ({number} of {len(paths)})")
         try:
-            study = session.load(path, **words)
+            study = calls.load(path, **words)
             if study.swept:
                 common.say("  left out: it is a sweep, which is simulated by itself")
             elif not dry_run:
-                runs += session.predict(study, what_if=False, **keep)
+                runs += calls.predict(study, what_if=False, **keep)
             else:
                 shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
         except (UserError, RunFailed) as error:

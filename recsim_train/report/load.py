@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from recsim_train.config.errors import UserError
-from recsim_train.results.folder import is_validation
+from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
-from recsim_train.results.sweep import is_sweep
 
 
 def load_runs(paths: Iterable[Path]) -> list[RunRecord]:

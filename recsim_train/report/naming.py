@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import flat_settings
 from recsim_train.strategy.options import flat
 
 MODEL = "model.name"

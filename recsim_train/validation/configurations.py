@@ -226,7 +226,7 @@ def label_of(job: Job) -> str:
 
 
 def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
-    """A configuration with the figures of its prediction (`recsim_train.results.sweep.row_of`)."""
+    """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     alone = spec.model_copy(
         update={

@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from recsim_train.config.sweep import written
-from recsim_train.report.axes import Axis, axis_of
 from recsim_train.report.runs import title
 from recsim_train.report.winner import (
     REPEATS,
@@ -27,7 +26,8 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
-from recsim_train.results.sweep import SweepRecord
+from recsim_train.sweep.axes import Axis, axis_of
+from recsim_train.sweep.folder import SweepRecord
 
 SCALING = ("roles.trainers", "training.threads")
 """Axes along which twice as much would ideally be twice as fast."""
