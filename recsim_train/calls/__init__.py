@@ -202,7 +202,7 @@ def compare(
     ['flat_ps']
     """
     from recsim_train.config.errors import UserError
-    from recsim_train.report.load import find_sweep
+    from recsim_train.report.runs import find_sweep
     from recsim_train.report.write import report_on
     from recsim_train.results.folder import RUNS
     from recsim_train.sweep.page import report_on_sweep

@@ -53,7 +53,7 @@ def report(
     limit = _percent(max_error) if max_error is not None else None
 
     from recsim_train import calls
-    from recsim_train.report.load import find_sweep
+    from recsim_train.report.runs import find_sweep
     from recsim_train.report.terminal import show
 
     if limit is not None and find_sweep(runs) is not None:

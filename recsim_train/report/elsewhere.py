@@ -9,7 +9,7 @@ from typing import Any
 
 from recsim_train.report import text
 from recsim_train.report.document import Column, Lines, Section, Table, Where
-from recsim_train.report.naming import labels
+from recsim_train.report.runs import labels
 from recsim_train.results.folder import clean
 from recsim_train.results.interval import of_summary
 from recsim_train.results.measured import MeasuredLine

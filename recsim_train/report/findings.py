@@ -11,7 +11,7 @@ from recsim_train.report import text
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
 from recsim_train.report.machine import beside
-from recsim_train.report.naming import labels, why_alone
+from recsim_train.report.runs import labels, why_alone
 from recsim_train.report.winner import (
     choose,
     entry_of_run,

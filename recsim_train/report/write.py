@@ -16,8 +16,8 @@ from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
 from recsim_train.report.elsewhere import beside
 from recsim_train.report.findings import Findings, compare, headlines
-from recsim_train.report.load import left_out, load_runs
 from recsim_train.report.publish import publish, unwritable
+from recsim_train.report.runs import left_out, load_runs
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable

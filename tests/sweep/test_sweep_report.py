@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
-from recsim_train.report.load import find_sweep
+from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
 from recsim_train.results.row import COLUMNS

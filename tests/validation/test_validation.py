@@ -26,7 +26,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.validation import Gates
-from recsim_train.report.load import left_out
+from recsim_train.report.runs import left_out
 from recsim_train.report.terminal import show
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
