@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from recsim_train.report import text, what_if
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, Table, Where, stopped
 from recsim_train.report.drawing import colour
 from recsim_train.report.findings import Findings
-from recsim_train.report.gap import Gap, Part, name_of
+from recsim_train.report.gap import Gap, GapPart, name_of
 from recsim_train.report.payload import EffectBytes
 from recsim_train.results.environment import counted_cores
-from recsim_train.results.statistics import median
 
 
 def throughputs(cs: Sequence[Comparison]) -> Table:
@@ -89,7 +89,7 @@ def background(findings: Findings) -> list[Item]:
 def parts(why: Gap) -> Table:
     """Every part of the iteration in both worlds."""
 
-    def times(p: Part | Gap) -> list[str]:
+    def times(p: GapPart | Gap) -> list[str]:
         apart = f"{'+' if p.difference >= 0 else '−'}{text.seconds(abs(p.difference))}"
         return [text.seconds(p.predicted), text.seconds(p.measured), apart]
 
