@@ -14,14 +14,13 @@ from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
-from recsim_train.report.elsewhere import beside
+from recsim_train.report.elsewhere import beside, read_measured
 from recsim_train.report.findings import Findings, compare, headlines
 from recsim_train.report.publish import publish, unwritable
 from recsim_train.report.runs import left_out, load_runs
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
-from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import Source, trace_file
 
@@ -70,7 +69,7 @@ def report_on(
 
     ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
     None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, for the
-    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and
+    predictions among the runs (`recsim_train.report.elsewhere`). Raises UserError for bad input and
     RunFailed if the disk does not take them.
     """
     lines = [] if measured is None else read_measured(measured)
