@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from recsim_train import load
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.load import load_cluster
-from recsim_train.session import load
 from recsim_train.sim.host import cores, machines
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of

@@ -28,7 +28,7 @@ from recsim_train import load, predict
 from recsim_train.config.section import Section
 from recsim_train.config.units import Share
 from recsim_train.report import text
-from recsim_train.report.markdown import plain
+from recsim_train.report.publish import plain
 from recsim_train.results.rundir import RunRecord
 
 FILES = Path(__file__).with_suffix("")

@@ -45,6 +45,7 @@ import torch
 from paired import median_of, ratios
 from torch import Tensor
 
+from recsim_train import load
 from recsim_train.calibration.own.bench import Bench, ids_of
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import EPSILON
@@ -53,7 +54,6 @@ from recsim_train.executor.shards.routing import Routed, ShardSlices, route_ids
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealRows
 from recsim_train.results.environment import machine
-from recsim_train.session import load
 
 RESULTS = Path("benchmarks/results")
 ALONE = (

@@ -16,10 +16,10 @@ import sys
 import threading
 import time
 
+from recsim_train import load
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.placement.plan import Plan
-from recsim_train.session import load
 
 SLEEP, LATE = 7e-4, 3e-5
 WARM_UP, PATIENCE = 50, 60.0

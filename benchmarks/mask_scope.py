@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from recsim_train import load
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.generator import Generator
 from recsim_train.executor.net.model import initial_rows
 from recsim_train.executor.net.rows import EPSILON
 from recsim_train.executor.process import evaluate
 from recsim_train.executor.worker import Replica, Worker
-from recsim_train.session import load
 
 EXPERIMENT = Path("experiments/quality.yaml")
 BATCH = 256

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recsim_train import load, measure
 from recsim_train.config.identity import comparison_key
-from recsim_train.session import load, measure
 
 EXPERIMENT = Path("experiments/quality.yaml")
 RESULTS = Path("benchmarks/results")

@@ -76,7 +76,7 @@ def experiment(point: dict[str, Any]) -> dict[str, Any]:
 def measure(point: dict[str, Any]) -> dict[str, Any]:
     """Simulate one point in this process."""
     start = time.perf_counter()
-    from recsim_train.session import load
+    from recsim_train import load
     from recsim_train.sim.run import simulate
 
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recsim_train.session import calibrate, compare, load, measure, predict
+    from recsim_train.calls import calibrate, compare, load, measure, predict
 
 __version__ = "0.1.0"
 __all__ = ["calibrate", "compare", "load", "measure", "predict"]
@@ -19,9 +19,9 @@ def __getattr__(name: str) -> Any:
     """The five calls, read when they are asked for: importing this imports nothing heavy."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from recsim_train import session
+    from recsim_train import calls
 
-    return getattr(session, name)
+    return getattr(calls, name)
 
 
 def __dir__() -> list[str]:

@@ -41,7 +41,7 @@ def received() -> int | None:
     return _Wish.number
 
 
-class _Kept:
+class _Finished:
     """What an interrupted command leaves."""
 
     finished = False
@@ -49,12 +49,12 @@ class _Kept:
 
 def note_finished() -> None:
     """Something is kept complete that ``--resume`` takes instead of making it again."""
-    _Kept.finished = True
+    _Finished.finished = True
 
 
 def finished() -> bool:
     """Whether `note_finished` was called: to go on is not to begin again."""
-    return _Kept.finished
+    return _Finished.finished
 
 
 def listen() -> None:

@@ -49,7 +49,7 @@ def calibrate(
 
     By micro-workloads and runs of calibration's own programs, never by an experiment's run.
     """
-    from recsim_train import session
+    from recsim_train import calls
 
     if into is not None and output is not None:
         raise UserError("--into adds to a profile, --output writes a new one: give one of them")
@@ -57,4 +57,4 @@ def calibrate(
         raise UserError("--into adds the operations of experiments: name one with --for")
     target = into or output or _LOCAL
     found = [str(experiment) for experiment in experiments or ()]
-    session.calibrate(target, experiments=found, add=into is not None, caller=common.caller())
+    calls.calibrate(target, experiments=found, add=into is not None, caller=common.caller())

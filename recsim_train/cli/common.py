@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, ParamSpec, TextIO, cast
 import typer
 
 if TYPE_CHECKING:
-    from recsim_train.session import Caller
+    from recsim_train.session.caller import Caller
 
 P = ParamSpec("P")
 

@@ -29,11 +29,11 @@ def generate(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write Criteo text (.gz compresses) with the generator that the experiment describes."""
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.config.errors import UserError
     from recsim_train.session import prepare
 
-    spec = session.load(experiment, overrides=set_ or ()).experiment
+    spec = calls.load(experiment, overrides=set_ or ()).experiment
     settings = spec.data
     target = out or (Path(settings.path) if settings.path else None)
     if target is None:
@@ -55,11 +55,11 @@ def profile(
 
     For the strategy scalefreectr let training.batch_size be the batch of all trainers together.
     """
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.data.profile import profile_stream
     from recsim_train.session.prepare import ensure_data
 
-    study = session.load(experiment, overrides=set_ or ())
+    study = calls.load(experiment, overrides=set_ or ())
     ensure_data(study.points[0], common.caller())
     spec = study.experiment
     statistics = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)

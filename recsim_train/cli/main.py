@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from recsim_train import __version__
-from recsim_train.cli import calibrate, data, report, run, show, simulate, validate
+from recsim_train.cli import calibrate, data, report, show, simulate, validate
 from recsim_train.cli.common import guarded
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def _top(
 
 
 app.command("simulate")(guarded(simulate.simulate))
-app.command("run")(guarded(run.run))
+app.command("run")(guarded(simulate.run))
 app.command("report")(guarded(report.report))
 app.command("validate")(guarded(validate.validate))
 app.command("calibrate")(guarded(calibrate.calibrate))

@@ -52,13 +52,13 @@ def report(
     """
     limit = _percent(max_error) if max_error is not None else None
 
-    from recsim_train import session
-    from recsim_train.report.load import find_sweep
+    from recsim_train import calls
+    from recsim_train.report.runs import find_sweep
     from recsim_train.report.terminal import show
 
     if limit is not None and find_sweep(runs) is not None:
         raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
-    made = session.compare(*runs, out=out, measured=measured)
+    made = calls.compare(*runs, out=out, measured=measured)
     if json:
         common.print_json(made.document)
     else:

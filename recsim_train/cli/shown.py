@@ -10,10 +10,11 @@ import typer
 from recsim_train.cli import common
 
 if TYPE_CHECKING:
+    from recsim_train.calls import Run
     from recsim_train.results.rundir import RunRecord
-    from recsim_train.results.sweep import SweepRecord
-    from recsim_train.session import Run, Study
     from recsim_train.session.job import Job
+    from recsim_train.session.study import Study
+    from recsim_train.sweep.folder import SweepRecord
 
 
 def show_plans(jobs: Sequence[Job], json: bool) -> None:
@@ -97,10 +98,10 @@ def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json
 def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> None:
     """A finished sweep: all points, or the best ones. Exit code 1 if one failed. ``caveats``: of
     all its points, beside those in their rows."""
-    from recsim_train.report.sweep import SweepFindings
-    from recsim_train.report.swept import swept
     from recsim_train.report.terminal import show
-    from recsim_train.results.sweep import FAILED
+    from recsim_train.results.row import FAILED
+    from recsim_train.sweep.findings import SweepFindings
+    from recsim_train.sweep.page import swept
 
     if json:
         sweep = {

@@ -1,7 +1,8 @@
-"""``recsim-train simulate``: predict."""
+"""``recsim-train simulate``: predict; ``recsim-train run``: measure."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import typer
 from recsim_train.cli import common, shown
 
 if TYPE_CHECKING:
-    from recsim_train.session import Study
+    from recsim_train.session.study import Study
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -29,10 +30,10 @@ def simulate(
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
-    A folder: every experiment in it.
-    A sweep (in the file, or a list of values given to --set): one row for each point.
+    A folder: every experiment in it. A sweep (in the file, or a list of values given to --set): one
+    row for each point.
     """
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.results.environment import cores
 
     words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
@@ -40,11 +41,11 @@ def simulate(
     if experiment.is_dir():
         _files(_inside(experiment), words, keep, json=json, dry_run=dry_run)
         return
-    study = session.load(experiment, **words)
+    study = calls.load(experiment, **words)
     if dry_run:
         _dry_run(study, json)
     else:
-        runs = session.predict(study, processes=jobs or cores(), **keep)
+        runs = calls.predict(study, processes=jobs or cores(), **keep)
         if runs.sweep is not None:
             shown.show_sweep(runs.sweep, json, runs.caveats)
         else:
@@ -83,19 +84,19 @@ def _files(
     dry_run: bool,
 ) -> None:
     """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.config.errors import RunFailed, UserError
 
-    runs: list[session.Run] = []
+    runs: list[calls.Run] = []
     failed: list[Path] = []
     for number, path in enumerate(paths, start=1):
         common.say(f"{path} ({number} of {len(paths)})")
         try:
-            study = session.load(path, **words)
+            study = calls.load(path, **words)
             if study.swept:
                 common.say("  left out: it is a sweep, which is simulated by itself")
             elif not dry_run:
-                runs += session.predict(study, what_if=False, **keep)
+                runs += calls.predict(study, what_if=False, **keep)
             else:
                 shown.show_plans(study.jobs(dry=True, caller=keep["caller"]), False)
         except (UserError, RunFailed) as error:
@@ -106,3 +107,36 @@ def _files(
     if failed:
         common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
         raise typer.Exit(common.FAILED)
+
+
+def run(
+    experiment: common.ExperimentArgument,
+    cluster: common.ClusterOption = None,
+    set_: common.SetOption = None,
+    seed: common.SeedOption = None,
+    out: common.OutOption = Path("runs"),
+    json: common.JsonOption = False,
+    dry_run: common.DryRunOption = False,
+    resume: common.ResumeOption = False,
+) -> None:
+    """Train for real: every role a process, with torch.distributed.
+
+    Started by torchrun (one rank per role instance), it runs as that rank. Of a sweep all points
+    are measured, one after the other, each with a run directory.
+    """
+    from recsim_train.executor.process import forkserver
+
+    if not dry_run and "RANK" not in os.environ:  # which torchrun sets
+        forkserver.ready()  # it imports torch while this process imports everything else
+    from recsim_train import calls
+    from recsim_train.session.prepare import ensure_data
+
+    caller = common.caller()
+    study = calls.load(experiment, cluster, set_ or (), seed)
+    if dry_run:
+        jobs = study.jobs("real", dry=True, caller=caller)
+        for loaded in study.points:
+            ensure_data(loaded, caller, make=False)
+        shown.show_plans(jobs, json)
+    elif runs := calls.measure(study, out=out, resume=resume, caller=caller):
+        shown.show_runs(runs, json)

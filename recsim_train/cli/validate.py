@@ -30,12 +30,12 @@ def validate(
     pass. Exit code 3 if one does not hold. Writes NAME-validation: the predictions, which are
     there before the first run begins, and a result that can be shared.
     """
-    from recsim_train import session
+    from recsim_train import calls
     from recsim_train.results.environment import cores
     from recsim_train.validation import making as validation
 
     caller = common.caller()
-    study = session.load(experiment, cluster, set_ or ())
+    study = calls.load(experiment, cluster, set_ or ())
     if dry_run:
         from recsim_train.cli import shown
 

@@ -11,8 +11,8 @@ from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
 from recsim_train.report.machine import beside
 from recsim_train.results.environment import same_machine
+from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import flat_settings
 
 NOISY = 0.10
 """Spread of a measurement above which repeats are advised."""

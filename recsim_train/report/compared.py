@@ -13,13 +13,13 @@ from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
     background,
+    cpu,
     learning,
     parts,
     sent,
     synchronisation,
     throughputs,
 )
-from recsim_train.report.cpu import cpu
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, alone, doubts, headlines
 from recsim_train.report.glossary import glossary

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from recsim_train.report import text
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
 from recsim_train.report.machine import beside
-from recsim_train.report.naming import labels, why_alone
+from recsim_train.report.runs import labels, why_alone
 from recsim_train.report.winner import (
     choose,
     entry_of_run,
@@ -21,7 +22,7 @@ from recsim_train.report.winner import (
     sentence,
 )
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import kendall_tau, median
+from recsim_train.results.statistics import kendall_tau
 
 NO_PAIR = "No prediction is paired with a measurement"
 

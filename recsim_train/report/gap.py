@@ -16,7 +16,7 @@ MOST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GapPart:
     """One effect's (or operation's) mean seconds in an iteration of a training loop."""
 
     name: str
@@ -37,7 +37,7 @@ class Gap:
 
     predicted: float
     measured: float
-    parts: tuple[Part, ...]
+    parts: tuple[GapPart, ...]
     """All parts, largest difference first; their differences sum to the gap."""
     sentences: tuple[str, ...]
 
@@ -60,12 +60,12 @@ def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ga
     parts = []
     for name in sorted(predicted.keys() | measured.keys()):
         p, m = predicted.get(name, 0.0), measured.get(name, 0.0)
-        parts.append(Part(name, p, m, None if close else (m - p) / gap))
+        parts.append(GapPart(name, p, m, None if close else (m - p) / gap))
     parts.sort(key=lambda part: -abs(part.difference))
     return Gap(total_p, total_m, tuple(parts), tuple(_sentences(total_p, total_m, parts, close)))
 
 
-def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -> list[str]:
+def _sentences(total_p: float, total_m: float, parts: list[GapPart], close: bool) -> list[str]:
     said = [
         f"An iteration takes {text.seconds(total_p)} predicted, {text.seconds(total_m)} measured"
         + (": there is no gap to explain." if close else ".")
@@ -79,7 +79,7 @@ def _sentences(total_p: float, total_m: float, parts: list[Part], close: bool) -
     return said
 
 
-def _sentence(part: Part) -> str:
+def _sentence(part: GapPart) -> str:
     times = f"{text.seconds(part.predicted)} predicted, {text.seconds(part.measured)} measured"
     if part.share is None:
         way = "longer" if part.difference > 0 else "shorter"

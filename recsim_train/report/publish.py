@@ -1,14 +1,16 @@
-"""The files of a report: Markdown, one HTML page, figures."""
+"""The files of a report: Markdown for a README or a pull request, one HTML page, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from recsim_train import __version__
 from recsim_train.config.errors import RunFailed
-from recsim_train.report.document import Document, Picture
-from recsim_train.report.html import page
-from recsim_train.report.markdown import markdown
+from recsim_train.report import document as doc
+from recsim_train.report.document import Document, Picture, Where, visible
+from recsim_train.report.drawing import svg_for_page
 from recsim_train.results.folder import put
 
 
@@ -37,3 +39,82 @@ def publish(
 def unwritable(out: Path, error: OSError) -> RunFailed:
     """What is raised where the disk does not take a report."""
     return RunFailed(f"{out}: the report could not be written: {error.strerror}")
+
+
+def markdown(document: Document) -> str:
+    """The file; figures are linked relative to it."""
+    lines = [f"# {plain(document.heading)}", ""]
+    lines += [*(f"- {plain(headline)}." for headline in document.headlines), ""]
+    return "\n".join([*lines, *render(document.items)])
+
+
+def render(items: Iterable[doc.Item], level: int = 2) -> list[str]:
+    """The lines of items, under titles of a level; each item ends with an empty line."""
+    lines: list[str] = []
+    for item in visible(items, Where.MARKDOWN):
+        match item:
+            case doc.Section():
+                lines += [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
+                lines += render(item.items, level + bool(item.title))
+            case doc.Table():
+                lines += [*_table(item.shown(Where.MARKDOWN).columns), ""]
+            case Picture():
+                lines += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
+            case doc.Lines():
+                lines += _lines(item, level)
+    return lines
+
+
+def _lines(item: doc.Lines, level: int) -> list[str]:
+    title = plain(item.title)
+    heading = f"**{title}:**" if item.mark == "fault" else f"{'#' * level} {title}"
+    sentences = [plain(sentence) for sentence in item.sentences]
+    said = [f"- {s}" for s in sentences] if item.listed else [" ".join(sentences)]
+    return [*([heading, ""] if title else []), *said, ""]
+
+
+def _table(columns: Sequence[doc.Column]) -> list[str]:
+    rows = zip(
+        *([column.name, *(cell.text for cell in column.marked)] for column in columns), strict=True
+    )
+    head, *body = ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
+    left = [column.words or column is columns[0] for column in columns]
+    return [head, "|" + "".join("---|" if words else "---:|" for words in left), *body]
+
+
+def plain(value: str) -> str:
+    """Text that Markdown takes as text: no markup, no new cell."""
+    for mark in ("\\", "|", "<", "*", "`", "[", "]"):
+        value = value.replace(mark, f"\\{mark}")
+    return value.replace("\n", " ")
+
+
+MOST_HEADLINES = 6
+
+
+def page(document: Document) -> str:
+    """The HTML page. Everything is escaped but our own drawings."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("recsim_train.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["unbroken"] = unbroken
+    environment.filters["kind"] = lambda item: type(item).__name__
+    environment.filters["visible"] = lambda items: visible(items, Where.PAGE)
+    environment.filters["svg"] = lambda picture: Markup(svg_for_page(picture))
+    template = environment.get_template("page.html.j2", globals={"PAGE": Where.PAGE})
+    return template.render(document=document, most=MOST_HEADLINES, version=__version__)
+
+
+def unbroken(sentence: str) -> str:
+    """Keep numbers with their units and signs on one line."""
+    kept = re.sub(
+        r"(\d) (%|[kMG]?examples/s|ms|s|µs|ns|[KMGT]iB|B)(?!\w)", "\\1\u00a0\\2", sentence
+    )
+    return kept.replace("± ", "±\u00a0")

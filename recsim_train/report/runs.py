@@ -1,19 +1,25 @@
-"""Finished runs as a table, one a row."""
+"""The runs of a report: found at paths, told apart by their settings, listed in a table."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, text, what_if
 from recsim_train.report.document import Column, Document, Lines, Section, Table, stopped
 from recsim_train.results.figures import Summary
-from recsim_train.results.rundir import RunRecord
+from recsim_train.results.folder import is_sweep, is_validation
+from recsim_train.results.row import flat_settings
+from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.strategy.options import flat
 
 
 def finished(runs: Sequence[RunRecord]) -> Document:
@@ -123,3 +129,143 @@ def _training(summary: Summary) -> str:
 def _overflowed(first: float | None) -> str:
     """The training loss of a run that diverged."""
     return "not finite" if first is None else f"{text.number(first, 4)} → not finite"
+
+
+def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
+    """Every run directory named, or lying directly in a folder named; each one once.
+
+    Raises UserError for a path that is neither, or a damaged run directory.
+    """
+    runs: dict[Path, RunRecord] = {}
+    for path in paths:
+        for folder in _expand(path):
+            place = folder.resolve()
+            if place not in runs:
+                runs[place] = read_run(folder)
+    if not runs:
+        raise UserError("no run directory was given")
+    return list(runs.values())
+
+
+def find_sweep(paths: Sequence[Path]) -> Path | None:
+    """The sweep among the paths, or in the one folder that is named; None: there are only runs.
+
+    Raises UserError where a sweep is named beside something else.
+    """
+    if named := [path for path in paths if is_sweep(path)]:
+        if len(paths) > 1:
+            raise UserError(f"{named[0]} is a sweep: it has a report of its own, name it alone")
+        return named[0]
+    inside = _inside(paths[0]) if len(paths) == 1 and not is_run(paths[0]) else []
+    if any(map(is_run, inside)):
+        return None  # the runs are compared; a sweep beside them has a report of its own
+    sweeps = [path for path in inside if is_sweep(path)]
+    if len(sweeps) > 1:
+        names = ", ".join(map(str, sweeps))
+        raise UserError(f"{paths[0]} holds several sweeps, one a report: {names}")
+    return sweeps[0] if sweeps else None
+
+
+def left_out(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each folder beside the runs that could be one but has no manifest."""
+    inside = {p for path in paths if not is_run(path) for p in _inside(path)}
+    known = (is_run, is_sweep, is_validation)
+    strange = sorted(p for p in inside if not any(looks(p) for looks in known))
+    return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
+
+
+def _expand(path: Path) -> list[Path]:
+    if not path.is_dir() or is_run(path):
+        return [path]  # read_run says what is wrong with it, if anything
+    inside = [p for p in _inside(path) if is_run(p)]
+    if not inside:
+        raise UserError(f"{path} neither is a run directory nor holds any")
+    return inside
+
+
+def _inside(path: Path) -> list[Path]:
+    """The folders in a folder, sorted."""
+    if not path.is_dir():
+        return []
+    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+MODEL = "model.name"
+FREE = ("simulation.", "execution.timeout", "execution.max_spans")
+"""Settings that a prediction and its measurement need not share."""
+LENGTHS = ("training.steps", "training.warmup_steps", *FREE)
+"""Settings that hardly change a throughput: named only where nothing else differs."""
+
+
+def labels(records: Sequence[RunRecord]) -> list[str]:
+    """The strategies' names, with the settings, options and profiles in which they differ."""
+    facts = [_facts(record) for record in records]
+    names = []
+    for fact in facts:
+        same = [other for other in facts if other["strategy"] == fact["strategy"]]
+        differing = [
+            key
+            for key in sorted(fact)
+            if key not in ("strategy", "parts")
+            and any(other.get(key) != fact[key] for other in same)
+        ]
+        # What a strategy is composed of belongs to its name, whatever else is compared.
+        differing = [*(k for k in fact["parts"] if k not in differing), *differing]
+        differing = [key for key in differing if not _named_by_model(key, same)]
+        telling = [key for key in differing if not key.startswith(LENGTHS)] or differing
+        shown = ", ".join(_said(key, fact[key]) for key in telling[:4])
+        names.append(f"{fact['strategy']} ({shown})" if shown else str(fact["strategy"]))
+    return names
+
+
+def _named_by_model(key: str, facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the model's name alone tells what a setting of the model is, so that it need not be
+    listed: models differ in many widths at once."""
+    if key == MODEL or not key.startswith("model."):
+        return False
+    pairs = {(fact.get(MODEL), fact.get(key)) for fact in facts}
+    models = {model for model, _ in pairs}
+    return 1 < len(models) == len(pairs)
+
+
+def _said(key: str, value: Any) -> str:
+    name = "model" if key == MODEL else key.rsplit(".", 1)[-1]
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """Flat settings of a run by which a reader tells it from others."""
+    facts: dict[str, Any] = {"strategy": record.strategy}
+    options = record.manifest["strategy"].get("options", {})
+    facts |= {f"strategy.{key}": value for key, value in flat(options).items()}
+    facts["parts"] = [
+        f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)
+    ]
+    facts["profile"] = (record.manifest.get("cluster") or {}).get("name")
+    elsewhere = ("strategies", "strategy", "seed", "cluster")
+    kept = {k: v for k, v in record.manifest["configuration"].items() if k not in elsewhere}
+    listed = {
+        k: json.dumps(v) if isinstance(v, list) else v for k, v in flat_settings(kept).items()
+    }
+    return facts | listed
+
+
+def why_alone(record: RunRecord, records: Sequence[RunRecord]) -> str:
+    """Why a run found no partner: the settings that the nearest candidate has otherwise."""
+    other = "measurement" if record.world == "simulated" else "prediction"
+    nearest: list[str] | None = None
+    for candidate in records:
+        if candidate.world == record.world or candidate.strategy != record.strategy:
+            continue
+        a, b = _facts(record), _facts(candidate)
+        keys = sorted(
+            k
+            for k in a.keys() | b.keys()
+            if k not in ("profile", "parts") and not k.startswith(FREE) and a.get(k) != b.get(k)
+        )
+        if nearest is None or len(keys) < len(nearest):
+            nearest = [f"{k} is {a.get(k)} here and {b.get(k)} there" for k in keys]
+    if nearest:
+        more = f" and {len(nearest) - 3} more" if len(nearest) > 3 else ""
+        return f"no {other} of the same settings: {', '.join(nearest[:3])}{more}"
+    return f"no {other} of this strategy was given"

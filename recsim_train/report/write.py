@@ -9,24 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.config.errors import UserError
-from recsim_train.report import anatomy, figures, sweep_figures
+from recsim_train.report import anatomy, figures
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
-from recsim_train.report.elsewhere import beside
+from recsim_train.report.elsewhere import beside, read_measured
 from recsim_train.report.findings import Findings, compare, headlines
-from recsim_train.report.load import find_sweep, left_out, load_runs
 from recsim_train.report.publish import publish, unwritable
-from recsim_train.report.sweep import SweepFindings
-from recsim_train.report.swept import swept
+from recsim_train.report.runs import left_out, load_runs
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
-from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import RUNS, SweepRecord, base_path, read_sweep
 from recsim_train.trace.perfetto import Source, trace_file
 
 if TYPE_CHECKING:
@@ -43,19 +38,17 @@ class Report:
     findings: Findings
     """Its ``comparisons`` pair predictions with measurements; ``unpaired`` says which runs are
     alone, and why. Of a sweep: none."""
-    sweep: SweepFindings | None
-    """What a sweep shows: axes, lines, best points and what binds; None: there are runs."""
     report: Document
     """All of it in words and tables, and in figures where it was written."""
+    document: Mapping[str, Any]
+    """The document of ``report --json`` and of summary.json."""
+    rows: Sequence[Mapping[str, Any]]
+    """Figures of each comparison, or of each point of a sweep."""
+    sweep: Any = None
+    """What a sweep shows, `recsim_train.sweep.findings.SweepFindings`: axes, lines, best points and
+    what binds; None: there are runs."""
     out: Path | None = None
     """The folder that it was written to; None: nowhere."""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document of ``report --json`` and of summary.json."""
-        if self.sweep is not None:
-            return self.sweep.document()
-        return {**self.findings.document(), "headlines": headlines(self.findings)}
 
     @property
     def page(self) -> Path | None:
@@ -66,34 +59,24 @@ class Report:
         """One row for each comparison, or for each point of a sweep: figures of ``--json``."""
         import pandas as pd
 
-        if self.sweep is not None:
-            return pd.DataFrame(self.sweep.record.rows)
-        return pd.DataFrame([pair.document() for pair in self.findings.comparisons])
+        return pd.DataFrame(list(self.rows))
 
 
 def report_on(
     paths: Sequence[Path], out: Path | None = None, measured: Path | None = None
 ) -> Report:
-    """What lies at ``paths``: run directories, folders that hold some, or one sweep.
+    """What lies at ``paths``: run directories, or folders that hold some.
 
     ``out``: where summary.json, summary.md, report.html, figures/ and trace-*.json are written;
     None: nowhere. ``measured``: a CSV file of measurements that were made elsewhere, for the
-    predictions among the runs (`recsim_train.results.measured`). Raises UserError for bad input and
+    predictions among the runs (`recsim_train.report.elsewhere`). Raises UserError for bad input and
     RunFailed if the disk does not take them.
     """
     lines = [] if measured is None else read_measured(measured)
-    if (place := find_sweep(paths)) is not None:
-        if measured is not None:
-            raise UserError(
-                f"{measured}: measurements are put beside runs, and {place} is a sweep; with "
-                f"sweep.keep_runs=true its runs lie in {place / RUNS}"
-            )
-        return _on_sweep(place, out)
     records = load_runs(paths)
-    findings = compare(records)
     pairs, unmatched = beside(lines, records)
     findings = replace(
-        findings,
+        compare(records),
         left_out=tuple(left_out(paths)),
         elsewhere=tuple(pairs),
         unmatched=tuple(unmatched),
@@ -102,22 +85,12 @@ def report_on(
     if out is not None:
         writable(out)
         said = replace(said, pictures=draw(findings), traces=_traces(out, findings.comparisons))
-    return _kept(Report(findings, None, said.document()), said.pictures, out)
+    document = {**findings.document(), "headlines": headlines(findings)}
+    rows = [pair.document() for pair in findings.comparisons]
+    return kept(Report(findings, said.document(), document, rows), said.pictures, out)
 
 
-def _on_sweep(place: Path, out: Path | None) -> Report:
-    sweep = SweepFindings(read_sweep(place))
-    if not sweep.record.rows:
-        raise UserError(f"{place}: no point of this sweep has a prediction")
-    pictures: Mapping[str, Picture] = {}
-    if out is not None:
-        writable(out)
-        pictures = sweep_figures.draw(sweep)
-    said = swept(sweep, pictures, _repeating_sweep(sweep.record))
-    return _kept(Report(Findings(()), sweep, said), pictures, out)
-
-
-def _kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Report:
+def kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Report:
     """A report as it is, or written, with the place of its page at its end."""
     if out is None:
         return made
@@ -135,15 +108,6 @@ def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
         profile = record.manifest["configuration"].get("cluster")
         made.append((command, local_profile(command, profile)))
     return reproducing(made)
-
-
-def _repeating_sweep(record: SweepRecord) -> list[str]:
-    """The commands that make this sweep and its report anew."""
-    header = record.header
-    command = list(map(str, header["command"]))
-    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
-    result = base_path(Path(), str(header["name"])).name
-    return reproducing([(command, local_profile(command, profile))], result)
 
 
 def draw(findings: Findings) -> dict[str, Picture]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path("/")
 
 
-class Memory(NamedTuple):
+class GroupMemory(NamedTuple):
     """In bytes; infinity: no group limits it."""
 
     limit: float
@@ -36,7 +36,7 @@ def core_quota(root: Path = ROOT) -> float:
     return min(quotas)
 
 
-def memory(root: Path = ROOT) -> Memory:
+def memory(root: Path = ROOT) -> GroupMemory:
     """What the process may use; ``root`` as for `core_quota`.
 
     ``memory.high`` counts: who is above it is not ended, but hardly gets on any more.
@@ -48,7 +48,7 @@ def memory(root: Path = ROOT) -> Memory:
         used = _numbers(group / "memory.current") or _numbers(group / "memory.usage_in_bytes")
         limit = min(limit, here)
         free = min(free, max(0.0, here - max(0.0, sum(used) - _droppable(group))))
-    return Memory(limit, free)
+    return GroupMemory(limit, free)
 
 
 def _droppable(group: Path) -> float:

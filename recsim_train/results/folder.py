@@ -21,8 +21,10 @@ _LONGEST = 100
 """Characters of a name in a path: file systems take 255, of which others follow."""
 _PROBE = 4096
 """Bytes that a folder must take."""
-PREDICTIONS = "predictions.json"
-"""The file by which the folder of a validation is known."""
+SWEEP, PREDICTIONS = "sweep.json", "predictions.json"
+"""The files by which the folders of sweeps and of validations are known."""
+RUNS = "runs"
+"""The folder within these in which their runs are kept, where they are."""
 
 
 def slug(name: str, otherwise: str) -> str:
@@ -142,6 +144,11 @@ def clean(value: Any) -> Any:
     if callable(item) and getattr(value, "shape", None) == ():
         return clean(item())
     return str(value)
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a folder looks like a sweep's, which is no run."""
+    return (path / SWEEP).is_file()
 
 
 def is_validation(path: Path) -> bool:

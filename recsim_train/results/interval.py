@@ -60,7 +60,7 @@ def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None
 
 
 def of_row(row: Mapping[str, Any], seeds: Sequence[float] = ()) -> Interval | None:
-    """`interval` of a row of `recsim_train.results.sweep`."""
+    """`interval` of a row of `recsim_train.results.row`."""
     simulation = row["eps_low"], row["eps_high"]
     calibration = row["calibration_low"], row["calibration_high"]
     return interval(float(row["examples_per_second"]), simulation, calibration, seeds)

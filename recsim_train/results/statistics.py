@@ -154,17 +154,6 @@ def half_width(sample: Sequence[float]) -> float:
     return t_quantile(n - 1) * math.sqrt(variance / n)
 
 
-def median(values: Sequence[float]) -> float:
-    """Middle value, or the mean of the two middle ones; ValueError for none."""
-    if not values:
-        raise ValueError("no median of nothing")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def quantile(values: Sequence[float], share: float) -> float:
     """The least value that at least ``share`` (0..1) of the values do not exceed (nearest rank);
     ValueError for none."""
@@ -189,9 +178,8 @@ def distribution(values: Sequence[int]) -> Distribution | None:
     """None for no values."""
     if not values:
         return None
-    ordered = sorted(values)
-    p50, p95 = (ordered[math.ceil(q * len(ordered)) - 1] for q in (0.5, 0.95))
-    return Distribution(len(ordered), sum(ordered) / len(ordered), p50, p95, ordered[-1])
+    p50, p95 = (int(quantile(values, share)) for share in (0.5, 0.95))
+    return Distribution(len(values), sum(values) / len(values), p50, p95, max(values))
 
 
 def example_level_parallelism(batch: int, threads: int, trainers: int) -> int:

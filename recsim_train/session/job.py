@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.load import Loaded
 from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import cores, memory
 from recsim_train.results.rundir import World, identity
 
 if TYPE_CHECKING:
@@ -37,9 +38,14 @@ class Job:
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""
-        from recsim_train.session.machine import this_machine
         from recsim_train.sim.host.memory_check import machine_check, memory_check
 
         if self.world == "real":
             return machine_check(self.plan, this_machine())
         return None if self.cluster is None else memory_check(self.plan, self.cluster)
+
+
+def this_machine() -> Host:
+    """A host with what this process may use of this machine."""
+    host = {"cores": cores(), "memory": f"{memory()} B", "nic": "1 GB/s"}
+    return Host.model_validate(host)

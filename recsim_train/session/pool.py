@@ -18,9 +18,9 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.report.caveats import of_prediction
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
 from recsim_train.results.rundir import RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
-from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT, FAILED, row_of
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.signals import die_with_parent
 
@@ -35,7 +35,7 @@ class Task:
 
 
 Finished = tuple[int, dict[str, Any]]
-"""A task's number and its figures, see `recsim_train.results.sweep.row_of`."""
+"""A task's number and its figures, see `recsim_train.results.row.row_of`."""
 
 
 def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
@@ -14,7 +15,6 @@ from recsim_train.config.identity import comparison_key
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.interval import of_row
-from recsim_train.results.statistics import median
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
 from recsim_train.workload.moved import moved_bytes, net_work
@@ -226,7 +226,7 @@ def label_of(job: Job) -> str:
 
 
 def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
-    """A configuration with the figures of its prediction (`recsim_train.results.sweep.row_of`)."""
+    """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     alone = spec.model_copy(
         update={

@@ -32,7 +32,7 @@ from recsim_train.results.folder import (
     slug,
     writing,
 )
-from recsim_train.results.sweep import COMPLETE, FAILED
+from recsim_train.results.row import COMPLETE, FAILED
 from recsim_train.signals import held, note_finished
 from recsim_train.validation.configurations import Measured, Predicted
 

@@ -16,9 +16,9 @@ from recsim_train.config.identity import resolved
 from recsim_train.config.validation import Validation
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine
-from recsim_train.results.folder import PREDICTIONS, writable
+from recsim_train.results.folder import PREDICTIONS, RUNS, writable
+from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.sweep import COMPLETE, FAILED, RUNS, cpu_by_line
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job

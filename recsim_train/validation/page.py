@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from recsim_train.config.validation import Validation
@@ -17,8 +18,7 @@ from recsim_train.report.publish import publish
 from recsim_train.report.what_if import made_of
 from recsim_train.results.drift import MOVED, moved
 from recsim_train.results.folder import clean, json_bytes, put, writing
-from recsim_train.results.statistics import median
-from recsim_train.results.sweep import FAILED
+from recsim_train.results.row import FAILED
 from recsim_train.signals import held
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import Row, row_document

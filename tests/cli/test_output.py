@@ -28,9 +28,9 @@ strategy: flat_ps
 """
 SIMULATE = ["simulate", "small.yaml", "--cluster", REFERENCE]
 BROKEN = """
-import sys, recsim_train.session as session
+import sys, recsim_train.calls as calls
 def load(*_, **__): raise {error}
-session.load = load
+calls.load = load
 sys.argv = ["recsim-train", "simulate", "small.yaml"]
 from recsim_train.__main__ import main
 main()

@@ -129,7 +129,7 @@ def test_report(finished: Path) -> None:
 
 
 def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Path) -> None:
-    from recsim_train.results.sweep import read_sweep
+    from recsim_train.sweep.folder import read_sweep
 
     folder, first = finished, swept[1]["points"]
     path = folder / "runs" / "small-sweep"

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from recsim_train.report.load import load_runs
-from recsim_train.report.runs import finished
+from recsim_train.report.runs import finished, load_runs
 from recsim_train.report.terminal import show
 from tests.commands import command
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train import session
+from recsim_train import calls
 from recsim_train.cli.calibrate import calibrate
 from recsim_train.config.reference import settings_table
 from recsim_train.report.glossary import TERMS
@@ -27,7 +27,7 @@ def test_a_report_explains_the_lines_that_are_around_operations(line: str) -> No
     assert line in TERMS
 
 
-@pytest.mark.parametrize("text", [session.calibrate.__doc__, calibrate.__doc__])
+@pytest.mark.parametrize("text", [calls.calibrate.__doc__, calibrate.__doc__])
 def test_calibration_is_described_as_it_is(text: str | None) -> None:
     assert text is not None
     flat = " ".join(text.split())

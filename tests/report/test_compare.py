@@ -11,9 +11,8 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Execution
 from recsim_train.report.compared import Compared
 from recsim_train.report.findings import compare
-from recsim_train.report.load import load_runs
-from recsim_train.report.markdown import markdown
-from recsim_train.report.runs import run_table
+from recsim_train.report.publish import markdown
+from recsim_train.report.runs import load_runs, run_table
 from recsim_train.report.write import report_on
 from recsim_train.trace.facts import PayloadSpread
 from recsim_train.workload.compression import Tally, compressed

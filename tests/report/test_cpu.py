@@ -10,10 +10,10 @@ import pytest
 
 from recsim_train.report.caveats import caveats
 from recsim_train.report.compare import Comparison
-from recsim_train.report.cpu import cpu, sentences
+from recsim_train.report.comparison_tables import cpu, sentences
 from recsim_train.report.document import Table, Where, visible
 from recsim_train.report.findings import compare
-from recsim_train.report.load import load_runs
+from recsim_train.report.runs import load_runs
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse
 
 PASS, SENT = ("trainer", "forward_backward", "loop"), ("trainer", "transport", "gloo")

@@ -14,10 +14,9 @@ from recsim_train.config.experiment import Table
 from recsim_train.report.compare import Rounds
 from recsim_train.report.compared import Compared
 from recsim_train.report.findings import Findings, compare, doubts, headlines
-from recsim_train.report.load import load_runs
-from recsim_train.report.markdown import markdown
 from recsim_train.report.payload import DIVERGED
-from recsim_train.report.runs import run_table
+from recsim_train.report.publish import markdown
+from recsim_train.report.runs import load_runs, run_table
 from recsim_train.report.write import report_on
 from recsim_train.results.rundir import find_complete
 from recsim_train.trace.facts import Diverged

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from recsim_train.config.errors import UserError
 from recsim_train.report.findings import compare, doubts
-from recsim_train.report.load import load_runs
+from recsim_train.report.runs import load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
 from recsim_train.trace.facts import Facts

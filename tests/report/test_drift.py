@@ -13,8 +13,8 @@ from rich.console import Console
 
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.report.findings import compare, doubts
-from recsim_train.report.load import load_runs
 from recsim_train.report.machine import since_calibration
+from recsim_train.report.runs import load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
 from recsim_train.trace.facts import Facts

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import recsim_train
 from recsim_train.config.errors import UserError
 from recsim_train.report.write import report_on
 
@@ -127,4 +128,4 @@ def test_a_sweep_is_refused(tmp_path: Path) -> None:
     sweep.mkdir()
     (sweep / "sweep.json").write_text(json.dumps({}))
     with pytest.raises(UserError, match=r"is a sweep; with sweep\.keep_runs=true"):
-        report_on([sweep], None, measured(tmp_path, "flat_ps,2,2,128,1,"))
+        recsim_train.compare(sweep, measured=measured(tmp_path, "flat_ps,2,2,128,1,"))

@@ -9,7 +9,7 @@ import pytest
 from recsim_train.report import figures, text
 from recsim_train.report.drawing import COLOURS, colour, svg_for_page
 from recsim_train.report.findings import compare
-from recsim_train.report.load import load_runs
+from recsim_train.report.runs import load_runs
 
 
 @pytest.fixture

@@ -203,8 +203,7 @@ def test_bad_targets(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
-    from recsim_train.report.load import load_runs
-    from recsim_train.report.runs import finished
+    from recsim_train.report.runs import finished, load_runs
     from recsim_train.report.terminal import show
 
     records = load_runs([runs])

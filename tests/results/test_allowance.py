@@ -193,7 +193,7 @@ def test_the_tighter_of_mask_and_quota_in_whole_cores(
 def test_the_smaller_of_the_machines_memory_and_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = psutil.virtual_memory().total
     for limit, expected in ((whole // 3, whole // 3), (whole * 2, whole), (math.inf, whole)):
-        monkeypatch.setattr(cgroup, "memory", lambda n=limit: cgroup.Memory(n, min(n, 1e6)))
+        monkeypatch.setattr(cgroup, "memory", lambda n=limit: cgroup.GroupMemory(n, min(n, 1e6)))
         assert environment.memory() == environment.machine()["memory_bytes"] == expected
         assert environment.free_memory() == 1e6
 

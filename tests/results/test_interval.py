@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recsim_train.report.findings import compare, headlines
-from recsim_train.report.load import load_runs
+from recsim_train.report.runs import load_runs
 from recsim_train.report.winner import UNKNOWN, contenders, entry_of_run
 from recsim_train.results.interval import interval, of_row, of_summary
 

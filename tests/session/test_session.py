@@ -12,10 +12,11 @@ import pytest
 
 import recsim_train
 from recsim_train.calibration import profile as calibration
+from recsim_train.calls import Caller, Study
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import load_cluster
-from recsim_train.session import Caller, Study, in_runs
+from recsim_train.session import in_runs
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["model=tiny", "data.path=null", "training.steps=10", "training.warmup_steps=1"]

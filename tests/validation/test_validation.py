@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from recsim_train import session
+from recsim_train import calls
 from recsim_train.calibration import speed
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.validation import Gates
-from recsim_train.report.load import left_out
+from recsim_train.report.runs import left_out
 from recsim_train.report.terminal import show
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
@@ -112,7 +112,7 @@ class Machine:
         }  # fmt: skip
 
     def validate(self, **more: Any) -> Validated:
-        study = session.load(self.path, self.path.with_name("profile.yaml"), more.pop("sets", ()))
+        study = calls.load(self.path, self.path.with_name("profile.yaml"), more.pop("sets", ()))
         return validation.validate(study, out=self.out, **more)
 
 
@@ -145,7 +145,7 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     assert [gate["verdict"] for gate in result["gates"]] == ["pass", "pass"]
     assert result["profile"]["costs"]
     assert result["agreed"]["profile"] == results.profile_hash(
-        session.load(machine.path, machine.path.with_name("profile.yaml")).jobs(dry=True)[0].cluster  # type: ignore[arg-type]
+        calls.load(machine.path, machine.path.with_name("profile.yaml")).jobs(dry=True)[0].cluster  # type: ignore[arg-type]
     )
     assert result["predictions"][0]["experiment"]["model"]["name"] == "tiny"
     # linear scaling: made from the run with one trainer
@@ -497,13 +497,13 @@ def test_points_that_no_measurement_tells_apart_are_refused(
 def test_bad_settings_are_named(path: Path, old: str, new: str, said: str) -> None:
     path.write_text(EXPERIMENT.replace(old, new))
     with pytest.raises(UserError, match=said):
-        session.load(path, REFERENCE)
+        calls.load(path, REFERENCE)
 
 
 def test_a_validation_is_no_part_of_what_is_run(path: Path) -> None:
-    with_it = session.load(path, REFERENCE).jobs(dry=True)
+    with_it = calls.load(path, REFERENCE).jobs(dry=True)
     path.write_text(EXPERIMENT.partition("validation:")[0])
-    without = session.load(path, REFERENCE).jobs(dry=True)
+    without = calls.load(path, REFERENCE).jobs(dry=True)
     assert [job.identity for job in with_it] == [job.identity for job in without]
 
 
@@ -601,6 +601,6 @@ def test_the_figures_of_a_diverged_run_say_so(tmp_path: Path, factory: ModuleTyp
 def test_a_dry_run_checks_the_data(path: Path) -> None:
     (path.parent / "bad.tsv").write_text("no rows\n")
     sets = ["model.dense_features=13", f"data.path={path.parent / 'bad.tsv'}"]
-    study = session.load(path, REFERENCE, sets)
+    study = calls.load(path, REFERENCE, sets)
     with pytest.raises(UserError, match=r"bad\.tsv"):
         validation.checked(study, dry=True)

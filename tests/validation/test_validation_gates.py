@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from recsim_train import session
+from recsim_train import calls
 from recsim_train.cli.main import app
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.validation import Gates
-from recsim_train.results.sweep import COMPLETE
+from recsim_train.results.row import COMPLETE
 from recsim_train.session.job import Job
 from recsim_train.session.pool import Task, simulate_points
 from recsim_train.sim.run import operations_of
@@ -47,12 +47,12 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def study() -> session.Study:
+def study() -> calls.Study:
     path = ROOT / "experiments" / "fidelity.yaml"
-    return session.load(path, str(ROOT / "tests/frozen-2core.yaml"), SHORT)
+    return calls.load(path, str(ROOT / "tests/frozen-2core.yaml"), SHORT)
 
 
-def gates_of(study: session.Study) -> Gates:
+def gates_of(study: calls.Study) -> Gates:
     found = study.points[0].validation
     assert found is not None
     return found.gates
@@ -63,7 +63,7 @@ READING = {"synthesize_row": 0.05, "synthesize_id": 0.02, "feed_batch": 0.1}
 
 
 @pytest.fixture(scope="module")
-def jobs(study: session.Study) -> list[Job]:
+def jobs(study: calls.Study) -> list[Job]:
     found = study.jobs()
     cluster = found[0].cluster
     assert cluster is not None
@@ -131,7 +131,7 @@ def failing(found: Fidelity, gates: Gates) -> set[str]:
     return {gate.name for gate in judge(found, gates) if not gate.holds}
 
 
-def test_the_grid_is_what_it_says(study: session.Study, jobs: list[Job]) -> None:
+def test_the_grid_is_what_it_says(study: calls.Study, jobs: list[Job]) -> None:
     specs = [job.loaded.experiment for job in jobs]
     assert len(jobs) >= 40
     from recsim_train.strategy.registry import strategies
@@ -156,7 +156,7 @@ def test_the_grid_is_what_it_says(study: session.Study, jobs: list[Job]) -> None
     assert gates == pytest.approx(stated)
 
 
-def test_right_prices_pass(right: list[Predicted], study: session.Study) -> None:
+def test_right_prices_pass(right: list[Predicted], study: calls.Study) -> None:
     found = validated(right, right)
     assert failing(found, gates_of(study)) == set()
     assert len({p.regime for p in right}) >= 3
@@ -167,7 +167,7 @@ def test_right_prices_pass(right: list[Predicted], study: session.Study) -> None
 
 @pytest.mark.thorough  # the command's own test has the same, with measured operations
 def test_prices_that_are_all_too_low_fail(
-    jobs: list[Job], right: list[Predicted], study: session.Study
+    jobs: list[Job], right: list[Predicted], study: calls.Study
 ) -> None:
     wrong = predictions(jobs, dict.fromkeys(Costs.model_fields, 0.7))
     failed = failing(validated(wrong, right), gates_of(study))
@@ -176,7 +176,7 @@ def test_prices_that_are_all_too_low_fail(
 
 @pytest.mark.thorough  # the command's own test has the same, with measured operations
 def test_half_the_price_of_lookups_fails(
-    jobs: list[Job], right: list[Predicted], study: session.Study
+    jobs: list[Job], right: list[Predicted], study: calls.Study
 ) -> None:
     wrong = predictions(jobs, {"gather_row": 0.5, "gather_byte": 0.5})
     found = validated(wrong, right)

@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from recsim_train.config.sweep import written
-from recsim_train.report.axes import Axis, axis_of
 from recsim_train.report.runs import title
 from recsim_train.report.winner import (
     REPEATS,
@@ -27,7 +26,8 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
-from recsim_train.results.sweep import SweepRecord
+from recsim_train.sweep.axes import Axis, axis_of
+from recsim_train.sweep.folder import SweepRecord
 
 SCALING = ("roles.trainers", "training.threads")
 """Axes along which twice as much would ideally be twice as fast."""
@@ -46,7 +46,7 @@ class Dot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SweepLine:
     """Points that differ in one setting only, or the best of those that differ in more."""
 
     label: str
@@ -128,7 +128,7 @@ class SweepFindings:
         return ", ".join([name, *parts] if name else parts)
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[SweepLine]:
         """Throughput over x."""
         if self.x is None:
             return []
@@ -141,7 +141,7 @@ class SweepFindings:
             at = {value: [r for r in rows if r[self.x.key] == value] for value in self.x.values}
             done = {v: [r for r in there if r["examples_per_second"]] for v, there in at.items()}
             dots = tuple(Dot(value, best_row(there)) for value, there in done.items() if there)
-            lines.append(Line(label, dots, tuple(v for v in at if at[v] and not done[v])))
+            lines.append(SweepLine(label, dots, tuple(v for v in at if at[v] and not done[v])))
         return lines[:MOST_LINES]
 
     @cached_property
@@ -189,7 +189,7 @@ class SweepFindings:
         at = f" (with the best {best} at each place)" if best else ""
         return [s + at for line in self.lines if (s := self._changes(line))]
 
-    def _changes(self, line: Line) -> str:
+    def _changes(self, line: SweepLine) -> str:
         assert self.x is not None
         same = groupby(line.dots, key=lambda dot: binding(dot.row))
         runs = [(name, [written(dot.value) for dot in dots]) for name, dots in same]

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
+from recsim_train.config.errors import UserError
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where, stopped
+from recsim_train.report.findings import Findings
 from recsim_train.report.runs import data_of
-from recsim_train.report.sweep import SweepFindings, binding
 from recsim_train.report.winner import Row
-from recsim_train.results.sweep import SweepRecord
+from recsim_train.report.write import Report, kept
+from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.folder import writable
+from recsim_train.sweep.figures import draw
+from recsim_train.sweep.findings import SweepFindings, binding
+from recsim_train.sweep.folder import SweepRecord, base_path, read_sweep
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
@@ -174,3 +181,26 @@ def notes(findings: SweepFindings) -> Sequence[str]:
         most = ", of points with most examples a step" if len(findings.sizes) > 1 else ""
         said.append(f"Lines and maps show the best value of {names} at each place{most}.")
     return [*said, *findings.notes]
+
+
+def report_on_sweep(place: Path, out: Path | None = None) -> Report:
+    """What the sweep at ``place`` shows. ``out``: as for `recsim_train.report.write.report_on`."""
+    sweep = SweepFindings(read_sweep(place))
+    if not sweep.record.rows:
+        raise UserError(f"{place}: no point of this sweep has a prediction")
+    pictures: Mapping[str, doc.Picture] = {}
+    if out is not None:
+        writable(out)
+        pictures = draw(sweep)
+    said = swept(sweep, pictures, _repeating(sweep.record))
+    made = Report(Findings(()), said, sweep.document(), sweep.record.rows, sweep)
+    return kept(made, pictures, out)
+
+
+def _repeating(record: SweepRecord) -> list[str]:
+    """The commands that make this sweep and its report anew."""
+    header = record.header
+    command = list(map(str, header["command"]))
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"])).name
+    return reproducing([(command, local_profile(command, profile))], result)

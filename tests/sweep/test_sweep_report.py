@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
-from recsim_train.report.load import find_sweep
-from recsim_train.report.sweep import SweepFindings, binding
-from recsim_train.report.sweep_figures import draw
-from recsim_train.report.swept import notes, swept
+from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
-from recsim_train.report.write import report_on
-from recsim_train.results.sweep import COLUMNS, SweepFolder, header_of, read_sweep
+from recsim_train.results.row import COLUMNS
+from recsim_train.sweep.figures import draw
+from recsim_train.sweep.findings import SweepFindings, binding
+from recsim_train.sweep.folder import SweepFolder, header_of, read_sweep
+from recsim_train.sweep.page import notes, report_on_sweep, swept
 from recsim_train.trace.facts import Facts, WhatIf
 
 
@@ -141,7 +141,7 @@ def test_points_without_a_figure(tmp_path: Path) -> None:
     nothing = sweep(tmp_path / "b", [({"roles.trainers": 1}, gone), ({"roles.trainers": 2}, gone)])
     assert nothing.headline == "No point has a throughput"
     assert draw(nothing) == {}
-    report_on([tmp_path / "b" / "made-sweep"], tmp_path / "report")
+    report_on_sweep(tmp_path / "b" / "made-sweep", tmp_path / "report")
 
 
 def test_names_only(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_outside_text_is_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     found = sweep(tmp_path, [({"data.path": evil}, {"examples_per_second": 1.0, "profile": evil}),
                              ({"data.path": "b"}, {"examples_per_second": 2.0})])  # fmt: skip
-    made = report_on([found.record.path], tmp_path / "report")
+    made = report_on_sweep(found.record.path, tmp_path / "report")
     assert "<script" not in made.page.read_text(encoding="utf-8")
 
 
@@ -254,7 +254,7 @@ def everywhere(found: SweepFindings, out: Path) -> list[str]:
 
     from rich.console import Console
 
-    made = report_on([found.record.path], out)
+    made = report_on_sweep(found.record.path, out)
     shown = Console(file=io.StringIO(), width=400)
     show(swept(found), shown)
     page = made.page.read_text(encoding="utf-8").replace("\u00a0", " ")
@@ -395,7 +395,7 @@ def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:
     shown = Console(file=io.StringIO(), width=200)
     show(swept(found), shown)
     terminal = shown.file.getvalue()  # type: ignore[attr-defined]
-    made = report_on([tmp_path / "made-sweep"], tmp_path / "report")
+    made = report_on_sweep(tmp_path / "made-sweep", tmp_path / "report")
     assert made.page is not None
     page = made.page.read_text(encoding="utf-8").replace("\u00a0", " ")
     short = (tmp_path / "report/summary.md").read_text(encoding="utf-8")

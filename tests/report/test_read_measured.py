@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.results.measured import COLUMNS, read_measured
+from recsim_train.report.elsewhere import COLUMNS, read_measured
 
 GOOD = """\
 strategy,trainers,threads,batch,examples_per_second,spread

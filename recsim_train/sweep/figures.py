@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.sweep import written
 from recsim_train.report import text
-from recsim_train.report.axes import Axis
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
@@ -21,9 +20,10 @@ from recsim_train.report.drawing import (
     style,
     wrapped,
 )
-from recsim_train.report.sweep import SCALING, SweepFindings, binding
 from recsim_train.report.winner import UNKNOWN, best_row
 from recsim_train.results.interval import of_row
+from recsim_train.sweep.axes import Axis
+from recsim_train.sweep.findings import SCALING, SweepFindings, binding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

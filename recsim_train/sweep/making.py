@@ -10,14 +10,16 @@ from typing import Any
 from recsim_train import __version__
 from recsim_train.config.dump import plain
 from recsim_train.config.identity import resolved
-from recsim_train.results import sweep as results
+from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import machine
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import RUNS, writable
+from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep
 from recsim_train.session.pool import Finished, Task, simulate_points
+from recsim_train.sweep import folder as results
 
 
 def simulate_all(
@@ -54,8 +56,6 @@ def simulate_all(
 
 def caveats_of(jobs: Sequence[Job]) -> list[str]:
     """Where the profiles are of another machine or torch than there are."""
-    from recsim_train.report.caveats import elsewhere
-
     here = machine()
     found: dict[str, None] = {}
     for job in jobs:
@@ -76,7 +76,7 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
                 axes[key].append(value)
     first = jobs[0].loaded
     cluster = {} if jobs[0].cluster is None else plain(jobs[0].cluster, digits=None)
-    settings = results.flat_settings({**resolved(first.experiment), "cluster": cluster})
+    settings = flat_settings({**resolved(first.experiment), "cluster": cluster})
     header = results.header_of(
         first.experiment.name,
         first.path.as_posix(),
@@ -99,14 +99,14 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
     folder = results.SweepFolder(started.path if started else results.free_path(base), header)
     if started is not None:
         done = results.figures_of(started)
-        folder.rows = {n: row for n, row in done.items() if row["status"] != results.FAILED}
+        folder.rows = {n: row for n, row in done.items() if row["status"] != FAILED}
     folder.start()
     return folder
 
 
 def _row(job: Job, message: str) -> dict[str, Any]:
     assert job.cluster is not None
-    return results.row_of(job.plan, job.cluster, None, results.DOES_NOT_FIT, message)
+    return row_of(job.plan, job.cluster, None, DOES_NOT_FIT, message)
 
 
 def _simulated(
@@ -120,6 +120,6 @@ def _simulated(
     sweep = jobs[0].loaded.sweep
     kept = None
     if sweep is not None and sweep.keep_runs:
-        kept = Keep(path / results.RUNS, command=keep.command)
+        kept = Keep(path / RUNS, command=keep.command)
         writable(kept.out)
     yield from simulate_points(tasks, processes, kept)

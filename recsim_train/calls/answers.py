@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.results.folder import RUNS
+from recsim_train.results.row import row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
-from recsim_train.results.sweep import RUNS, SweepRecord, row_of
 from recsim_train.session.job import Job
+from recsim_train.sweep.folder import SweepRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +40,7 @@ class Run:
     bottleneck: str | None
     """What binds, in one phrase; None of a measurement."""
     figures: Mapping[str, Any]
-    """All figures of one table row, see `recsim_train.results.sweep.COLUMNS`."""
+    """All figures of one table row, see `recsim_train.results.row.COLUMNS`."""
     path: Path | None
     """Its run directory; None of a sweep's points, unless the sweep keeps runs."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import counts_key
 from recsim_train.placement.plan import Plan
-from recsim_train.results.sweep import COMPLETE, DOES_NOT_FIT
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT
 from recsim_train.session.making import Simulator
 from recsim_train.session.pool import Task, simulate_point, simulate_points
 
