@@ -24,20 +24,20 @@ from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.reading import positions_of, reading_of
 from recsim_train.workload import operations
-from recsim_train.workload.operations import COSTS
+from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 from tests.calibrate.own_plans import CASES, plan_of
 
 
 def test_every_operation_has_a_micro_workload() -> None:
-    assert set(COSTS) - MISSING == OPERATIONS
+    assert set(OPS) - MISSING == OPERATIONS
     assert not OPERATIONS & MISSING
-    assert set(KERNELS) == set(COSTS)
+    assert set(KERNELS) == set(OPS)
 
 
 def test_an_operation_without_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(operations.COSTS, "unheard_of", operations.COSTS["apply"])
+    monkeypatch.setitem(operations.OPS, "unheard_of", operations.OPS["apply"])
     with pytest.raises(AssertionError):
         test_every_operation_has_a_micro_workload()
 
@@ -189,6 +189,7 @@ class Spies:
             n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}
         }
         for name, kernel in kernels_by_name.items():
+            monkeypatch.setitem(KERNELS, name, self._wrap(name, kernel))
             for module in modules:
                 for attribute, value in vars(module).copy().items():
                     if value is kernel:
@@ -254,7 +255,7 @@ def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
 
 def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, Scope]]]) -> None:
     found = {name for case in CASES for name, _ in asked(case)}
-    assert found == set(COSTS)
+    assert found == set(OPS)
 
 
 @pytest.mark.parametrize("readers", [0, 1])

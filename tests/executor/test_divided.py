@@ -24,7 +24,8 @@ from recsim_train.executor import kernels, pools
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy.values import Batch
-from recsim_train.workload.divided import CREW, GRAIN, divided
+from recsim_train.workload.divided import CREW, GRAIN
+from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
 
 VIEWS = {
@@ -122,7 +123,7 @@ def test_counts_of_other_nets(kind: str, batch: int) -> None:
         kernels.forward_backward(worker, Batch(batch, ids, features), rows)
     found = len(counter.found)
     scope = Scope(model, Training(), batch=batch, tables=12, ids=12 * batch)
-    counted = divided("forward_backward", scope).wakes
+    counted = OPS["forward_backward"].divided(scope).wakes
     assert counted == pytest.approx(found, abs=1), counter.found
 
 
