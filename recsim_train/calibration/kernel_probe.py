@@ -77,7 +77,7 @@ def random_ids(setting: Setting, batch: int, generator: np.random.Generator) -> 
     return RealIds(torch.cat(values), tuple(offsets), tuple(lengths), batch)
 
 
-class Bench:
+class KernelBench:
     """One setting's state; cases are made for each batch size."""
 
     def __init__(self, setting: Setting) -> None:
@@ -293,7 +293,7 @@ def measure(
     """
     observations: list[dict[str, object]] = []
     for setting in settings:
-        bench = Bench(setting)
+        bench = KernelBench(setting)
         dense = list(bench.dense_cases())
         for size in setting.batches:
             cases = [*bench.cases(size), *dense]

@@ -18,7 +18,7 @@ import numpy as np
 
 from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import Bench, random_ids
+from recsim_train.calibration.kernel_probe import KernelBench, random_ids
 from recsim_train.executor import kernels
 from recsim_train.executor.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
@@ -37,7 +37,7 @@ _LOCK_WINDOWS, _LOCK_SECONDS = 6, 0.25
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 
-def _step(bench: Bench, worker: Worker, size: int) -> Step:
+def _step(bench: KernelBench, worker: Worker, size: int) -> Step:
     """One whole iteration against a shard in the own process."""
     batch, state, parts = bench.batch(size), bench.state, bench.whole
     ids = batch.ids
@@ -68,7 +68,7 @@ def measure_busy(
     another thread got its core.
     """
     setting, size = _BUSY
-    bench = Bench(setting)
+    bench = KernelBench(setting)
     step = _step(bench, bench.worker, size)
     for _ in range(5):
         step()
@@ -180,7 +180,7 @@ def measure_lock(
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
     found = []
     for setting, size in settings:
-        benches = [Bench(setting) for _ in range(THREADS)]
+        benches = [KernelBench(setting) for _ in range(THREADS)]
         steps = [_step(bench, bench.worker, size) for bench in benches]
         for step in steps:
             for _ in range(5):

@@ -79,7 +79,7 @@ def _operations(folder: str) -> int:
     differently from the main thread's: so is what is timed here.
     """
     from recsim_train.calibration.own.measure import CELLS
-    from recsim_train.calibration.own.rounds import Rounds
+    from recsim_train.calibration.own.rounds import PlanRounds
     from recsim_train.executor import carried
     from recsim_train.executor.scheduling import ordinary_scheduling
 
@@ -88,7 +88,7 @@ def _operations(folder: str) -> int:
     ordinary_scheduling()  # as the executor's threads beside gloo's
     windows = 0
     with ThreadPoolExecutor(1) as pool:
-        rounds = pool.submit(Rounds, plan, cells).result()
+        rounds = pool.submit(PlanRounds, plan, cells).result()
         _tick()
         while asked := json.loads(sys.stdin.readline()):
             say(seen=pool.submit(rounds.window, **asked).result())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own import caches, steps
-from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, Rounds
+from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, PlanRounds
 from recsim_train.config.experiment import (
     Data,
     Synthetic,
@@ -246,7 +246,7 @@ def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
                 assert counted == said, (operation, size)
         return answer
 
-    work = Rounds(plan, cells)
+    work = PlanRounds(plan, cells)
     for _ in range(3):
         work.once(timed)
     wanted = {(name, *signature(name, scope).fixed()) for name, scope in cells}
@@ -271,7 +271,7 @@ def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, rea
     scope = reading_of(plan, reader)
     # a thread for each of two loops, or one process for both
     assert (scope.batches, scope.skipped) == ((1, 0) if readers else (32, 32 * 32))
-    work = Rounds(plan, [("reading", scope)])
+    work = PlanRounds(plan, [("reading", scope)])
     made: list[Any] = []
 
     def timed(operation: str, call: Any, **sizes: Any) -> Any:

@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import Bench
+from recsim_train.calibration.kernel_probe import KernelBench
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.executor import kernels, pools
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
@@ -91,7 +91,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_counts_are_those_of_the_real_kernels(name: str) -> None:
     setting = SHAPES[name]
-    bench = Bench(setting)
+    bench = KernelBench(setting)
     cases = [(size, case) for size in setting.batches for case in bench.cases(size)]
     for size, case in [*cases, *((0, case) for case in bench.dense_cases())]:
         if case.operation == "route_gradient" and case.label.endswith("worker"):

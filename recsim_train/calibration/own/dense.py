@@ -60,7 +60,7 @@ def _left(plan: Plan) -> bool:
     return shared and dense is not None and dense.shards[0].host.role == "dense_server"
 
 
-class Dense:
+class Vectors:
     """One call for each shape."""
 
     period = 1
@@ -220,18 +220,18 @@ _PLAIN = [
     and name not in caches.OPERATIONS | nets.OPERATIONS
 ]
 """Operations that take vectors and numbers: what they need follows from their declarations."""
-MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {
-    **dict.fromkeys(_PLAIN, Dense._declared),
-    "block_step": Dense._block_step,
-    **dict.fromkeys(("net_answered", "net_towards", "net_move"), Dense._outer),
-    **dict.fromkeys(("threshold", "threshold_difference"), Dense._thresholds),
-    **dict.fromkeys(("sparsify", "sparsify_difference"), Dense._sparsify),
-    "densify": Dense._densify,
+MAKE: dict[str, Callable[[Vectors, str, Scope], Call]] = {
+    **dict.fromkeys(_PLAIN, Vectors._declared),
+    "block_step": Vectors._block_step,
+    **dict.fromkeys(("net_answered", "net_towards", "net_move"), Vectors._outer),
+    **dict.fromkeys(("threshold", "threshold_difference"), Vectors._thresholds),
+    **dict.fromkeys(("sparsify", "sparsify_difference"), Vectors._sparsify),
+    "densify": Vectors._densify,
     **dict.fromkeys(
-        ("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), Dense._central
+        ("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), Vectors._central
     ),
-    "sparse_apply": Dense._sparse_apply,
-    **dict.fromkeys(("narrow", "widen"), Dense._rounded),
+    "sparse_apply": Vectors._sparse_apply,
+    **dict.fromkeys(("narrow", "widen"), Vectors._rounded),
 }  # fmt: skip
 """By operation: what makes its call."""
 OPERATIONS = frozenset(MAKE)
