@@ -1,4 +1,4 @@
-"""The probe of kernels: those of `recsim_train.workload.measured` at every setting of the grid.
+"""The probe of kernels: those that unit prices are fitted to at every setting of the grid.
 
 A prediction names the operations that it uses and that are not among them.
 """
@@ -35,10 +35,8 @@ from recsim_train.strategy.values import Batch
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.compression import layout
-from recsim_train.workload.divided import divided
-from recsim_train.workload.operations import cost
-from recsim_train.workload.scope import Scope
-from recsim_train.workload.threads import Divided
+from recsim_train.workload.operations import OPS, cost
+from recsim_train.workload.scope import Divided, Scope
 
 _SEED = 5
 _SHARDS = 2
@@ -57,7 +55,7 @@ class Case:
 
 
 def _case(operation: str, label: str, what: Scope, call: Callable[[], object]) -> Case:
-    return Case(operation, label, cost(operation, what), call, divided(operation, what))
+    return Case(operation, label, cost(operation, what), call, OPS[operation].divided(what))
 
 
 def random_ids(setting: Setting, batch: int, generator: np.random.Generator) -> RealIds:
@@ -78,7 +76,7 @@ def random_ids(setting: Setting, batch: int, generator: np.random.Generator) -> 
     return RealIds(torch.cat(values), tuple(offsets), tuple(lengths), batch)
 
 
-class Bench:
+class KernelBench:
     """One setting's state; cases are made for each batch size."""
 
     def __init__(self, setting: Setting) -> None:
@@ -294,7 +292,7 @@ def measure(
     """
     observations: list[dict[str, object]] = []
     for setting in settings:
-        bench = Bench(setting)
+        bench = KernelBench(setting)
         dense = list(bench.dense_cases())
         for size in setting.batches:
             cases = [*bench.cases(size), *dense]

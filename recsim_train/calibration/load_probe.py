@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from recsim_train.calibration.crowd import THREADS
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import Bench, random_ids
+from recsim_train.calibration.kernel_probe import KernelBench, random_ids
 from recsim_train.executor.net import kernels
 from recsim_train.executor.shards.routing import assemble_rows, route_gradient, route_ids
 from recsim_train.executor.values import RealIds, RealRows
@@ -27,7 +27,7 @@ _LOCK_WINDOWS, _LOCK_SECONDS = 6, 0.25
 _BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
 
 
-def _step(bench: Bench, worker: Worker, size: int) -> Step:
+def _step(bench: KernelBench, worker: Worker, size: int) -> Step:
     """One whole iteration against a shard in the own process."""
     batch, state, parts = bench.batch(size), bench.state, bench.whole
     ids = batch.ids
@@ -56,7 +56,7 @@ def measure_busy(
     machine is not taken for slow cores), and ``spread``, as `spread_of` has it.
     """
     setting, size = _BUSY
-    bench = Bench(setting)
+    bench = KernelBench(setting)
     step = _step(bench, bench.worker, size)
     for _ in range(5):
         step()
@@ -121,7 +121,7 @@ def measure_lock(
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
     found = []
     for setting, size in settings:
-        benches = [Bench(setting) for _ in range(THREADS)]
+        benches = [KernelBench(setting) for _ in range(THREADS)]
         steps = [_step(bench, bench.worker, size) for bench in benches]
         for step in steps:
             for _ in range(5):

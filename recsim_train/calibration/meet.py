@@ -30,9 +30,8 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup, NextBatch
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import COLLECTIVES
-from recsim_train.workload.measured import MEETINGS
-from recsim_train.workload.moved import net_work
-from recsim_train.workload.shape import dense_parameters
+from recsim_train.workload.operations import MEETINGS
+from recsim_train.workload.shape import dense_parameters, net_work
 
 Meeting = Literal["reduce", "gather"]
 

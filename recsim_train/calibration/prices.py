@@ -13,8 +13,7 @@ from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, O
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import USUAL, Cooling
-from recsim_train.workload.measured import MESSAGES, ROUND_TRIPS, fit_group
-from recsim_train.workload.operations import COOLED, seconds
+from recsim_train.workload.operations import COOLED, MESSAGES, ROUND_TRIPS, fit_group, seconds
 
 
 def _usual(*names: str) -> Mapping[str, float]:

@@ -7,8 +7,11 @@ Reads its request as one JSON line, writes {"tick": true} now and then and {"res
 from __future__ import annotations
 
 import json
+import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -51,9 +54,7 @@ def measure(part: str, request: Request) -> object:
 
         return load_probe.measure_lock(crowd.settings(quick=quick), quick=quick, tick=_tick)
     if part == "operations":
-        from recsim_train.calibration.own import probe as own_probe
-
-        return own_probe.measure(request["folder"], sys.stdin.readline, _tick)
+        return _operations(request["folder"])
     from recsim_train.calibration import reference_work
 
     with ExitStack() as stack:
@@ -63,6 +64,32 @@ def measure(part: str, request: Request) -> object:
         while rounds := json.loads(sys.stdin.readline()).get("rounds"):
             say(speeds=work.speeds(rounds))
     return None
+
+
+def _operations(folder: str) -> int:
+    """Rounds in windows, one for each line from the caller, until an empty object; how many.
+
+    What a window has seen is said at its end.
+
+    A line: ``{"seconds": 2.5, "threads": 1}``. Loops are threads, whose memory is managed
+    differently from the main thread's: so is what is timed here.
+    """
+    from recsim_train.calibration.own.measure import CELLS
+    from recsim_train.calibration.own.rounds import PlanRounds
+    from recsim_train.executor.process import carried
+    from recsim_train.executor.process.scheduling import ordinary_scheduling
+
+    plan, cells, own = pickle.loads((Path(folder) / CELLS).read_bytes())
+    carried.unpack(own)
+    ordinary_scheduling()  # as the executor's threads beside gloo's
+    windows = 0
+    with ThreadPoolExecutor(1) as pool:
+        rounds = pool.submit(PlanRounds, plan, cells).result()
+        _tick()
+        while asked := json.loads(sys.stdin.readline()):
+            say(seen=pool.submit(rounds.window, **asked).result())
+            windows += 1
+    return windows
 
 
 def main() -> None:

@@ -48,10 +48,8 @@ from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
-from recsim_train.workload import measured
-from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.operations import cost
-from recsim_train.workload.shape import dense_parameters
+from recsim_train.workload.shape import dense_parameters, moved_bytes
 
 
 @dataclass
@@ -225,7 +223,7 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     seconds = ledger.spent(READING) / made
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
-    return Observation(measured.READING, work, seconds, spec.model.name)
+    return Observation(READING, work, seconds, spec.model.name)
 
 
 class _Payload(NamedTuple):

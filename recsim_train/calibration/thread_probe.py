@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from recsim_train.calibration.grid import THREADED, THREADED_CHECK, THREADED_QUICK, Setting
-from recsim_train.calibration.kernel_probe import Bench, Case
+from recsim_train.calibration.kernel_probe import Case, KernelBench
 from recsim_train.executor.pools import make_pool
 
 _MEASURED = {
@@ -32,7 +32,7 @@ Figures = tuple[float, float, float]
 def _cases(settings: Sequence[Setting]) -> list[Case]:
     found: list[Case] = []
     for setting in settings:
-        bench = Bench(setting)
+        bench = KernelBench(setting)
         for size in setting.batches:
             found += bench.cases(size)
         found += bench.dense_cases()

@@ -9,7 +9,7 @@ from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class Timing:
     """Medians over repeats, seconds."""
 
     cpu: float
@@ -21,7 +21,7 @@ class Timed:
 
 def time_in_turn(
     calls: Sequence[Callable[[], object]], budget: float, *, least: int = 5, most: int = 40
-) -> list[Timed]:
+) -> list[Timing]:
     """Median seconds of each call.
 
     Every round runs all calls once, so that neither code nor data is in the caches because of the
@@ -41,7 +41,9 @@ def time_in_turn(
                 cpu[index].append(used)
                 wall[index].append(passed)
         rounds += 1
-    return [Timed(median(c), median(w), relative_spread(c)) for c, w in zip(cpu, wall, strict=True)]
+    return [
+        Timing(median(c), median(w), relative_spread(c)) for c, w in zip(cpu, wall, strict=True)
+    ]
 
 
 def relative_spread(values: Sequence[float]) -> float:

@@ -228,7 +228,7 @@ class Cooling(Section):
 
     exponent: Annotated[float, Field(ge=0.0, le=1.0)]
     bytes: Size
-    """Of the steps at which the prices hold (`recsim_train.workload.moved`)."""
+    """Of the steps at which the prices hold (`recsim_train.workload.shape`)."""
 
 
 Times = Annotated[float, Field(ge=0.5, le=4.0)]

@@ -27,7 +27,8 @@ from recsim_train.strategy.net import NetRequest
 from recsim_train.workload.arithmetic import Piece
 from recsim_train.workload.divided import wakes
 from recsim_train.workload.graph import SOURCES, Graph, Operator
-from recsim_train.workload.threads import Divided, gains
+from recsim_train.workload.scope import Divided
+from recsim_train.workload.threads import gains
 
 _ROUNDS = 20
 

@@ -137,8 +137,7 @@ def _with_operations(
         measured_operations,
         with_operations,
     )
-    from recsim_train.calibration.own.turns import Turns
-    from recsim_train.calibration.speed import short_reading
+    from recsim_train.calibration.speed import Turns, short_reading
     from recsim_train.sim.run import operations_of
 
     plain = cluster.model_copy(update={"operations": None})

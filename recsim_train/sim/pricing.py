@@ -10,13 +10,11 @@ from typing import Literal, NamedTuple
 from recsim_train.config.cluster import Cluster, Costs, InRuns
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
+from recsim_train.trace.ledger import COLLECTIVES, READING, TRANSPORT
 from recsim_train.workload import operations
 from recsim_train.workload.arithmetic import Piece
-from recsim_train.workload.divided import divided
-from recsim_train.workload.measured import IN_RUNS, MEASURED, PASSES
-from recsim_train.workload.moved import moved_bytes
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.shape import moved_bytes
 from recsim_train.workload.signature import Signature, signature
 from recsim_train.workload.threads import NONE, Gains, gains
 
@@ -176,11 +174,11 @@ class Pricing:
         by_rest[rest] = by_rest.get(rest, 0.0) + seconds
 
     def _priced(self, name: str, scope: Scope) -> tuple[Rest, Priced]:
-        work = operations.cost(name, scope)
+        op, work = operations.OPS[name], operations.cost(name, scope)
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
-            rest: Rest = "unit" if name in MEASURED | IN_RUNS else "guessed"
-            longer = self._in_runs.times if name in PASSES else 1.0
+            rest: Rest = "unit" if op.fit else "guessed"
+            longer = self._in_runs.times if op.net_pass else 1.0
             seconds = longer * total
             change = self._gains(name, scope, longer)
             return rest, Priced(seconds, longer * held, ((name, seconds, *change),))
@@ -189,7 +187,7 @@ class Pricing:
         rest = "measured" if shape.is_own(known.shape) else "scaled"
         seconds = self._measured_seconds(known)
         error = known.error
-        if name in PASSES | IN_RUNS:
+        if op.net_pass or name == READING:
             seconds *= self._in_runs.times
             error = hypot(error, self._in_runs.uncertainty)
         whole, erring = self._erring.get(name, (0.0, 0.0))
@@ -204,7 +202,9 @@ class Pricing:
         """What the operation's threads change by the law."""
         if self._threads == 1:
             return NONE
-        return gains(divided(name, scope), self.prices, self._law, self._threads, ratio)
+        return gains(
+            operations.OPS[name].divided(scope), self.prices, self._law, self._threads, ratio
+        )
 
     def error_of(self, name: str) -> float:
         """Relative error of an operation's measured seconds, of different shapes their mean."""

@@ -17,7 +17,7 @@ from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.interval import of_row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
-from recsim_train.workload.moved import moved_bytes, net_work
+from recsim_train.workload.shape import moved_bytes, net_work
 
 REGIMES = ("compute", "server", "lock", "latency")
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.compression import INDEX_BYTES
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.divided import streams
+from recsim_train.workload.scope import Op, Scope
 
 _SELECT = 3
 _NEIGHBOURS = 64
@@ -122,15 +123,15 @@ def pick(s: Scope) -> Work:
     }
 
 
-COMPRESSION = {
-    "threshold": threshold,
-    "sparsify": sparsify,
-    "threshold_difference": threshold_difference,
-    "sparsify_difference": sparsify_difference,
-    "densify": densify,
-    "mask": mask,
-    "unmask": unmask,
-    "pick": pick,
-    "unpick": unmask,
-    "sparse_apply": sparse_apply,
+COMPRESSION: dict[str, Op] = {
+    "threshold": Op(threshold, streams(threshold, 2), fit="dense"),
+    "sparsify": Op(sparsify, fit="dense"),
+    "threshold_difference": Op(threshold_difference, streams(threshold_difference, 1)),
+    "sparsify_difference": Op(sparsify_difference),
+    "densify": Op(densify, streams(densify, 2), fit="dense"),
+    "mask": Op(mask),
+    "unmask": Op(unmask),
+    "pick": Op(pick),
+    "unpick": Op(unmask),
+    "sparse_apply": Op(sparse_apply),
 }

@@ -11,14 +11,12 @@ processors a small one's does not (docs/how-it-works.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from recsim_train.workload import shape
-from recsim_train.workload.arithmetic import Piece, add, operator_work
+from recsim_train.workload.arithmetic import Piece, Work, add, operator_work
 from recsim_train.workload.graph import FEATURES, POOLED, Graph, Operator, graph_of
-from recsim_train.workload.operations import cost
-from recsim_train.workload.scope import Scope
-from recsim_train.workload.threads import Divided
+from recsim_train.workload.scope import NOTHING, Divided, Scope
 
 GRAIN = 1 << 15
 """Numbers; an operator on more of them is divided, and each thread gets as many at least."""
@@ -92,7 +90,8 @@ def _pieces(s: Scope, pieces: tuple[Piece, ...]) -> Divided:
     return Divided(add(*(part.work for part in found)), sum(part.wakes for part in found))
 
 
-def _forward_backward(s: Scope) -> Divided:
+def forward_backward(s: Scope) -> Divided:
+    """The net's operators, and of rows that come one by one the sums of their bags."""
     found = _pieces(s, tuple(Piece(o.name, s.batch) for o in graph_of(s.model).operators))
     numbers = len(s.model.tables) * s.batch * s.model.row_width
     apart = _WIDE * (s.model.has_wide and numbers > GRAIN)
@@ -104,7 +103,7 @@ def _forward_backward(s: Scope) -> Divided:
     return Divided(add(found.work, summed), found.wakes + 1)
 
 
-def _segment(s: Scope) -> Divided:
+def segment(s: Scope) -> Divided:
     """Operators, and what is put together for a cut."""
     found = _pieces(s, s.pieces)
     if s.numbers <= GRAIN:
@@ -113,12 +112,13 @@ def _segment(s: Scope) -> Divided:
     return Divided(add(found.work, packed), found.wakes + 2)
 
 
-def _last_segment(s: Scope) -> Divided:
-    found = _segment(s)
+def last_segment(s: Scope) -> Divided:
+    """`segment`, with the loss."""
+    found = segment(s)
     return found._replace(wakes=found.wakes + _LOSS * (s.batch > 1))
 
 
-def _lookup_pooled(s: Scope) -> Divided:
+def lookup_pooled(s: Scope) -> Divided:
     """Bags of several ids are torch's work, single rows our own."""
     if not shape.many(s.model):
         return NOTHING
@@ -127,7 +127,7 @@ def _lookup_pooled(s: Scope) -> Divided:
     return Divided({**moved, "stream_byte": row * s.tables * s.batch}, 1)
 
 
-def _route_gradient(s: Scope) -> Divided:
+def route_gradient(s: Scope) -> Divided:
     """Vectors of bags are picked by torch, table by table where these are large, rows by our
     own."""
     table = s.batch * s.model.row_width
@@ -137,46 +137,12 @@ def _route_gradient(s: Scope) -> Divided:
     return Divided(moved, s.tables if table > GRAIN else 1)
 
 
-def _streams(name: str, operators: int) -> Callable[[Scope], Divided]:
+def streams(cost: Callable[[Scope], Work], operators: int) -> Callable[[Scope], Divided]:
     """All bytes of an operation that is so many operators on ``elements`` numbers."""
 
     def divided_of(s: Scope) -> Divided:
         if s.elements <= GRAIN:
             return NOTHING
-        return Divided({"stream_byte": cost(name, s)["stream_byte"]}, operators)
+        return Divided({"stream_byte": cost(s)["stream_byte"]}, operators)
 
     return divided_of
-
-
-def _step(name: str) -> Callable[[Scope], Divided]:
-    """SGD's one operator, Adagrad's four."""
-    plain, other = _streams(name, 1), _streams(name, 4)
-    return lambda s: (plain if s.training.dense_optimizer == "sgd" else other)(s)
-
-
-NOTHING = Divided({}, 0)
-
-_SEGMENTS = (
-    "net_open", "net_forward", "net_receive", "net_return", "net_gradients",
-)  # fmt: skip
-_ON_ELEMENTS = {
-    "load": 1, "snapshot": 1, "subtract": 1, "towards": 2, "interpolate": 1, "block_step": 5,
-    "accumulate": 1, "drain": 2, "net_whole": 3, "net_answered": 2, "net_towards": 4, "net_move": 2,
-    "narrow": 1, "widen": 1, "dense_read": 1, "dense_elastic": 3, "dense_elastic_new": 4,
-    "threshold": 2, "threshold_difference": 1, "densify": 2,
-}  # fmt: skip
-DIVIDED: Mapping[str, Callable[[Scope], Divided]] = {
-    "forward_backward": _forward_backward,
-    "lookup_pooled": _lookup_pooled,
-    "route_gradient": _route_gradient,
-    **{name: _step(name) for name in ("apply", "net_apply", "dense_apply")},
-    **{name: _streams(name, operators) for name, operators in _ON_ELEMENTS.items()},
-    **dict.fromkeys(_SEGMENTS, _segment),
-    "net_backward": _last_segment,
-}
-"""By operation; of all others no operator is divided."""
-
-
-def divided(name: str, scope: Scope) -> Divided:
-    """Of one invocation of the operation ``name``."""
-    return DIVIDED[name](scope) if name in DIVIDED else NOTHING

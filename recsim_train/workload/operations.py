@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from recsim_train.workload import cache, shape
+from recsim_train.trace.ledger import READING
+from recsim_train.workload import divided, rows, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
+from recsim_train.workload.divided import streams as divided_streams
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.reading import reading
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.scope import Op, Scope
 
 
 def forward_backward(s: Scope) -> Work:
@@ -53,125 +55,23 @@ def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], 
     return work
 
 
+def _vectors(vectors: float, interpreter: int, calls: int, operators: int, fit: str = "") -> Op:
+    """`_streams`, done by so many operators of torch."""
+    cost = _streams(vectors, interpreter, calls)
+    return Op(cost, divided_streams(cost, operators), fit)
+
+
 # square roots and divisions take the time of several more values
-_SGD, _ADAGRAD = _streams(3, 2, 1), _streams(18, 5, 8)
+_SGD, _ADAGRAD = _vectors(3, 2, 1, operators=1), _vectors(18, 5, 8, operators=4)
 
 
-def dense_step(s: Scope) -> Work:
+def _step(fit: str = "") -> Op:
     """One optimizer step over ``elements`` dense parameters."""
-    return (_SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD)(s)
 
+    def rule(s: Scope) -> Op:
+        return _SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD
 
-_DIGITS, _COUNTERS = 2, 256
-"""Passes of a sort over a table's ids, and what each counts anew."""
-
-
-def deduplicate(s: Scope) -> Work:
-    """Sort-based unique over the batch's ids, all tables in one pass."""
-    counters = 3 * _DIGITS * _COUNTERS * shape.ID_BYTES * s.tables
-    moved = 4 * shape.ID_BYTES * s.ids + counters
-    return {"unique_id": s.ids, "stream_byte": moved, "call": 18, "interpreter": 9}
-
-
-def route_ids(s: Scope) -> Work:
-    """Client: collect the ids of each shard into one message per shard."""
-    lengths = sum(table.variable for table in s.model.tables) if s.pooling == "server" else 0
-    return {
-        "stream_byte": 2 * shape.ID_BYTES * s.ids,
-        "call": 14 + 14 * s.shards + lengths,
-        "interpreter": 8 + 6 * s.shards + lengths / 4,
-    }
-
-
-def _vectors(s: Scope) -> float:
-    """Embedding vectors that travel: pooled bags or unique rows."""
-    return s.tables * s.batch if s.pooling == "server" else s.unique
-
-
-def assemble_rows(s: Scope) -> Work:
-    """Client: put the shards' answers together, in table order."""
-    pooled = s.pooling == "server"
-    return {
-        "stream_byte": 2 * shape.row_bytes(s.model) * _vectors(s),
-        "call": (12 if pooled else 16) + 10 * s.shards,
-        "interpreter": (6 if pooled else 8) + 5 * s.shards,
-    }
-
-
-def route_gradient(s: Scope) -> Work:
-    """Client: collect the gradients of each shard into one message per shard."""
-    vectors = _vectors(s)
-    moved = shape.row_bytes(s.model) * vectors
-    if s.pooling == "server":
-        calls = {"call": 6 + 10 * s.shards, "interpreter": 3 + 4 * s.shards}
-        return {"stream_byte": 2 * moved, **calls}
-    # rows are put together, then joined with their ids
-    return {
-        "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
-        "call": 16 + 14 * s.shards,
-        "interpreter": 8 + 6 * s.shards,
-    }
-
-
-def _bags(s: Scope) -> Work:
-    """Which row of the shard each id is and, of several, in which bag, where each bag starts."""
-    work = {"stream_byte": 3 * shape.ID_BYTES * s.ids, "call": 14, "interpreter": 6}
-    if not shape.many(s.model):
-        return work
-    bags = shape.ID_BYTES * (s.ids + 2 * s.tables * s.batch)
-    return add(work, {"stream_byte": bags, "call": 10, "interpreter": 5})
-
-
-def lookup_pooled(s: Scope) -> Work:
-    """Shard: read ``ids`` rows, sum them per bag."""
-    row = shape.row_bytes(s.model)
-    rows = {
-        "gather_row": s.ids,
-        "gather_byte": row * s.ids,
-        "stream_byte": row * s.tables * s.batch,
-        "call": 2,
-        "interpreter": 2,
-    }
-    return add(_bags(s), rows)
-
-
-def lookup_rows(s: Scope) -> Work:
-    """Shard: read the rows of unique ids."""
-    row = shape.row_bytes(s.model)
-    return {
-        "gather_row": s.unique,
-        "gather_byte": row * s.unique,
-        "stream_byte": row * s.unique + 3 * shape.ID_BYTES * s.unique,
-        "call": 8,
-        "interpreter": 6,
-    }
-
-
-def _step_on_rows(s: Scope, ids: float, lines: float) -> Work:
-    """The row optimizer's step: SGD's on each row that ``ids`` ids name, Adagrad's on each distinct
-    one, found by a hash table. ``lines``: of the gradient, read once."""
-    row, plain = shape.row_bytes(s.model), s.training.sparse_optimizer == "sgd"
-    touched = ids if plain else s.unique
-    work = {
-        "scatter_row": touched,
-        "scatter_byte": row * touched,
-        "stream_byte": row * lines + shape.ID_BYTES * ids,
-        "call": 10,
-        "interpreter": 5,
-    }
-    return work if plain else {**work, "hashed_id": ids}
-
-
-def update_pooled(s: Scope) -> Work:
-    """Shard: apply the gradients of bags to the rows that their ids name."""
-    step = _step_on_rows(s, s.ids, s.tables * s.batch)
-    # of each id its bag, and the bag's gradient again
-    return add(step, {"stream_byte": shape.ID_BYTES * s.ids}) if shape.many(s.model) else step
-
-
-def update_rows(s: Scope) -> Work:
-    """Shard: apply gradients of rows. ``ids`` above ``unique``: those of several clients."""
-    return _step_on_rows(s, max(s.ids, s.unique), max(s.ids, s.unique))
+    return Op(lambda s: rule(s).cost(s), lambda s: rule(s).divided(s), fit)
 
 
 def _segment(s: Scope) -> Work:
@@ -185,73 +85,73 @@ def _last_segment(s: Scope) -> Work:
     return add(LOSS, _segment(s))
 
 
-def update_cached(s: Scope) -> Work:
-    """The row optimizer's step on ``unique`` cached rows."""
-    picked = {"stream_byte": 2 * shape.row_bytes(s.model) * s.unique, "call": 3, "interpreter": 3}
-    return add(picked, _step_on_rows(s, s.unique, s.unique))
-
-
+MESSAGES, ROUND_TRIPS = "messages in runs", "round trips"
+MEETINGS = "collectives in runs"
+"""Groups of what is fitted to runs of calibration's own programs, and to bare messages."""
 _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 
 
-COSTS: dict[str, Callable[[Scope], Work]] = {
+_SEGMENT = Op(_segment, divided.segment, net_pass=True)
+OPS: dict[str, Op] = {
     # of readers, ahead of loops
-    "reading": reading,
+    READING: Op(reading, fit=READING),
     # local, asked for by strategies
-    "deduplicate": deduplicate,
-    "forward_backward": forward_backward,
-    "apply": dense_step,
-    "load": _streams(2, 2, 1),
-    "snapshot": _streams(2, 2, 3),
-    "subtract": _streams(3, 2, 1),
-    "towards": _streams(5, 4, 5),
-    "interpolate": _streams(3, 2, 1),
-    "block_step": _streams(13, 7, 10),
-    "accumulate": _streams(3, 2, 1),
-    "drain": _streams(3, 3, 4),
+    "deduplicate": Op(rows.deduplicate, fit="deduplicate"),
+    "forward_backward": Op(
+        forward_backward, divided.forward_backward, fit="forward_backward", net_pass=True
+    ),
+    "apply": _step("dense"),
+    "load": _vectors(2, 2, 1, operators=1, fit="dense"),
+    "snapshot": _vectors(2, 2, 3, operators=1, fit="dense"),
+    "subtract": _vectors(3, 2, 1, operators=1, fit="dense"),
+    "towards": _vectors(5, 4, 5, operators=2),
+    "interpolate": _vectors(3, 2, 1, operators=1, fit="dense"),
+    "block_step": _vectors(13, 7, 10, operators=5, fit="dense"),
+    "accumulate": _vectors(3, 2, 1, operators=1, fit="dense"),
+    "drain": _vectors(3, 3, 4, operators=2, fit="dense"),
     # on a net that is cut over hosts
-    "net_open": _segment,
-    "net_forward": _segment,
-    "net_receive": _segment,
-    "net_backward": _last_segment,
-    "net_return": _segment,
-    "net_gradients": _segment,
-    "net_apply": dense_step,
-    "net_whole": _streams(3, 6, 8),
+    "net_open": _SEGMENT,
+    "net_forward": _SEGMENT,
+    "net_receive": _SEGMENT,
+    "net_backward": Op(_last_segment, divided.last_segment, net_pass=True),
+    "net_return": _SEGMENT,
+    "net_gradients": _SEGMENT,
+    "net_apply": _step(),
+    "net_whole": _vectors(3, 6, 8, operators=3),
     # as if all of it were shared by the group, so that kept-back moves are subtracted from it
-    "net_answered": _streams(5, 5, 6),
-    "net_towards": _streams(10, 8, 9),
-    "net_move": _streams(3, 5, 5),
-    "row_numbers": cache.row_numbers,
-    "virtual_ids": cache.virtual_ids,
-    "probe": cache.probe,
-    "fill": cache.fill,
-    "cached_rows": cache.cached_rows,
-    "update_cached": update_cached,
-    "flush": cache.fetch_rows,
+    "net_answered": _vectors(5, 5, 6, operators=2),
+    "net_towards": _vectors(10, 8, 9, operators=4),
+    "net_move": _vectors(3, 5, 5, operators=2),
+    "row_numbers": Op(rows.row_numbers),
+    "virtual_ids": Op(rows.virtual_ids),
+    "probe": Op(rows.probe),
+    "fill": Op(rows.fill),
+    "cached_rows": Op(rows.cached_rows),
+    "update_cached": Op(rows.update_cached),
+    "flush": Op(rows.fetch_rows),
     # the client's side of Lookup and Update
-    "route_ids": route_ids,
-    "assemble_rows": assemble_rows,
-    "route_gradient": route_gradient,
+    "route_ids": Op(rows.route_ids, fit="client"),
+    "assemble_rows": Op(rows.assemble_rows, fit="client"),
+    "route_gradient": Op(rows.route_gradient, divided.route_gradient, fit="client"),
     # on both sides of requests that are rounded: as dear as a copy of the wide numbers
-    "narrow": _streams(2, 2, 4),
-    "widen": _streams(2, 2, 4),
+    "narrow": _vectors(2, 2, 4, operators=1, fit="dense"),
+    "widen": _vectors(2, 2, 4, operators=1, fit="dense"),
     # served by shards
-    "lookup_pooled": lookup_pooled,
-    "lookup_rows": lookup_rows,
-    "update_pooled": update_pooled,
-    "update_rows": update_rows,
-    "fetch_rows": cache.fetch_rows,
-    "store_rows": cache.store_rows,
-    "dense_read": _streams(2, 2, 1),
-    "dense_apply": dense_step,
-    "dense_elastic": _streams(8, 4, 7),
-    "dense_elastic_new": _streams(10, 5, 8),
+    "lookup_pooled": Op(rows.lookup_pooled, divided.lookup_pooled, fit="lookup"),
+    "lookup_rows": Op(rows.lookup_rows, fit="lookup"),
+    "update_pooled": Op(rows.update_pooled, fit="update"),
+    "update_rows": Op(rows.update_rows, fit="update"),
+    "fetch_rows": Op(rows.fetch_rows),
+    "store_rows": Op(rows.store_rows),
+    "dense_read": _vectors(2, 2, 1, operators=1, fit="dense"),
+    "dense_apply": _step("dense"),
+    "dense_elastic": _vectors(8, 4, 7, operators=3, fit="dense"),
+    "dense_elastic_new": _vectors(10, 5, 8, operators=4),
     # what a compression does on either side
     **COMPRESSION,
 }
-"""Of every operation by name: those that strategies ask for, those of services and of readers. The
+"""Every operation by name: those that strategies ask for, those of services and of readers. The
 executor has one kernel for each."""
 
 
@@ -260,7 +160,13 @@ def cost(name: str, scope: Scope) -> Work:
 
     Raises KeyError for an unknown operation.
     """
-    return add(COSTS[name](scope), _ENTRY)
+    return add(OPS[name].cost(scope), _ENTRY)
+
+
+def fit_group(name: str) -> str:
+    """The group of micro-workloads by whose residuals an operation's prices are judged; of one that
+    was never timed that of operations on dense parameters."""
+    return OPS[name].fit or "dense"
 
 
 def seconds(

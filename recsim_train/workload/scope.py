@@ -1,13 +1,14 @@
-"""The sizes that the cost of one invocation of an operation depends on."""
+"""The description of an operation (`Op`), and the sizes of one call on which its cost depends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.config.formats import GENERATED
-from recsim_train.workload.arithmetic import Piece
+from recsim_train.workload.arithmetic import Piece, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,30 @@ class Scope:
     """Of reading: rows of others that are passed over for them."""
     source: str = GENERATED
     """Of reading: the format of the file in `recsim_train.config.formats.FORMATS`."""
+
+
+class Divided(NamedTuple):
+    """Of one operation, the operators that threads share."""
+
+    work: Work
+    """Of all of them; `recsim_train.workload.threads.CLASSES` says what of it is shared."""
+    wakes: float
+    """How often they wake the pool."""
+
+
+NOTHING = Divided({}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What the model knows of an operation; its kernel is the executor's."""
+
+    cost: Callable[[Scope], Work]
+    """Counts of priced work."""
+    divided: Callable[[Scope], Divided] = lambda _: NOTHING
+    """What of that work threads share."""
+    fit: str = ""
+    """The group of micro-workloads to which calibration fits the unit prices of such work, and by
+    whose residuals they are judged; empty: the operation was never timed for that."""
+    net_pass: bool = False
+    """Whether it is a net's pass, or what one is cut into."""

@@ -21,20 +21,12 @@ from typing import NamedTuple
 
 from recsim_train.config.cluster import USUAL, ThreadClass, Threads
 from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.scope import Divided
 
 CLASSES: Mapping[str, ThreadClass] = {
     name: usual.shared for name, usual in USUAL.items() if usual.shared is not None
 }
 """The class of every price whose work operators share among threads: a field of `Threads`."""
-
-
-class Divided(NamedTuple):
-    """Of one operation, the operators that threads share."""
-
-    work: Work
-    """Of all of them; `CLASSES` says what of it is shared."""
-    wakes: float
-    """How often they wake the pool."""
 
 
 class Gains(NamedTuple):

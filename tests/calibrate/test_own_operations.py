@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own import caches, steps
-from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, Rounds
+from recsim_train.calibration.own.rounds import MISSING, OPERATIONS, Clock, PlanRounds
 from recsim_train.config.experiment import (
     Data,
     Synthetic,
@@ -25,20 +25,20 @@ from recsim_train.executor.shards import services
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.reading import positions_of, reading_of
 from recsim_train.workload import operations
-from recsim_train.workload.operations import COSTS
+from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 from tests.calibrate.own_plans import CASES, plan_of
 
 
 def test_every_operation_has_a_micro_workload() -> None:
-    assert set(COSTS) - MISSING == OPERATIONS
+    assert set(OPS) - MISSING == OPERATIONS
     assert not OPERATIONS & MISSING
-    assert set(KERNELS) == set(COSTS)
+    assert set(KERNELS) == set(OPS)
 
 
 def test_an_operation_without_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(operations.COSTS, "unheard_of", operations.COSTS["apply"])
+    monkeypatch.setitem(operations.OPS, "unheard_of", operations.OPS["apply"])
     with pytest.raises(AssertionError):
         test_every_operation_has_a_micro_workload()
 
@@ -184,6 +184,7 @@ class Spies:
             n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}
         }
         for name, kernel in kernels_by_name.items():
+            monkeypatch.setitem(KERNELS, name, self._wrap(name, kernel))
             for module in modules:
                 for attribute, value in vars(module).copy().items():
                     if value is kernel:
@@ -240,7 +241,7 @@ def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
                 assert counted == said, (operation, size)
         return answer
 
-    work = Rounds(plan, cells)
+    work = PlanRounds(plan, cells)
     for _ in range(3):
         work.once(timed)
     wanted = {(name, *signature(name, scope).fixed()) for name, scope in cells}
@@ -249,7 +250,7 @@ def test_micro_workloads_do_what_is_asked_with_the_real_kernels(
 
 def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, Scope]]]) -> None:
     found = {name for case in CASES for name, _ in asked(case)}
-    assert found == set(COSTS)
+    assert found == set(OPS)
 
 
 @pytest.mark.parametrize("readers", [0, 1])
@@ -265,7 +266,7 @@ def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, rea
     scope = reading_of(plan, reader)
     # a thread for each of two loops, or one process for both
     assert (scope.batches, scope.skipped) == ((1, 0) if readers else (32, 32 * 32))
-    work = Rounds(plan, [("reading", scope)])
+    work = PlanRounds(plan, [("reading", scope)])
     made: list[Any] = []
 
     def timed(operation: str, call: Any, **sizes: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsim_train.calibration import speed
-from recsim_train.calibration.own.turns import Turns
+from recsim_train.calibration.speed import Turns
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 

@@ -32,7 +32,7 @@ from recsim_train.sim.run import simulate
 from recsim_train.strategy import effects
 from recsim_train.strategy.operations import OPERATIONS
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.operations import COSTS
+from recsim_train.workload.operations import OPS
 
 PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 
@@ -162,9 +162,9 @@ def turnover(outcome: Outcome) -> tuple[bool, bool]:
 
 
 def test_every_operation_has_a_cost_a_ghost_and_a_kernel() -> None:
-    assert set(KERNELS) == set(COSTS)
+    assert set(KERNELS) == set(OPS)
     assert set(GHOSTS) == set(OPERATIONS)
-    assert set(OPERATIONS) <= set(COSTS)
+    assert set(OPERATIONS) <= set(OPS)
 
 
 def test_every_effect_is_performed_in_both_worlds() -> None:

@@ -36,7 +36,7 @@ WORDS = {
     "strategy/effects.py": ("class Synced", "EFFECTS", "COLLECTIVE", "LOCAL"),
     "strategy/driver.py": ("class Allowed",),
     "strategy/operations.py": ("def operation",),
-    "workload/operations.py": ("COSTS",),
+    "workload/operations.py": ("OPS",),
     "sim/operations.py": ("GHOSTS",),
     "executor/operations.py": ("KERNELS",),
     "sim/perform.py": ("PERFORM",),
@@ -203,8 +203,8 @@ def NEGATED(value: Dense) -> Dense:
         ),
         Edit(
             "recsim_train/workload/operations.py",
-            '\n    "negated": lambda s: {"turned_sign": s.elements, "call": 1, "interpreter": 2},',
-            "COSTS: dict[str, Callable[[Scope], Work]] = {",
+            '\n    "negated": Op(lambda s: {"turned_sign": s.elements, "interpreter": 2}),',
+            "OPS: dict[str, Op] = {",
         ),
         Edit(
             "recsim_train/sim/operations.py",
@@ -215,14 +215,6 @@ def NEGATED(value: Dense) -> Dense:
             "recsim_train/executor/operations.py",
             '\n    "negated": lambda worker, value: type(value)(-value.tensor),',
             "KERNELS: dict[str, Callable[..., object]] = {",
-        ),
-        Edit(
-            "recsim_train/calibration/own/dense.py",
-            """
-    "negated": lambda own, name, scope: lambda timed: timed(
-        name, own.bench.dense(scope.elements).tensor.neg, elements=scope.elements
-    ),""",
-            "MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {",
         ),
     ],
     "Add a price": [
@@ -323,6 +315,14 @@ def test_a_recipe_names_the_files_that_it_takes(title: str) -> None:
     own = {edit.path for recipe in RECIPES.values() for edit in recipe if not edit.after}
     taken = {edit.path for edit in RECIPES[title]} - own
     assert taken <= named(SECTIONS[title])
+
+
+@pytest.mark.parametrize(("title", "most"), [("Add an operation", 4), ("Add a price", 3)])
+def test_an_addition_takes_few_files_of_the_program(title: str, most: int) -> None:
+    taken = {edit.path for edit in RECIPES[title]}
+    if title == "Add a price":
+        taken.add("recsim_train/workload/operations.py")  # the recipe of the operation uses it
+    assert len({path for path in taken if path.startswith("recsim_train/")}) <= most
 
 
 HELD = {

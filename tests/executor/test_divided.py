@@ -18,14 +18,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import Bench
+from recsim_train.calibration.kernel_probe import KernelBench
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.executor import pools
 from recsim_train.executor.net import kernels
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.strategy.values import Batch
-from recsim_train.workload.divided import CREW, GRAIN, divided
+from recsim_train.workload.divided import CREW, GRAIN
+from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
 
 VIEWS = {
@@ -91,7 +92,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_counts_are_those_of_the_real_kernels(name: str) -> None:
     setting = SHAPES[name]
-    bench = Bench(setting)
+    bench = KernelBench(setting)
     cases = [(size, case) for size in setting.batches for case in bench.cases(size)]
     for size, case in [*cases, *((0, case) for case in bench.dense_cases())]:
         if case.operation == "route_gradient" and case.label.endswith("worker"):
@@ -123,7 +124,7 @@ def test_counts_of_other_nets(kind: str, batch: int) -> None:
         kernels.forward_backward(worker, Batch(batch, ids, features), rows)
     found = len(counter.found)
     scope = Scope(model, Training(), batch=batch, tables=12, ids=12 * batch)
-    counted = divided("forward_backward", scope).wakes
+    counted = OPS["forward_backward"].divided(scope).wakes
     assert counted == pytest.approx(found, abs=1), counter.found
 
 

@@ -25,6 +25,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.strategy.registry import strategies
 from recsim_train.workload import operations
+from recsim_train.workload.scope import Op
 
 
 def experiment(
@@ -135,9 +136,9 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = needs()
     monkeypatch.setitem(binpack._WEIGHTS, "hopped_id", 1e-5)
-    lookup = operations.COSTS["lookup_pooled"]
+    lookup = operations.OPS["lookup_pooled"].cost
     monkeypatch.setitem(
-        operations.COSTS, "lookup_pooled", lambda s: {**lookup(s), "hopped_id": s.ids}
+        operations.OPS, "lookup_pooled", Op(lambda s: {**lookup(s), "hopped_id": s.ids})
     )
     after = needs()
     assert before[1] < after[1] == pytest.approx(0.75, rel=0.01)  # three of four ids

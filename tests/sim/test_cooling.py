@@ -14,7 +14,7 @@ from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import schemas
 from recsim_train.trace.ledger import REQUESTS, RUNTIME
-from recsim_train.workload.moved import moved_bytes
+from recsim_train.workload.shape import moved_bytes
 
 CLUSTER = load_cluster("tests/frozen-2core.yaml")
 LAW = Cooling.model_construct(exponent=0.25, bytes=1e6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.sim import pricing
 from recsim_train.sim.host.memory import memory_of
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
@@ -20,8 +20,7 @@ from recsim_train.sim.why.caveats import resting
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
-from recsim_train.workload.measured import MEASURED
-from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
@@ -140,7 +139,8 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     plans: Plans, clusters: Clusters, fake_counts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The share by hand: what the loops spend in them, of all that cores do; nothing queues."""
-    monkeypatch.setattr(pricing, "MEASURED", MEASURED - {"sparsify", "densify"})
+    for name in ("sparsify", "densify"):
+        monkeypatch.setitem(OPS, name, replace(OPS[name], fit=""))
     part = {"compression": {"kind": "dct", "density": "10 %", "refresh": 4}}
     roles = {"trainers": 2, "embedding_servers": 1, "readers": 2}
     plan = plans("allreduce", part, roles=roles, model=WIDE, simulation={"what_if_steps": 0})

@@ -17,7 +17,7 @@ from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why.elasticity import elasticities, scaled
-from recsim_train.workload.operations import COSTS, cost, seconds
+from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 from recsim_train.workload.signature import Signature, signature
@@ -294,7 +294,7 @@ def test_their_own_errors_make_the_interval(
 
 def test_a_signature_reads_back(plan: Plan) -> None:
     spec = plan.experiment
-    for name in COSTS:
+    for name in OPS:
         for pooling in ("server", "worker"):
             scope = Scope(
                 spec.model, spec.training, pooling, batch=64, ids=1234567.0, unique=812.25,
@@ -321,7 +321,7 @@ def test_only_what_work_depends_on_tells_shapes_apart(plan: Plan) -> None:
     def text(name: str, model: Any = spec.model, training: Any = spec.training) -> str:
         return str(signature(name, Scope(model, training, batch=64, ids=99, tables=3, elements=5)))
 
-    for name in COSTS:
+    for name in OPS:
         assert text(name) == text(name, named)
     assert text("forward_backward") != text("forward_backward", wider)
     assert text("lookup_pooled") == text("lookup_pooled", wider)

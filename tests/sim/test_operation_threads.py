@@ -22,11 +22,11 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.divided import GRAIN, divided
-from recsim_train.workload.operations import COSTS, cost
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.divided import GRAIN
+from recsim_train.workload.operations import OPS, cost
+from recsim_train.workload.scope import Divided, Scope
 from recsim_train.workload.shape import dense_parameters
-from recsim_train.workload.threads import CLASSES, NONE, Divided, by_class, gains, shared
+from recsim_train.workload.threads import CLASSES, NONE, by_class, gains, shared
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -113,14 +113,14 @@ def test_waking_is_added_and_more_threads_never_shorten_what_is_serial(
     assert 0.0 <= once.pool <= (threads - 1) * (total - once.saved) + threads * rounding
 
 
-@pytest.mark.parametrize("name", sorted(COSTS))
+@pytest.mark.parametrize("name", sorted(OPS))
 def test_small_operators_are_not_divided(name: str, plans: Plans) -> None:
     """What is divided is a part of all the work, and of what is small, nothing."""
     spec = plans().experiment
     for batch, elements in ((8, 900), (4096, 900_000)):
         sizes = {"batch": batch, "ids": 6 * batch, "unique": 5 * batch, "tables": 6}
         scope = Scope(spec.model, spec.training, elements=elements, numbers=elements, **sizes)  # type: ignore[arg-type]
-        work, found = cost(name, scope), divided(name, scope)
+        work, found = cost(name, scope), OPS[name].divided(scope)
         assert found.work.keys() <= work.keys()
         for price, units in found.work.items():
             assert 0.0 <= units <= work[price] * (1 + 1e-9)
@@ -135,7 +135,7 @@ def test_operators_of_a_step_by_hand(plans: Plans) -> None:
     spec = plans().experiment
 
     def wakes(name: str, **sizes: Any) -> float:
-        return divided(name, Scope(spec.model, spec.training, **sizes)).wakes
+        return OPS[name].divided(Scope(spec.model, spec.training, **sizes)).wakes
 
     assert wakes("load", elements=GRAIN) == 0
     assert wakes("load", elements=GRAIN + 1) == 1
@@ -144,10 +144,11 @@ def test_operators_of_a_step_by_hand(plans: Plans) -> None:
     assert wakes("deduplicate", batch=4096, ids=6 * 4096, tables=6) == 0
     assert (
         "dot_flop"
-        not in divided("forward_backward", Scope(spec.model, spec.training, batch=127)).work
+        not in OPS["forward_backward"].divided(Scope(spec.model, spec.training, batch=127)).work
     )
     assert (
-        "dot_flop" in divided("forward_backward", Scope(spec.model, spec.training, batch=128)).work
+        "dot_flop"
+        in OPS["forward_backward"].divided(Scope(spec.model, spec.training, batch=128)).work
     )
 
 
@@ -251,7 +252,7 @@ def test_each_divided_operator_wakes_the_pool(
         elements = dense_parameters(spec.model)
         assert elements <= GRAIN  # the replica's operations are not divided
         scope = Scope(spec.model, spec.training, batch=4096, ids=6 * 4096, tables=6)
-        wakes = sum(divided(n, scope).wakes for n in ("forward_backward", "route_gradient"))
+        wakes = sum(OPS[n].divided(scope).wakes for n in ("forward_backward", "route_gradient"))
         assert wakes >= 10
     outcome = outcome_of(plan, cluster)
     took = on_threads(plan, 1e-9, 0.1, threads)

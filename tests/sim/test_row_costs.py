@@ -9,7 +9,7 @@ import pytest
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Piece, operator_work
-from recsim_train.workload.operations import COSTS, seconds
+from recsim_train.workload.operations import OPS, seconds
 from recsim_train.workload.scope import Scope
 
 ROW = 8 * 4
@@ -24,7 +24,7 @@ def model(**table: Any) -> Model:
 
 
 def work(name: str, training: Training = SGD, bag: int = 1, **scope: Any) -> dict[str, float]:
-    found = COSTS[name](Scope(model=model(ids=bag), training=training, **scope))
+    found = OPS[name].cost(Scope(model=model(ids=bag), training=training, **scope))
     return {price: float(units) for price, units in found.items()}
 
 

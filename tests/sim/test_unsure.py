@@ -22,8 +22,7 @@ from recsim_train.results.interval import of_row
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.measured import fit_group
-from recsim_train.workload.operations import cost, seconds
+from recsim_train.workload.operations import cost, fit_group, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 

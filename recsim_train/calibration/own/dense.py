@@ -10,21 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recsim_train.calibration.own import caches, nets
 from recsim_train.calibration.own.bench import Bench, Timed
 from recsim_train.executor.link.tensors import HALF, narrow, widen
 from recsim_train.executor.net import kernels, net_kernels, sparse
 from recsim_train.executor.net.state import DenseState
+from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealDense, RealParts
 from recsim_train.executor.worker import BlockModel, Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
+from recsim_train.strategy import values
+from recsim_train.strategy.operations import OPERATIONS as DECLARED
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.compression import layout
 from recsim_train.workload.scope import Scope
 
 Call = Callable[[Timed], None]
 _ALPHA = 1e-6
-"""How far synchronisation moves what it moves: the same work as a whole step."""
+"""How far a step goes: the same work as a whole step."""
 
 
 _ARRIVED = frozenset({"load", "subtract", "interpolate"})
@@ -56,7 +60,7 @@ def _left(plan: Plan) -> bool:
     return shared and dense is not None and dense.shards[0].host.role == "dense_server"
 
 
-class Dense:
+class Vectors:
     """One call for each shape."""
 
     period = 1
@@ -79,24 +83,17 @@ class Dense:
 
     # ------------------------------------------------------------------ on a replica
 
-    def _replicas(self, name: str, scope: Scope) -> Call:
-        worker, elements = self._replica, scope.elements
-        gradient = self.bench.dense(worker.replica.parameters.numel())
+    def _declared(self, name: str, scope: Scope) -> Call:
+        """With a vector and small numbers for what the declaration takes."""
+        worker = self._replica
+        value = self.bench.dense(worker.replica.parameters.numel())
         if name == "drain":
-            kernels.accumulate(worker, gradient)
-        calls: dict[str, Callable[[], Any]] = {
-            "apply": partial(kernels.apply, worker, gradient),
-            "load": partial(kernels.load, worker, gradient),
-            "snapshot": partial(kernels.snapshot, worker),
-            "subtract": partial(kernels.subtract, worker, gradient),
-            "accumulate": partial(kernels.accumulate, worker, gradient),
-            "drain": partial(kernels.drain, worker),
-            "interpolate": partial(kernels.interpolate, worker, gradient, _ALPHA),
-            "towards": partial(kernels.towards, worker, gradient, 0.5),
-        }
-        done = partial(_one, name, calls[name], elements=elements)
+            kernels.accumulate(worker, value)
+        given = [value if kind is values.Dense else _ALPHA for kind in DECLARED[name].takes]
+        call = partial(KERNELS[name], worker, *given)
+        done = partial(_one, name, call, elements=scope.elements)
         here = name in _ARRIVED and name not in self._elsewhere
-        return _after(gradient.tensor, done) if here else done
+        return _after(value.tensor, done) if here else done
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
@@ -216,24 +213,25 @@ class Dense:
         return _after(narrowed, done) if name == "widen" else done
 
 
-MAKE: dict[str, Callable[[Dense, str, Scope], Call]] = {
+_PLAIN = [
+    name
+    for name, declared in DECLARED.items()
+    if all(kind in (values.Dense, (int, float)) for kind in declared.takes)
+    and name not in caches.OPERATIONS | nets.OPERATIONS
+]
+"""Operations that take vectors and numbers: what they need follows from their declarations."""
+MAKE: dict[str, Callable[[Vectors, str, Scope], Call]] = {
+    **dict.fromkeys(_PLAIN, Vectors._declared),
+    "block_step": Vectors._block_step,
+    **dict.fromkeys(("net_answered", "net_towards", "net_move"), Vectors._outer),
+    **dict.fromkeys(("threshold", "threshold_difference"), Vectors._thresholds),
+    **dict.fromkeys(("sparsify", "sparsify_difference"), Vectors._sparsify),
+    "densify": Vectors._densify,
     **dict.fromkeys(
-        (
-            "apply", "load", "snapshot", "subtract", "accumulate", "drain", "interpolate",
-            "towards",
-        ),
-        Dense._replicas,
+        ("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), Vectors._central
     ),
-    "block_step": Dense._block_step,
-    **dict.fromkeys(("net_answered", "net_towards", "net_move"), Dense._outer),
-    **dict.fromkeys(("threshold", "threshold_difference"), Dense._thresholds),
-    **dict.fromkeys(("sparsify", "sparsify_difference"), Dense._sparsify),
-    "densify": Dense._densify,
-    **dict.fromkeys(
-        ("dense_read", "dense_apply", "dense_elastic", "dense_elastic_new"), Dense._central
-    ),
-    "sparse_apply": Dense._sparse_apply,
-    **dict.fromkeys(("narrow", "widen"), Dense._rounded),
+    "sparse_apply": Vectors._sparse_apply,
+    **dict.fromkeys(("narrow", "widen"), Vectors._rounded),
 }  # fmt: skip
 """By operation: what makes its call."""
 OPERATIONS = frozenset(MAKE)

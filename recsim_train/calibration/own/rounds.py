@@ -45,14 +45,14 @@ def micros(bench: Bench) -> list[Micro]:
     if plan.net is not None and bench.asks(nets.OPERATIONS):
         found.append(nets.Nets(bench))
     if bench.asks(dense.OPERATIONS):
-        found.append(dense.Dense(bench))
+        found.append(dense.Vectors(bench))
     if bench.asks(reads.OPERATIONS):
         found.append(reads.Reads(bench))
     return found
 
 
 @dataclass
-class Tally:
+class CallTally:
     """What calls of one shape took, in seconds."""
 
     operation: str
@@ -92,7 +92,7 @@ class Clock:
         self._plan, self._pooled = plan, pooled
         self._now: Callable[[], float] = time.process_time if pooled else time.thread_time
         self._scopes: dict[object, tuple[tuple[object, ...], Signature, dict[str, float]]] = {}
-        self.tallies: dict[tuple[object, ...], Tally] = {}
+        self.tallies: dict[tuple[object, ...], CallTally] = {}
         self.counting = False
 
     def __call__(self, operation: str, call: Callable[[], Any], **sizes: Any) -> Any:
@@ -111,7 +111,7 @@ class Clock:
         group, shape, work = known
         tally = self.tallies.get(group)
         if tally is None:
-            tally = self.tallies[group] = Tally(operation, shape)
+            tally = self.tallies[group] = CallTally(operation, shape)
         tally.count += 1
         tally.cpu += cpu
         tally.squares += cpu * cpu
@@ -131,7 +131,7 @@ class Clock:
         return (operation, *shape.fixed()), shape, dict(cost(operation, scope))
 
 
-class Rounds:
+class PlanRounds:
     """All micro-workloads of one plan; made and used in one thread."""
 
     def __init__(self, plan: Plan, cells: list[Cell]) -> None:

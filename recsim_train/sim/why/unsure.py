@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
-from recsim_train.workload.measured import MEETINGS, MESSAGES, fit_group
+from recsim_train.workload.operations import MEETINGS, MESSAGES, fit_group
 
 if TYPE_CHECKING:
     from recsim_train.sim.runtime import Runtime
