@@ -140,7 +140,7 @@ def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held(value: float) 
 
 def test_a_step_of_the_lock_is_what_its_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     setting, size = crowd.CROWDED[0]
-    bench, called = load_probe.Bench(setting), []
+    bench, called = load_probe.KernelBench(setting), []
 
     def spied(name: str, call: Any) -> Any:
         def spy(*given: Any, **named: Any) -> Any:
