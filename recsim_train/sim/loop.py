@@ -9,9 +9,9 @@ from recsim_train.sim.accounts import Account
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.ledger import Ledger, Series
 from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.queues import Queue
+from recsim_train.sim.records import Records, Series
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
@@ -23,7 +23,7 @@ class Course(Protocol):
     """Who follows the course of training loops, and where their time and records are kept."""
 
     engine: Engine
-    ledger: Ledger
+    records: Records
 
     def began(self, loop: LoopState) -> None:
         """An iteration has begun."""
@@ -56,7 +56,7 @@ class LoopState:
         self.thread = Thread(process, "loop", loop.label)
         self.threaded = plan.threads_of(definition) > 1
         """Whether its operations run on several threads."""
-        clock, self._ledger, self._course = course.engine.clock, course.ledger, course
+        clock, self._records, self._course = course.engine.clock, course.records, course
         self.driver = Driver(loop.name, definition, plan.topology, program, clock, self)
         self.position = plan.positions.get(loop, -1)
         """Place in the stream of batches; -1 for loops that consume none."""
@@ -81,7 +81,7 @@ class LoopState:
         """Of those that this loop stands for, where they wait for each other."""
         self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}
         """By service, effect and host: the stream of chance and the record of requests."""
-        self._records: dict[tuple[str, str, int], Series] = {}
+        self._series: dict[tuple[str, str, int], Series] = {}
         """By effect, what it is about and lane: what it did."""
         self.purposes: dict[str, str] = {}
         """Names of the streams of chance of its own work."""
@@ -103,9 +103,9 @@ class LoopState:
     def ends(self, iteration: int, began: float, now: float) -> None:
         self.completed += 1
         if self.background:
-            self._ledger.rounds.append(Iteration(self.name, iteration, began, now))
+            self._records.rounds.append(Iteration(self.name, iteration, began, now))
         elif self.trains:
-            self._ledger.iterations.append(Iteration(self.name, iteration, began, now))
+            self._records.iterations.append(Iteration(self.name, iteration, began, now))
             self._course.completed(self)
 
     def did(
@@ -118,11 +118,11 @@ class LoopState:
         number: int = 0,
     ) -> None:
         key = effect.kind, effect.about, number
-        series = self._records.get(key)
+        series = self._series.get(key)
         if series is None:
             label = lane(self.label, number)
-            series = self._ledger.series(self.process.name, label, effect.kind, effect.about)
-            self._records[key] = series
+            series = self._records.series(self.process.name, label, effect.kind, effect.about)
+            self._series[key] = series
         series.add(iteration, began, now, sent)
 
     def over(self) -> None:
@@ -130,7 +130,7 @@ class LoopState:
             self._course.over(self)
 
     def synced(self, iteration: int, now: float) -> None:
-        self._ledger.syncs.append(Sync(self.name, iteration, now))
+        self._records.syncs.append(Sync(self.name, iteration, now))
 
     # ------------------------------------------------------------------ its requests
 

@@ -198,7 +198,7 @@ class Countdown:
             self.done.succeed()
 
 
-class Barrier:
+class JointWork:
     """Holds ``size`` parties until all have come, then runs ``work`` once and lets them go.
 
     ``work`` receives what the parties brought, in order of arrival, and the thread that came last,

@@ -16,7 +16,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
-from recsim_train.sim.job import Job, Progress
+from recsim_train.sim.simulated_run import Progress, SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
 from recsim_train.sim.why.in_step import out_of_step
 from recsim_train.trace.facts import Folded, HalfFolded
@@ -62,15 +62,15 @@ def simulate(
     folding = folding_of(plan, cluster)
     if folding.simulated == folding.trainers:
         check_cache(plan)
-    job = Job(plan, cluster, folding, counts)
-    if job.replay is not None:
-        job.replay.check()
+    simulated = SimulatedRun(plan, cluster, folding, counts)
+    if simulated.replay is not None:
+        simulated.replay.check()
     with collection_paused():
-        outcome = job.run(progress)
+        outcome = simulated.run(progress)
         if folding.simulated < folding.trainers:
-            _say_folding(job, outcome)
-        job.add_bounds(outcome)
-        outcome.warn(out_of_step(job, outcome))
+            _say_folding(simulated, outcome)
+        simulated.add_bounds(outcome)
+        outcome.warn(out_of_step(simulated, outcome))
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
@@ -83,12 +83,12 @@ def simulate(
             most = most or _WHAT_IF_TRAINERS
         if most:
             folding = folding_of(plan, cluster, most=most)
-        if job.period <= 2 * wanted:  # whole periods
-            wanted = ceil(wanted / job.period) * job.period
+        if simulated.period <= 2 * wanted:  # whole periods
+            wanted = ceil(wanted / simulated.period) * simulated.period
         if not plan.topology.steady:
             outcome.warn([_FIRST_STEPS.format(kind=plan.strategy.kind, steps=wanted)])
-        answers = elasticities(plan, cluster, job.counts, wanted, job.replay, folding)
-        answers.say(outcome.facts, predicted, job.runtime.engine.events)
+        answers = elasticities(plan, cluster, simulated.counts, wanted, simulated.replay, folding)
+        answers.say(outcome.facts, predicted, simulated.runtime.engine.events)
     return outcome
 
 
@@ -101,9 +101,9 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
         yield _MORE_CORES.format(busy=busy, measured=cluster.measured_cores)
 
 
-def _say_folding(job: Job, outcome: Outcome) -> None:
+def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> None:
     """Note what was folded, and by how much half as many simulated trainers change the answer."""
-    folding = job.folding
+    folding = simulated.folding
     facts = Folded(folding.trainers, folding.simulated, folding.exact)
     outcome.facts.folding = facts
     if folding.exact or outcome.speed is None:
@@ -112,10 +112,14 @@ def _say_folding(job: Job, outcome: Outcome) -> None:
         f"{folding.simulated} of {folding.trainers:,} trainers are simulated, each of which stands "
         "for several"
     )
-    half = folding_of(job.plan, job.cluster, most=folding.simulated // 2)
+    half = folding_of(simulated.plan, simulated.cluster, most=folding.simulated // 2)
     if half.simulated < folding.simulated:
         other = (
-            Job(job.plan, job.cluster, half, job.counts, job.replay).run(None, outcome.steps).speed
+            SimulatedRun(
+                simulated.plan, simulated.cluster, half, simulated.counts, simulated.replay
+            )
+            .run(None, outcome.steps)
+            .speed
         )
         rate = outcome.speed.examples_per_second
         if other is not None and other.examples_per_second is not None and rate:
@@ -134,9 +138,9 @@ def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
     Shapes that differ only by what the data decide are one, of mean sizes; those of no size are
     left out. Raises as `recsim_train.sim.run.simulate`.
     """
-    job = Job(plan, cluster, folding_of(plan, cluster), None)
+    simulated = SimulatedRun(plan, cluster, folding_of(plan, cluster), None)
     asked: list[tuple[str, Scope]] = []
-    job.run(None, asked=asked)
+    simulated.run(None, asked=asked)
     shapes: dict[tuple[object, ...], list[Scope]] = {}
     for name, scope in asked:
         shape = signature(name, scope)

@@ -19,7 +19,6 @@ from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
@@ -32,6 +31,7 @@ from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
+from recsim_train.sim.records import Records
 from recsim_train.sim.trainer import Trainer
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.sim.world import World
@@ -75,7 +75,7 @@ class Runtime:
         chance = (cluster.jitter, cluster.stragglers) if varies else ()
         jitter = Jitter(experiment.seed, *chance)
         self.machines = Machines(plan, cluster, self.engine, jitter, folding)
-        self.ledger = Ledger(experiment.execution.max_spans)
+        self.records = Records(experiment.execution.max_spans)
         self.pricing = Pricing(
             experiment,
             cluster,
@@ -84,7 +84,7 @@ class Runtime:
             beside=_beside(plan, cluster),
             queued=len(list(plan.loops(0))) > 1,
         )
-        self.world = World(self.machines, self.pricing, self.ledger, counts)
+        self.world = World(self.machines, self.pricing, self.records, counts)
         self.counts = counts
         self.embedding: dict[str, EmbeddingRuntime] = {}
         if plan.embedding is not None:

@@ -9,10 +9,10 @@ from recsim_train.placement.transport import number_bytes
 from recsim_train.sim.accounts import COMPUTE, WAITING
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
-from recsim_train.sim.ledger import Ledger
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown
+from recsim_train.sim.records import Records
 from recsim_train.trace.ledger import ASKING, RUNTIME
 from recsim_train.workload import compression, shape
 
@@ -24,12 +24,12 @@ class World:
     """What every effect needs at hand."""
 
     def __init__(
-        self, machines: Machines, pricing: Pricing, ledger: Ledger, counts: IdCounts
+        self, machines: Machines, pricing: Pricing, records: Records, counts: IdCounts
     ) -> None:
         self.machines = machines
         self.engine = machines.engine
         self.pricing = pricing
-        self.ledger = ledger
+        self.records = records
         self.counts = counts
         self.model = pricing.experiment.model
         self.training = pricing.experiment.training

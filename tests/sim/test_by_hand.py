@@ -267,12 +267,12 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
     sent = {r.name: u for r, u in used.items() if r.name.endswith("nic.tx")}
     received = {r.name: u for r, u in used.items() if r.name.endswith("nic.rx")}
-    payload = sum(span.bytes for span in runtime.ledger.spans)
+    payload = sum(span.bytes for span in runtime.records.spans)
     assert sum(sent.values()) == pytest.approx(sum(received.values()), rel=1e-9)
     wire = payload + runtime.machines.header_bytes
     assert sum(sent.values()) == pytest.approx(wire, rel=1e-9)
     by_instance: dict[str, int] = {}
-    for span in runtime.ledger.spans:
+    for span in runtime.records.spans:
         by_instance[span.instance] = by_instance.get(span.instance, 0) + span.bytes
     server = sent["embedding_server[0].nic.tx"]
     heads = 8 * (4 * 8)  # of answers to four loops' lookups

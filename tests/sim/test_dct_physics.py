@@ -148,7 +148,7 @@ def test_operations_that_were_never_measured_are_named_with_their_share(
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=12)
     runtime.run()
     named = {"sparsify", "densify"}
-    spans = [s for s in runtime.ledger.spans if s.effect == "compute" and s.name in named]
+    spans = [s for s in runtime.records.spans if s.effect == "compute" and s.name in named]
     assert {s.name for s in spans} == named
     spent = sum(s.end - s.start - cluster.costs.effect.value for s in spans)
     fluid = runtime.engine.fluid

@@ -100,7 +100,7 @@ def test_requests_and_answers_of_any_size(
         cluster = priced(clusters(jitter=0.0, topology=racks(latency)))
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=4)
         runtime.run()
-        return {k.effect: t.seconds / t.count for k, t in runtime.ledger.totals(1, 4).items()}
+        return {k.effect: t.seconds / t.count for k, t in runtime.records.totals(1, 4).items()}
 
     without, far = seconds(0.0), seconds(FAR)
     for effect in ("lookup", "update"):

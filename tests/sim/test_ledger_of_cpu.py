@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.ledger import Books
+from recsim_train.sim.records import CpuBooks
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
@@ -150,7 +150,7 @@ def test_a_slow_host_takes_more_cpu_time(
 
 
 def test_a_pool_that_saves_nothing_is_booked_for_what_it_adds() -> None:
-    books = Books()
+    books = CpuBooks()
     books.add("trainer", "loop", [("load", 3.0, 0.0, 1.0, 1.0)], threaded=True)
     books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0, 3.0)], threaded=True)
     books.add("trainer", "loop", [("load", 3.0, 2.0, 1.0, 3.0)])

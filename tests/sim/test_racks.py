@@ -18,7 +18,7 @@ from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.messages.meetings import Meetings
+from recsim_train.sim.messages.gloo_group import GlooGroup
 from recsim_train.sim.pricing import NOTHING
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
@@ -51,11 +51,11 @@ class World:
         self.prices = {n: getattr(cluster.costs, n).value for n in Costs.model_fields}
         self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
 
-    def meetings(self) -> Meetings:
+    def meetings(self) -> GlooGroup:
         """Of all trainers, whose messages cost nothing."""
         pricing = SimpleNamespace(meeting=lambda steps: NOTHING, prices=self.prices)
         world: Any = SimpleNamespace(machines=self.machines, engine=self.engine, pricing=pricing)
-        return Meetings(world, "all", self.trainers, len(self.trainers))
+        return GlooGroup(world, "all", self.trainers, len(self.trainers))
 
     def seconds(self, *events: Event) -> list[float]:
         """When each event happens."""

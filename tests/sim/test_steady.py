@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.ledger import Ledger
+from recsim_train.sim.records import Records
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Iteration, Outcome
 
@@ -47,7 +47,7 @@ def test_an_early_end_counts_whole_periods(
 
 
 def test_a_period_is_seen_in_what_a_loop_does() -> None:
-    ledger = Ledger(0)
+    ledger = Records(0)
     step = ledger.series("trainer[0]", "worker[0]", "compute", "forward")
     meet = ledger.series("trainer[0]", "worker[0]", "all_reduce", "everyone")
     other = ledger.series("trainer[1]", "worker[0]", "push", "dense")

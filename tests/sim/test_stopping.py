@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.job import Steady
+from recsim_train.sim.simulated_run import Steady
 from recsim_train.trace.record import Iteration
 
 Plans = Callable[..., Plan]

@@ -10,7 +10,7 @@ import numpy as np
 from recsim_train.sim.fluid import layout as lay
 
 
-class Block:
+class WordBlock:
     """Words in two views, and what is laid out in them; see `recsim_train.sim.fluid.layout`."""
 
     def __init__(self, pending: int) -> None:

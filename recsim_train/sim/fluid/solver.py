@@ -35,7 +35,7 @@ import numpy as np
 
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
-from recsim_train.sim.fluid.memory import Block
+from recsim_train.sim.fluid.memory import WordBlock
 from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
 
 __all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
@@ -61,7 +61,7 @@ class Fluid:
         self.resources: list[Resource] = []
         self.added = 0
         """Activities started so far."""
-        self.block = Block(_PENDING)
+        self.block = WordBlock(_PENDING)
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kind_pools: dict[int, list[int]] = {}
         self._tags: dict[int, tuple[object, object]] = {}
@@ -164,7 +164,7 @@ class Fluid:
         self.start(kind, work, tag)
         return Activity(kind, self.added - 1, next(reversed(self._tags)))
 
-    def _room(self) -> Block:
+    def _room(self) -> WordBlock:
         """The block, with room for the activities that are to start."""
         if self.changed:
             self.block.ensure(lay.A_WORDS * self.changed)

@@ -83,8 +83,8 @@ class _Working:
 class _Core:
     resource: Resource
     running: _Working | None = None
-    since: float = 0.0
-    """When the thread that runs would have got it, had its turn had no breaks."""
+    turn_began: float = 0.0
+    """When the turn of the thread that runs began; breaks in the turn move this on."""
     waiting: list[_Working] = field(default_factory=list)
     freed: float = -inf
     """When a thread last ended its work there."""
@@ -167,7 +167,7 @@ class Cores:
             number, until = self._last.get(working.thread, _NEVER)
             working.left = until
             if until == now and self._cores[number].running is None:  # it has not left it
-                working.ran = now - self._cores[number].since
+                working.ran = now - self._cores[number].turn_began
                 self._start(working, number)
             else:
                 woken.append((working, number))
@@ -176,7 +176,7 @@ class Cores:
             waker = self._last_of.get(working.waker, -1) if working.waker else -1
             place = self._core_for(last, waker, searched=searched)
             core = self._cores[place]
-            if core.running and self._takes(working.thread, core.since):
+            if core.running and self._takes(working.thread, core.turn_began):
                 self._stop(place, 0)
                 core.waiting.insert(0, working)
             else:
@@ -199,9 +199,9 @@ class Cores:
         self._since = now
         return self._busy
 
-    def _takes(self, thread: str, since: float) -> bool:
-        """Whether it takes the core of one that runs ``since`` then."""
-        settled = self._engine.now - since >= _SETTLED
+    def _takes(self, thread: str, turn_began: float) -> bool:
+        """Whether the thread takes the core of another, whose turn began then."""
+        settled = self._engine.now - turn_began >= _SETTLED
         return self._draw(thread, "takes") < _TAKES[settled]
 
     def _draw(self, thread: str, what: str) -> float:
@@ -233,7 +233,7 @@ class Cores:
             fullest.waiting.remove(moving)
             emptiest.waiting.append(moving)
         for number, core in enumerate(self._cores):
-            if core.waiting and core.running and self._engine.now - core.since >= self._slice:
+            if core.waiting and core.running and self._engine.now - core.turn_began >= self._slice:
                 self._stop(number, len(core.waiting))
                 core.waiting[-1].ran = 0.0
         for number in range(len(self._cores)):
@@ -262,7 +262,7 @@ class Cores:
     def _start(self, working: _Working, number: int) -> None:
         core = self._cores[number]
         core.running, working.core = working, number
-        core.since = self._engine.now - working.ran
+        core.turn_began = self._engine.now - working.ran
         kind = working.kind_on(core.resource)
         working.worth = self._worth if core.waiting else 1.0
         work = working.work / working.worth
@@ -276,5 +276,5 @@ class Cores:
         assert working.activity is not None
         working.work = working.worth * self._engine.fluid.remove(working.activity)
         working.left = self._engine.now
-        working.ran = working.left - core.since
+        working.ran = working.left - core.turn_began
         core.waiting.insert(place, working)

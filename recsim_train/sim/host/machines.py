@@ -25,8 +25,8 @@ from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.cores import Cores
 from recsim_train.sim.host.process import Process, Rack, Started, Thread, between
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.ledger import Books
 from recsim_train.sim.pricing import Priced
+from recsim_train.sim.records import CpuBooks
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload.threads import NONE
 
@@ -71,7 +71,7 @@ class Machines:
         self._copies: dict[tuple[str, str, int], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
-        self.books = Books()
+        self.books = CpuBooks()
         self.sites = sites_of(plan, cluster)
         """Of all instances, those that others stand for included."""
         sites = {

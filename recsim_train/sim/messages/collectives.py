@@ -25,7 +25,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.messages.meetings import Meetings
+from recsim_train.sim.messages.gloo_group import GlooGroup
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
@@ -71,7 +71,7 @@ class GroupRuntime:
         )
         """By place: the place of the member that stands for it."""
         self.size = len(plan.members)
-        self._meetings = Meetings(world, self.name, self._processes, self.size)
+        self._gloo = GlooGroup(world, self.name, self._processes, self.size)
         self._brought: list[_Brought] = []
 
     @property
@@ -117,7 +117,7 @@ class GroupRuntime:
     def _join(self, loop: LoopState, effect: str, move: _Move, item: object) -> Steps:
         """Meet the others with ``item``; returns what ``move`` makes of all items, alone None."""
         world = self.world
-        yield world.work(loop, plus(world.overhead, self._meetings.own), effect)
+        yield world.work(loop, plus(world.overhead, self._gloo.own), effect)
         if self.size == 1:
             return None
         if len(self.simulated) < self.size:  # else those that it stands for meet elsewhere
@@ -154,7 +154,7 @@ class GroupRuntime:
             raise StrategyError(
                 f"group {self.name!r}: members reduce vectors of different sizes {sizes} (bytes)"
             )
-        return None, self._meetings.ring(sizes[0])
+        return None, self._gloo.ring(sizes[0])
 
     def _exchange(
         self, brought: list[tuple[int, tuple[int, ...]]]
@@ -167,10 +167,10 @@ class GroupRuntime:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
-        return received, self._meetings.exchange(moved, sent)
+        return received, self._gloo.exchange(moved, sent)
 
     def _vote(self, votes: list[bool]) -> tuple[bool, list[Event]]:
-        return all(votes), self._meetings.flag(FLAG_BYTES)
+        return all(votes), self._gloo.flag(FLAG_BYTES)
 
 
 def _size(value: object) -> int:

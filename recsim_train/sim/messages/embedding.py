@@ -16,7 +16,7 @@ from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
-from recsim_train.sim.queues import Barrier
+from recsim_train.sim.queues import JointWork
 from recsim_train.sim.world import World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
@@ -77,7 +77,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         self.everyone = len(job.together) == 1
         """Whether all trainers' gradients make one step."""
         self._whose = "all trainers'" if self.everyone else "the group's"
-        self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.barriers: dict[tuple[int, int], JointWork] = {}
         """By shard and simulated trainer; empty where gradients are applied on arrival."""
         loops = len(job.training) // job.experiment.roles.trainers
         for trainers in job.together:
@@ -88,7 +88,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 client = world.machines.process_of(Instance("trainer", trainers[0]))
             for shard in plan.shards if simulated else ():
                 work = partial(self._apply_together, shard, loops * len(trainers), client)
-                barrier = Barrier(world.engine, loops * len(simulated), work)
+                barrier = JointWork(world.engine, loops * len(simulated), work)
                 self.barriers |= {(shard.index, t): barrier for t in simulated}
 
     # ------------------------------------------------------------------ what it takes

@@ -93,7 +93,7 @@ class Readers:
     def _send(self, process: Process, loop: LoopState, made: Queue) -> Steps:
         """A reader's thread that sends one loop's batches, once their receiver is ready."""
         world, engine = self._world, self._world.engine
-        record = world.ledger.series(process.name, loop.name, "serve_next_batch", SOURCE)
+        record = world.records.series(process.name, loop.name, "serve_next_batch", SOURCE)
         inbox, thread = Mailbox(engine), Thread(process, "sender", loop.name)
         engine.process(self._receive(process, loop, inbox))
         for iteration in range(self._iterations):

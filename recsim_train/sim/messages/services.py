@@ -130,7 +130,7 @@ class Service(Generic[Shard]):
             key = (self.name, effect, host)
             known = loop.requests.get(key)
             if known is None:
-                series = world.ledger.series(host, loop.name, f"serve_{effect}", self.name)
+                series = world.records.series(host, loop.name, f"serve_{effect}", self.name)
                 known = loop.requests[key] = f"{loop.name}.{effect}", series
             request.purpose, request.series = known
             request.overhead = self._handling

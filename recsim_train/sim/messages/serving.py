@@ -12,9 +12,9 @@ from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.ledger import Series
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
-from recsim_train.sim.queues import Barrier, Countdown, Mailbox
+from recsim_train.sim.queues import Countdown, JointWork, Mailbox
+from recsim_train.sim.records import Series
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Request:
     """Whether the client copies the answer into a vector that several answers make."""
     rounded: tuple[int, int] = (0, 0)
     """Numbers of the payload, and of the answer, that are narrowed to travel and widened then."""
-    barrier: Barrier | None = None
+    barrier: JointWork | None = None
     """All clients' requests are worked on together; ``contribution`` is this one's part."""
     contribution: tuple[int, int] = (0, 0)
     # What sending adds:

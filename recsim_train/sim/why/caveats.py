@@ -35,7 +35,7 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
     if cluster.topology is not None:
         facts.racks = {i.name: site.rack for i, site in sites.items() if site.rack is not None}
     facts.slow_hosts = {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}
-    chosen = counted(runtime.ledger.iterations, plan.experiment.training.warmup_steps, steps)
+    chosen = counted(runtime.records.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
     said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
     if faults.any:
@@ -47,7 +47,7 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
                 "simulated time, too few for a mean; raise training.steps"
             )
     if cluster.mixed or cluster.stragglers or cluster.failures:
-        together = while_all_train(plan, runtime.ledger.iterations, chosen)
+        together = while_all_train(plan, runtime.records.iterations, chosen)
         facts.eps_while_all_train = together
         if together is not None and eps is not None and together > _APART * eps:
             said.append(

@@ -36,7 +36,7 @@ from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.job import Job
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.headroom import RATES, possible
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
@@ -124,20 +124,20 @@ class _Short:
         """log(examples per second)."""
         return self.run(cluster)[0]
 
-    def run(self, cluster: Cluster) -> tuple[float, Job, Outcome]:
+    def run(self, cluster: Cluster) -> tuple[float, SimulatedRun, Outcome]:
         """`speed`, and what has run: a prediction like any other, which ends after ``steps``."""
-        job = Job(self.plan, cluster, self.folding, self.counts, self.replay)
-        outcome = job.run(None, self.steps)
+        simulated = SimulatedRun(self.plan, cluster, self.folding, self.counts, self.replay)
+        outcome = simulated.run(None, self.steps)
         self.runs += 1
-        self.events += job.runtime.engine.events
+        self.events += simulated.runtime.engine.events
         assert outcome.speed is not None
         assert outcome.speed.examples_per_second
-        return log(outcome.speed.examples_per_second), job, outcome
+        return log(outcome.speed.examples_per_second), simulated, outcome
 
     def bounds(self, cluster: Cluster) -> dict[str, float]:
         """Examples per second that each resource allows."""
-        _, job, outcome = self.run(cluster)
-        job.add_bounds(outcome)
+        _, simulated, outcome = self.run(cluster)
+        simulated.add_bounds(outcome)
         return outcome.facts.bounds
 
 
@@ -161,10 +161,10 @@ def elasticities(
     trainers = plan.experiment.roles.trainers
     folding = folding or Folding(trainers, trainers)
     short = _Short(_quiet(plan, steps), counts, steps, replay, folding)
-    base, job, outcome = short.run(cluster)
-    job.add_bounds(outcome)
-    first, bounds = job.runtime, outcome.facts.bounds
-    spent = Spent.of(first, job.booked)
+    base, simulated, outcome = short.run(cluster)
+    simulated.add_bounds(outcome)
+    first, bounds = simulated.runtime, outcome.facts.bounds
+    spent = Spent.of(first, simulated.booked)
     threads = plan.operation_threads
     names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
     design = plackett_burman(len(names) + _SPARE)
@@ -188,11 +188,11 @@ def elasticities(
             continue
         try:
             other = _one_more(role, short)
-            speed, job, outcome = other.run(cluster)
+            speed, simulated, outcome = other.run(cluster)
         except UserError as why:  # it cannot be built: the prediction itself stands
             skipped[f"{role}s"] = NO_HOST if isinstance(why, NoHostError) else str(why)
             continue
-        job.add_bounds(outcome)
+        simulated.add_bounds(outcome)
         changes[f"{role}s"] = exp(speed - base) - 1
         errors[f"{role}s"] = sigma * sqrt(2.0)
         raised[f"{role}s"] = _times(bounds, outcome.facts.bounds)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.sim.folding import folding_of
-from recsim_train.sim.job import Job
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Outcome
@@ -33,20 +33,20 @@ _SENTENCE = (
 )
 
 
-def out_of_step(job: Job, outcome: Outcome) -> Iterator[str]:
+def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
     """A sentence with the throughput with jitter and without, where loops of a strategy without
     lock-step share a server that is the busiest resource."""
-    plan, busiest = job.plan, job.busiest
+    plan, busiest = simulated.plan, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
     if not free or not here or busiest is None:
         return
     if busiest.partition("[")[0] not in SERVERS:
         return
-    jitter = job.cluster.jitter if plan.experiment.simulation.stragglers else 0.0
+    jitter = simulated.cluster.jitter if plan.experiment.simulation.stragglers else 0.0
     other_jitter = 0.0 if jitter > 0.0 else _JITTER
     steps = min(_STEPS, outcome.steps)
-    other = _rate(job, *_with_jitter(plan, job.cluster, other_jitter), steps)
+    other = _rate(simulated, *_with_jitter(plan, simulated.cluster, other_jitter), steps)
     if other is not None:
         yield _SENTENCE.format(
             busiest=name_of(busiest),
@@ -68,9 +68,15 @@ def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Clu
     return plan, cluster.model_copy(update={"jitter": jitter, "stragglers": None})
 
 
-def _rate(job: Job, plan: Plan, cluster: Cluster, steps: int) -> float | None:
+def _rate(simulated: SimulatedRun, plan: Plan, cluster: Cluster, steps: int) -> float | None:
     folding = folding_of(plan, cluster)
-    same = folding == job.folding
-    again = Job(plan, cluster, folding, job.counts if same else None, job.replay if same else None)
+    same = folding == simulated.folding
+    again = SimulatedRun(
+        plan,
+        cluster,
+        folding,
+        simulated.counts if same else None,
+        simulated.replay if same else None,
+    )
     speed = again.run(None, steps).speed
     return None if speed is None else speed.examples_per_second

@@ -35,7 +35,7 @@ from recsim_train.workload.scope import Scope
 Progress = Callable[[int, int], None]
 
 
-class Job:
+class SimulatedRun:
     """A plan on a cluster, folded or not.
 
     ``counts``, ``replay``: of the plan's data; none: made here. Raises as `open_stream` does where
@@ -94,7 +94,7 @@ class Job:
             if completed == total or runtime.machines.changing:
                 return
             counted = completed - warmup
-            if steps is None and steady.reached(counted, runtime.ledger.iterations):
+            if steps is None and steady.reached(counted, runtime.records.iterations):
                 runtime.stop()
             if counted == steps:
                 runtime.stop()
@@ -151,7 +151,7 @@ class Job:
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
             last -= 1
-        self.period = self.runtime.ledger.period(warmup, warmup + steps)
+        self.period = self.runtime.records.period(warmup, warmup + steps)
         last -= (last - warmup) % self.period if last - warmup >= self.period else 0
         first = closings[warmup] if warmup else self.runtime.snapshots()[0]
         return first, closings[last]
@@ -159,13 +159,13 @@ class Job:
     def _outcome(self, steps: int) -> Outcome:
         runtime, warmup, replay = self.runtime, self.warmup, self.replay
         outcome = Outcome(
-            iterations=runtime.ledger.iterations,
-            totals=runtime.ledger.totals(warmup, warmup + steps),
-            spans=runtime.ledger.spans,
-            dropped_spans=runtime.ledger.dropped_spans,
+            iterations=runtime.records.iterations,
+            totals=runtime.records.totals(warmup, warmup + steps),
+            spans=runtime.records.spans,
+            dropped_spans=runtime.records.dropped_spans,
             steps=steps,
-            rounds=runtime.ledger.rounds,
-            syncs=runtime.ledger.syncs,
+            rounds=runtime.records.rounds,
+            syncs=runtime.records.syncs,
             facts=Facts(
                 compression=compressed(loop.tallies for loop in runtime.loops),
                 events=runtime.engine.events,
@@ -181,7 +181,7 @@ class Job:
             outcome.facts.payload_spread = PayloadSpread(
                 steps=None if self.counts.steps is None else min(steps, self.counts.steps),
                 exact=self.counts.exact and not folded,
-                effects={e: runtime.ledger.spread(e, warmup, warmup + steps) for e in varying},
+                effects={e: runtime.records.spread(e, warmup, warmup + steps) for e in varying},
             )
         outcome.facts.resting = found = resting(runtime.machines, runtime.pricing)
         outcome.warn(resting_in_words(found))
@@ -206,7 +206,7 @@ class Job:
             [r.mean_capacity(start, end) for r in runtime.engine.fluid.resources],
             iterations_within(self._all, start, end),
         )
-        loops = loops_bound(runtime.training, self.folding, runtime.ledger.iterations, start, end)
+        loops = loops_bound(runtime.training, self.folding, runtime.records.iterations, start, end)
         path = critical_path(
             self.plan,
             runtime.training,

@@ -25,7 +25,7 @@ from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
 
 
-class Meetings:
+class GlooGroup:
     """Those of one group of several members."""
 
     def __init__(self, world: World, name: str, members: list[Process], size: int) -> None:

@@ -22,10 +22,10 @@ _MOST_SPANS = 500_000
 class Series:
     """Effects of one kind of one loop, or requests served for it."""
 
-    __slots__ = ("_ledger", "by_iteration", "key")
+    __slots__ = ("_records", "by_iteration", "key")
 
-    def __init__(self, ledger: Ledger, key: TotalKey) -> None:
-        self._ledger = ledger
+    def __init__(self, records: Records, key: TotalKey) -> None:
+        self._records = records
         self.key = key
         self.by_iteration: dict[int, Total] = {}
 
@@ -37,13 +37,13 @@ class Series:
         total.count += 1
         total.seconds += end - start
         total.bytes += payload
-        if self._ledger.keeps(self.key.instance):
+        if self._records.keeps(self.key.instance):
             instance, loop, effect, name = self.key
             span = Span(instance, loop, iteration, effect, name, start, end, payload)
-            self._ledger.spans.append(span)
+            self._records.spans.append(span)
 
 
-class Ledger:
+class Records:
     """All records of one run."""
 
     def __init__(self, max_spans: int) -> None:
@@ -133,7 +133,7 @@ class Ledger:
         return found
 
 
-class Books:
+class CpuBooks:
     """Of all processes."""
 
     __slots__ = ("_noted", "seconds")
