@@ -19,7 +19,7 @@ import torch
 
 from recsim_train.workload.divided import CREW, GRAIN
 
-_own = threading.local()
+_thread = threading.local()
 
 
 def make_pool(threads: int) -> tuple[int, ...]:
@@ -30,15 +30,15 @@ def make_pool(threads: int) -> tuple[int, ...]:
     """
     torch.get_num_threads()  # or the first operation would do what another thread has set
     torch.set_num_threads(threads)
-    _own.threads = threads
+    _thread.threads = threads
     if threads == 1:
         return ()
     before = tasks()
     torch.zeros(threads * GRAIN).add_(1.0)
-    if getattr(_own, "crew", None) is None:
-        _own.crew, all_here = ThreadPoolExecutor(threads - 1), threading.Barrier(threads)
+    if getattr(_thread, "crew", None) is None:
+        _thread.crew, all_here = ThreadPoolExecutor(threads - 1), threading.Barrier(threads)
         for _ in range(threads - 1):
-            _own.crew.submit(all_here.wait)
+            _thread.crew.submit(all_here.wait)
         all_here.wait()
     return tuple(sorted(tasks() - before))
 
@@ -48,9 +48,9 @@ def side_by_side(work: Callable[[int, int], None], examples: int) -> None:
 
     Worth it for what runs outside of the interpreter's lock.
     """
-    parts = max(1, min(getattr(_own, "threads", 1), examples // CREW))
+    parts = max(1, min(getattr(_thread, "threads", 1), examples // CREW))
     cuts = [examples * part // parts for part in range(parts + 1)]
-    others = [_own.crew.submit(work, *cuts[part : part + 2]) for part in range(1, parts)]
+    others = [_thread.crew.submit(work, *cuts[part : part + 2]) for part in range(1, parts)]
     work(*cuts[:2])
     for other in others:
         other.result()

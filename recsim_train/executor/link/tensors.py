@@ -15,10 +15,10 @@ from recsim_train.executor.books import booked
 
 
 class Answer:
-    """What a request is answered with: a tensor, once the request has been waited for.
+    """The answer of a request: a tensor, once the request has been waited for.
 
-    Where it need not be anywhere, it is used where it has come to lie, which may be memory that is
-    shared with whoever sent it.
+    Unless memory was made for it before, the answer stays where it arrived, which may be memory
+    that is shared with the sender.
     """
 
     __slots__ = ("_content", "_kind", "_shape", "size")
@@ -30,8 +30,8 @@ class Answer:
         self._content: NDArray[np.uint8] | bytearray | None = None
 
     def part(self, begin: int, end: int) -> Answer:
-        """What answers the numbers of a vector from ``begin`` to ``end``: in their place, unless
-        these are all of them."""
+        """The answer for elements ``begin`` to ``end`` of a vector, in their place of its memory;
+        of all elements the answer itself."""
         part = Answer((end - begin,), self._kind)
         if part.size == self.size:
             return self
@@ -40,7 +40,7 @@ class Answer:
         return part
 
     def room(self) -> memoryview:
-        """Memory for it."""
+        """Memory of the answer's size, in which it may be received."""
         return memoryview(self._memory())  # type: ignore[arg-type]
 
     def _memory(self) -> NDArray[np.uint8] | bytearray:
@@ -49,7 +49,7 @@ class Answer:
         return self._content
 
     def arrive(self, content: NDArray[np.uint8] | bytearray) -> None:
-        """Here it is, bytes [size]; used where it lies unless there is room for it already."""
+        """Take the content, bytes [size]: where it lies, or copied if memory was made before."""
         if self._content is None:
             self._content = content
         else:
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def tensor(self) -> Tensor:
-        """Of its shape and type, in that memory."""
+        """The content with the answer's shape and type, not copied."""
         if not self.size:  # no memory to be seen as another type
             return torch.empty(self._shape, dtype=self._kind)
         whole = torch.frombuffer(self._memory(), dtype=self._kind)
