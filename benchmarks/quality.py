@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.identity import comparison_key
+from recsim_train.config.dump import comparison_key
 from recsim_train.session import load, measure
 
 EXPERIMENT = Path("experiments/quality.yaml")

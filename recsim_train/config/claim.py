@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from recsim_train.config.problems import KeyPath
-from recsim_train.config.section import Section
-from recsim_train.config.units import Share
+from recsim_train.config.units import Section, Share
 
 Origin = Literal["found", "derived", "recalled", "ours"]
 Text = Annotated[str, Field(min_length=1)]

@@ -11,10 +11,9 @@ from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.config.section import Section
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
 
 
 class Host(Section):

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from recsim_train.config.section import Section
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
 
 RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
 ROLE_NAMES: tuple[RoleName, ...] = ("trainer", "embedding_server", "dense_server", "reader")

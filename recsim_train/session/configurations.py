@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.identity import comparison_key
+from recsim_train.config.dump import comparison_key
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Predicted
 from recsim_train.results.environment import machine, same_machine

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_train import __version__
-from recsim_train.config.dump import plain
+from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.identity import resolved
 from recsim_train.config.validation import Validation
 from recsim_train.results import validation as results
 from recsim_train.results.commands import repeatable

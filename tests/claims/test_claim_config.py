@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from recsim_train.config.claim import Claim
-from recsim_train.config.dump import plain
-from recsim_train.config.identity import comparison_key
+from recsim_train.config.dump import comparison_key, plain
 from recsim_train.config.load import Loaded, load_cluster, load_experiment
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
