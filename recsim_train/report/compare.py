@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 from recsim_train.report import compression, cuts, text
@@ -14,7 +15,6 @@ from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean
 from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import median
 
 Verdict = Literal["within the noise", "within the intervals", "beyond the intervals"]
 """The noise: the measurement's spread. The intervals: that spread and the prediction's interval."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from recsim_train.report import text, what_if
 from recsim_train.report.compare import Comparison
@@ -11,7 +12,6 @@ from recsim_train.report.drawing import colour
 from recsim_train.report.findings import Findings
 from recsim_train.report.gap import Gap, Part, name_of
 from recsim_train.report.payload import EffectBytes
-from recsim_train.results.statistics import median
 
 
 def throughputs(cs: Sequence[Comparison]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from recsim_train.report import text
@@ -21,7 +22,7 @@ from recsim_train.report.winner import (
     sentence,
 )
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import kendall_tau, median
+from recsim_train.results.statistics import kendall_tau
 
 NO_PAIR = "No prediction is paired with a measurement"
 

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from recsim_train.config.validation import Validation
@@ -33,7 +34,6 @@ from recsim_train.results.fidelity import (
 )
 from recsim_train.results.folder import clean, json_bytes, put, writing
 from recsim_train.results.gates import Gate, judge
-from recsim_train.results.statistics import median
 from recsim_train.results.sweep import FAILED
 from recsim_train.signals import held
 

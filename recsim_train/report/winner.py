@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from recsim_train.report import text
 from recsim_train.results.interval import Interval, of_row, of_summary
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.statistics import median
 from recsim_train.results.sweep import cores_of
 
 T = TypeVar("T")

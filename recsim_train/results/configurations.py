@@ -6,10 +6,10 @@ Errors are raw: nothing that was measured is corrected.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.results.statistics import median
 
 REGIMES = ("compute", "server", "lock", "latency")
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.configurations import Measured, Predicted, Row
 from recsim_train.results.drift import Moved, moved
-from recsim_train.results.statistics import median, quantile
+from recsim_train.results.statistics import quantile
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
 BOUND = "the prediction's own tightest bound"

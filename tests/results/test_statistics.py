@@ -15,7 +15,6 @@ from recsim_train.results.statistics import (
     example_level_parallelism,
     half_width,
     kendall_tau,
-    median,
     staleness,
     sync_gaps,
     t_quantile,
@@ -115,13 +114,6 @@ def test_t_quantile_against_scipy() -> None:
         assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=3e-3)
     with pytest.raises(ValueError, match="degree of freedom"):
         t_quantile(0)
-
-
-def test_median() -> None:
-    assert median([3, 1, 2]) == 2
-    assert median([4, 1, 2, 3]) == 2.5
-    with pytest.raises(ValueError, match="nothing"):
-        median([])
 
 
 def test_kendall_tau() -> None:
