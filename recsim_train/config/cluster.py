@@ -12,7 +12,7 @@ from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
+from recsim_train.config.topology import MixedHosts, RackTopology, RoleName, Speed, Traffic
 from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
 
 
@@ -363,7 +363,7 @@ class Cluster(Section):
     wander: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How often a thread of a machine of all roles that is woken goes on on another core than the
     one where it ran last, whatever makes it."""
-    topology: Topology | None = None
+    topology: RackTopology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None
     """Slow hosts and computations."""

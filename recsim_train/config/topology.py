@@ -52,7 +52,7 @@ class MixedHosts(Section):
     """Speed of a core of these hosts, relative to one that has the profile's prices."""
 
 
-class Topology(Section):
+class RackTopology(Section):
     """Racks: hosts of different racks reach each other over both racks' uplinks."""
 
     racks: _Positive

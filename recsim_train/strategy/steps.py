@@ -46,7 +46,7 @@ class Prefetching(Strategy):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Looked(Batch):
+class AskedAhead(Batch):
     """A batch whose rows are on their way, or there."""
 
     asked: Handle[Rows]
@@ -59,7 +59,7 @@ async def ids_of(batch: Batch, pooling: Pooling) -> Ids:
 
 async def rows_of(batch: Batch, pooling: Pooling) -> Rows:
     """A batch's embeddings: those that were asked for ahead, or as they are now."""
-    if isinstance(batch, Looked):
+    if isinstance(batch, AskedAhead):
         rows: Rows = await Wait(batch.asked)
         return rows
     return await Lookup(EMBEDDING, await ids_of(batch, pooling))
@@ -92,7 +92,7 @@ class prefetched:  # noqa: N801 - reads as a word: `async for batch in prefetche
             self._ended = True
         elif self._ahead:
             asked = await Start(Lookup(EMBEDDING, await ids_of(batch, self._pooling)), ahead=held)
-            self._due.append(Looked(batch.size, batch.ids, batch.features, asked))
+            self._due.append(AskedAhead(batch.size, batch.ids, batch.features, asked))
         else:
             self._due.append(batch)
 
