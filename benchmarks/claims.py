@@ -25,8 +25,7 @@ import yaml
 from pydantic import Field
 
 from recsim_train import load, predict
-from recsim_train.config.section import Section
-from recsim_train.config.units import Share
+from recsim_train.config.units import Section, Share
 from recsim_train.report import text
 from recsim_train.report.publish import plain
 from recsim_train.results.rundir import RunRecord

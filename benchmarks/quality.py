@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import load, measure
-from recsim_train.config.identity import comparison_key
+from recsim_train.config.dump import comparison_key
 
 EXPERIMENT = Path("experiments/quality.yaml")
 RESULTS = Path("benchmarks/results")

@@ -73,13 +73,9 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     found, trainers = [], talk.trainers_on(cores)
     with talk.known(talk.Talk):
         for read in _planned(quick=quick):
-            steps = read.steps // 3 if quick else read.steps
-            path = folder / "read"
-            if read.source != GENERATED:
-                path = path.with_suffix(FORMATS[read.source].ending)
-                write = reader_of(read.source).write
-                write(path, read.setting.model(), _SYNTHETIC, _SYNTHETIC.rows)
-            run = _experiment(read._replace(steps=steps), path, trainers)
+            run = _experiment(read, folder, trainers, read.steps // 3 if quick else read.steps)
+            if (path := run.data.path) is not None:
+                reader_of(read.source).write(path, run.model, _SYNTHETIC, _SYNTHETIC.rows)
             done = OwnRun.of(*talk.outcome_of(run))
             seen = talk.read_of(done.plan, done.ledger)
             found.append(Read(seen, done if read.threads <= cores else None))
@@ -87,9 +83,9 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     return found
 
 
-def _experiment(read: _Planned, path: Path, trainers: int) -> Experiment:
-    batch, steps = read.batch, read.steps
-    run = talk.experiment("embedding", read.setting, batch, trainers, steps, path, Execution())
+def _experiment(read: _Planned, folder: Path, trainers: int, steps: int) -> Experiment:
+    path = folder / f"read{'' if read.source == GENERATED else FORMATS[read.source].ending}"
+    run = talk.experiment("embedding", read.setting, read.batch, trainers, steps, path, Execution())
     # whoever is far ahead when counting begins has little left to do
     data = Data(
         path=None if read.source == GENERATED else str(path), eval_rows=0, synthetic=_SYNTHETIC,

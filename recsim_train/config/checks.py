@@ -21,7 +21,7 @@ from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import Topology, Traffic
+from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.config.validation import Gates
 
 _WITHOUT = {
@@ -227,7 +227,7 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
             findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
 
 
-def _check_topology(topology: Topology, findings: Findings) -> None:
+def _check_topology(topology: RackTopology, findings: Findings) -> None:
     if (topology.uplink is None) == (topology.oversubscription is None):
         message = "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)"
         findings.add(("topology",), message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recsim_train.config.options import OptionSchema, Schemas, check_option
+from recsim_train.config.options import DeclaredOption, Schemas, check_option
 from recsim_train.config.problems import Findings, KeyPath, shown, suggest
 
 
@@ -44,7 +44,7 @@ def check_choice(
 
 def _check_options(
     owner: str,
-    schemas: Mapping[str, OptionSchema],
+    schemas: Mapping[str, DeclaredOption],
     given: Mapping[str, object],
     at: KeyPath,
     findings: Findings,

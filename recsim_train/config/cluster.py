@@ -13,10 +13,9 @@ from recsim_train.config.errors import NoHostError
 from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.config.section import Section
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RoleName, Speed, Topology, Traffic
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+from recsim_train.config.topology import MixedHosts, RackTopology, RoleName, Speed, Traffic
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
 
 FORMAT = 1
 """Of profiles that this version reads; another number where one of those could be read wrongly."""
@@ -370,7 +369,7 @@ class Cluster(Section):
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""
-    topology: Topology | None = None
+    topology: RackTopology | None = None
     """Racks; none: all hosts reach each other at the rate of their NICs."""
     stragglers: Stragglers | None = None
     """Slow hosts and computations."""

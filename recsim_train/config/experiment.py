@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from recsim_train.config.section import Section
 from recsim_train.config.sweep import Sweep
-from recsim_train.config.units import Duration, PositiveDuration, Share
+from recsim_train.config.units import Duration, PositiveDuration, Section, Share
 from recsim_train.config.validation import Validation
 
 Positive = Annotated[int, Field(ge=1)]

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recsim_train.config.section import Section
 from recsim_train.config.topology import HostName, RoleName
-from recsim_train.config.units import Duration, PositiveDuration, Share
+from recsim_train.config.units import Duration, PositiveDuration, Section, Share
 
 Factor = Annotated[float, Field(ge=1.0)]
 

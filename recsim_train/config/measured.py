@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recsim_train.config.section import Section
-from recsim_train.config.units import PositiveDuration, Share
+from recsim_train.config.units import PositiveDuration, Section, Share
 
 SHAPE = r"[^;]+; (\w+ [\d.e+]+(, \w+ [\d.e+]+)*)?"
 """The text of a `recsim_train.workload.signature.Signature`."""

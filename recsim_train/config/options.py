@@ -9,7 +9,7 @@ from recsim_train.config.problems import shown, suggest
 from recsim_train.config.units import SHARE, parse_quantity
 
 
-class OptionSchema(Protocol):
+class DeclaredOption(Protocol):
     """One option of one strategy. Attributes only, so any dataclass with them will do."""
 
     @property
@@ -41,17 +41,17 @@ class OptionSchema(Protocol):
         """One line on what it means, with its unit."""
 
     @property
-    def parts(self) -> Mapping[str, Mapping[str, OptionSchema]]:
+    def parts(self) -> Mapping[str, Mapping[str, DeclaredOption]]:
         """Of a part: the options of each that may be chosen, by its name."""
 
 
-Schemas = Mapping[str, Mapping[str, OptionSchema]]
+Schemas = Mapping[str, Mapping[str, DeclaredOption]]
 """Options by strategy name and option name."""
 
 _NOUNS = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
 
 
-def expected_option(schema: OptionSchema) -> str:
+def expected_option(schema: DeclaredOption) -> str:
     """What a value must be, in words: "an integer of at least 1"."""
     if schema.choices:
         return "one of " + ", ".join(repr(c) for c in schema.choices)
@@ -84,7 +84,7 @@ def bounded(
     return " ".join([noun, " and ".join(limits)]) if limits else noun
 
 
-def check_option(schema: OptionSchema, value: object) -> object:
+def check_option(schema: DeclaredOption, value: object) -> object:
     """The value in the option's own type; ValueError with one sentence if it does not fit."""
     if schema.type == "share":
         return _checked_share(schema, value)
@@ -116,7 +116,7 @@ def check_option(schema: OptionSchema, value: object) -> object:
     return checked
 
 
-def _checked_share(schema: OptionSchema, value: object) -> str:
+def _checked_share(schema: DeclaredOption, value: object) -> str:
     """The share as it is written, so that the resolved experiment reads back the same."""
     number = parse_quantity(value, SHARE.units, SHARE.what, SHARE.example)
     low, high = schema.minimum, schema.maximum

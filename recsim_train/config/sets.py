@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from recsim_train.config.options import OptionSchema, Schemas
+from recsim_train.config.options import DeclaredOption, Schemas
 from recsim_train.config.problems import (
     ConfigErrors,
     Findings,
@@ -224,7 +224,7 @@ def option_names(entry: object, schemas: Schemas) -> list[str]:
     return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
 
 
-def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
+def _dotted(options: Mapping[str, DeclaredOption], entry: object) -> Iterator[str]:
     """Names of options, and of those of the parts that ``entry`` chooses."""
     for name, option in options.items():
         yield name

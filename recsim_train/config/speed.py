@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recsim_train.config.section import Section
+from recsim_train.config.units import Section
 
 Relative = Annotated[float, Field(gt=0.0)]
 

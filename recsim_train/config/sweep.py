@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import Field
 
 from recsim_train.config.problems import Findings, KeyPath, shown
-from recsim_train.config.section import Section
 from recsim_train.config.sets import Assignment
+from recsim_train.config.units import Section
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import Document
 

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from recsim_train.config.section import Section
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Share, Size
+from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
 
 RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
 ROLE_NAMES: tuple[RoleName, ...] = ("trainer", "embedding_server", "dense_server", "reader")
@@ -53,7 +52,7 @@ class MixedHosts(Section):
     """Speed of a core of these hosts, relative to one that has the profile's prices."""
 
 
-class Topology(Section):
+class RackTopology(Section):
     """Racks: hosts of different racks reach each other over both racks' uplinks."""
 
     racks: _Positive

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recsim_train.config.section import Section
-from recsim_train.config.units import Duration, Share
+from recsim_train.config.units import Duration, Section, Share
 
 Positive = Annotated[int, Field(ge=1)]
 Factor = Annotated[float, Field(gt=0.0)]

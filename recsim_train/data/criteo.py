@@ -15,7 +15,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.causes import container, is_header, layout
 from recsim_train.data.files import beginning
-from recsim_train.data.lines import Chunk, Lines
+from recsim_train.data.lines import Chunk, TextLines
 from recsim_train.data.malformed import LOOKED_AT_FROM, PHRASES, may_be_damaged
 from recsim_train.data.parse import COLUMNS, KINDS, parse_lines, spoilt
 from recsim_train.data.source import Source
@@ -33,8 +33,8 @@ class CriteoText(Source):
 
     write = staticmethod(write_criteo)
 
-    def rows(self) -> Lines:
-        return Lines(self.path, EXPECTED)
+    def rows(self) -> TextLines:
+        return TextLines(self.path, EXPECTED)
 
     def batch(self, pieces: Sequence[Chunk]) -> NumpyBatch:
         n = sum(map(len, pieces))

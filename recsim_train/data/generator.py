@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
-from recsim_train.data import counter
+from recsim_train.data import draws
 from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.draws import Zipf
 from recsim_train.data.teacher import Bag, Teacher
-from recsim_train.data.zipf import Zipf
 
 Rows = NDArray[np.int64]
 
@@ -64,7 +64,7 @@ class _Column:
         while math.gcd(multiplier, self.others) != 1:
             multiplier += 1
         self._multiplier = multiplier
-        self._offset = counter.key(seed, _PERMUTE, table) % self.others
+        self._offset = draws.key(seed, _PERMUTE, table) % self.others
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[Rows, Rows]:
         """(ids, ranks) of some lookups, none of them missing unless the table has one row."""
@@ -82,8 +82,8 @@ class _Column:
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
         """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
         copies = (1 << 32) // self.others
-        stream = counter.key(self.seed, _HEX, self.table)
-        copy = counter.bits(stream, ids) % np.uint64(copies)
+        stream = draws.key(self.seed, _HEX, self.table)
+        copy = draws.bits(stream, ids) % np.uint64(copies)
         return (ids - 1).astype(np.uint64) + np.uint64(self.others) * copy
 
 
@@ -101,8 +101,8 @@ class Generator:
             for t in range(len(model.tables), CATEGORY_COLUMNS)
         ]
         shapes = np.arange(model.dense_features, dtype=np.int64)
-        self._centres = 0.5 + 3.0 * counter.uniform(counter.key(seed, _COUNT_SHAPE, 0), shapes)
-        self._spreads = 0.7 + 0.7 * counter.uniform(counter.key(seed, _COUNT_SHAPE, 1), shapes)
+        self._centres = 0.5 + 3.0 * draws.uniform(draws.key(seed, _COUNT_SHAPE, 0), shapes)
+        self._spreads = 0.7 + 0.7 * draws.uniform(draws.key(seed, _COUNT_SHAPE, 1), shapes)
         self._teacher = Teacher(seed, len(model.tables), model.dense_features)
         pilot = np.arange(_PILOT_START, _PILOT_START + _PILOT_ROWS, dtype=np.int64)
         counts, _ = self._counts(pilot, model.dense_features)
@@ -164,7 +164,7 @@ class Generator:
         if features < INTEGER_COLUMNS:
             seed = self.synthetic.seed
             shapes = np.arange(features, INTEGER_COLUMNS, dtype=np.int64)
-            extra = counter.bits(counter.key(seed, _COUNT_SHAPE, 2), shapes[:, None] + 64 * rows)
+            extra = draws.bits(draws.key(seed, _COUNT_SHAPE, 2), shapes[:, None] + 64 * rows)
             counts = np.concatenate([examples.counts, (extra % np.uint64(50)).astype(np.int64)])
             missing = np.concatenate([examples.missing, np.zeros(extra.shape, dtype=np.bool_)])
             examples = Examples(examples.labels, counts, missing, examples.bags)
@@ -181,14 +181,14 @@ class Generator:
     def _counts(self, rows: Rows, features: int) -> tuple[Rows, NDArray[np.bool_]]:
         """(counts, missing), both [features, n]: log-normal counts."""
         seed, each = self.synthetic.seed, range(features)
-        sizes = counter.near_gaussian(counter.keys(seed, _COUNT, last=each)[:, None], rows)
+        sizes = draws.near_gaussian(draws.keys(seed, _COUNT, last=each)[:, None], rows)
         sizes *= self._spreads[:, None]
         sizes += self._centres[:, None]
         counts = np.exp(sizes, out=sizes).astype(np.int64)
         # the second integer of the Criteo data may be negative
         counts[1:2] -= 3
-        streams = counter.keys(seed, _COUNT_MISSING, last=each)
-        missing = counter.uniform(streams[:, None], rows) < MISSING_COUNT
+        streams = draws.keys(seed, _COUNT_MISSING, last=each)
+        missing = draws.uniform(streams[:, None], rows) < MISSING_COUNT
         counts[missing] = 0
         return counts, missing
 
@@ -208,10 +208,10 @@ class Generator:
     def _singles(self, columns: Sequence[_Column], rows: Rows) -> Iterator[Bag]:
         """One id per row and column, some of them missing."""
         seed, tables = self.synthetic.seed, [column.table for column in columns]
-        draws = counter.uniform(counter.keys(seed, _ID, 0, last=tables)[:, None], rows)
-        chances = counter.uniform(counter.keys(seed, _ID_MISSING, last=tables)[:, None], rows)
+        places = draws.uniform(draws.keys(seed, _ID, 0, last=tables)[:, None], rows)
+        chances = draws.uniform(draws.keys(seed, _ID_MISSING, last=tables)[:, None], rows)
         missing = chances < MISSING_ID
-        for column, uniforms, absent in zip(columns, draws, missing, strict=True):
+        for column, uniforms, absent in zip(columns, places, missing, strict=True):
             ids, ranks = column.draw(uniforms)
             ids[absent] = 0
             ranks[absent] = 0
@@ -220,11 +220,11 @@ class Generator:
     def _several(self, t: int, rows: Rows) -> Bag:
         """Bags of several ids per row of table ``t``."""
         seed, most = self.synthetic.seed, self.model.tables[t].ids
-        streams = counter.keys(seed, _SLOT, t, last=range(most))
-        ids, ranks = self._columns[t].draw(counter.uniform(streams, rows[:, None]))
+        streams = draws.keys(seed, _SLOT, t, last=range(most))
+        ids, ranks = self._columns[t].draw(draws.uniform(streams, rows[:, None]))
         if not self.model.tables[t].variable:
             return Bag(ids.reshape(-1), ranks.reshape(-1), None)
-        share = counter.uniform(counter.key(seed, _LENGTH, t), rows)
+        share = draws.uniform(draws.key(seed, _LENGTH, t), rows)
         lengths = 1 + (share * most).astype(np.int64)
         kept = np.arange(most) < lengths[:, None]
         return Bag(ids[kept], ranks[kept], lengths)

@@ -51,7 +51,7 @@ class Chunk:
         return Chunk(self.buffer, begin, self.ends[start:stop], self.first_line + start)
 
 
-class Lines:
+class TextLines:
     """One pass over a file's lines, from the first to the last.
 
     A last line without line feed counts. Gzip is told by its content and may have several members.

@@ -55,7 +55,7 @@ class Turnover(NamedTuple):
     """Rows in the cache after the step, by embedding shard."""
 
 
-class Step(NamedTuple):
+class ReplayedStep(NamedTuple):
     """What one step needs."""
 
     ids: int
@@ -114,10 +114,10 @@ class Replay:
             iterations=self._limit,
             ids_only=True,
         )
-        self._replayed: list[Step] = []
+        self._replayed: list[ReplayedStep] = []
         self._own_unique = None if together == 1 else self._sampled(plan)
 
-    def step(self, index: int) -> Step:
+    def step(self, index: int) -> ReplayedStep:
         """What iteration ``index`` needs.
 
         A run too long to be replayed repeats the second half of what was. Raises CacheTooSmall.
@@ -145,7 +145,7 @@ class Replay:
         """Close files."""
         self._stream.close()
 
-    def _next(self) -> Step:
+    def _next(self) -> ReplayedStep:
         batches = [row_numbers(self._model, next(self._stream).batch, self._bases)]
         while len(batches) < self._loops:
             batches.append(row_numbers(self._model, next(self._stream).batch, self._bases))
@@ -169,7 +169,7 @@ class Replay:
                 before = self._replayed[-1].trainers[trainer].kept
             kept = (b + m - e for b, m, e in zip(before, missing, evicted, strict=True))
             turnovers.append(Turnover(len(mine), missing, evicted, tuple(kept)))
-        return Step(sum(map(len, batches)), len(union), mean, tuple(turnovers))
+        return ReplayedStep(sum(map(len, batches)), len(union), mean, tuple(turnovers))
 
     def _sampled(self, plan: Plan) -> float:
         """Mean of the distinct pairs of one trainer's batch, of the first few."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.data import counter
+from recsim_train.data import draws
 
 Floats = NDArray[np.float64]
 
@@ -54,8 +54,8 @@ class Teacher:
         """Before `settle` the bias is 0 and the parts' scales are 1."""
         self._seed, self._tables = seed, tables
         columns = np.arange(dense_features, dtype=np.int64)
-        self._dense = counter.near_gaussian(counter.key(seed, _DENSE), columns)
-        order = np.argsort(counter.bits(counter.key(seed, _WEIGHT), np.arange(tables)))
+        self._dense = draws.near_gaussian(draws.key(seed, _DENSE), columns)
+        order = np.argsort(draws.bits(draws.key(seed, _WEIGHT), np.arange(tables)))
         place = np.empty(tables, dtype=np.int64)
         place[order] = np.arange(tables)
         # a few tables carry most of the signal, as in real click data
@@ -93,8 +93,8 @@ class Teacher:
 
     def labels(self, odds: Floats, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Clicks drawn with those log odds; a row's draw depends on its number only."""
-        draws = counter.uniform(counter.key(self._seed, _LABEL), rows)
-        return (draws < _sigmoid(odds)).astype(np.float32)
+        chances = draws.uniform(draws.key(self._seed, _LABEL), rows)
+        return (chances < _sigmoid(odds)).astype(np.float32)
 
     def _parts(self, dense: Floats, bags: Sequence[Bag]) -> Floats:
         """[3, examples]: dense part, id part, interactions."""
@@ -120,8 +120,8 @@ class Teacher:
         sizes = [len(bag.ids) for bag in chosen]
         if not chosen:
             return
-        streams = np.repeat(counter.keys(self._seed, purpose, last=tables), sizes)
-        values = counter.near_gaussian(streams, np.concatenate([bag.ids for bag in chosen]))
+        streams = np.repeat(draws.keys(self._seed, purpose, last=tables), sizes)
+        values = draws.near_gaussian(streams, np.concatenate([bag.ids for bag in chosen]))
         values /= np.sqrt(1.0 + np.concatenate([bag.ranks for bag in chosen]) / _FREQUENT)
         stop = 0
         for size in sizes:

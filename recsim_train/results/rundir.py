@@ -121,7 +121,7 @@ def _status(ended: Status, facts: Facts) -> str:
 
 def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
     """SHA-256 of everything that decides a run's outcome: settings, strategy, seed, profile."""
-    from recsim_train.config.identity import comparison_key
+    from recsim_train.config.dump import comparison_key
 
     content = {
         "key": comparison_key(plan.experiment, plan.strategy),
@@ -143,7 +143,7 @@ def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
 
 def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) -> dict[str, Any]:
     """What is run, without what becomes of it."""
-    from recsim_train.config.identity import comparison_key, resolved
+    from recsim_train.config.dump import comparison_key, resolved
 
     return {
         "tool": "recsim-train",

@@ -14,9 +14,12 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeVar
 
 from recsim_train.trace.record import Iteration, Throughput
 
+N = TypeVar("N", int, float)
 MAX_WINDOWS = 20
 MIN_ITERATIONS_PER_WINDOW = 4
 """Of one loop: below that a window would see the phase of its iterations, not their rate."""
@@ -154,7 +157,7 @@ def half_width(sample: Sequence[float]) -> float:
     return t_quantile(n - 1) * math.sqrt(variance / n)
 
 
-def quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[N], share: float) -> N:
     """The least value that at least ``share`` (0..1) of the values do not exceed (nearest rank);
     ValueError for none."""
     if not values:
@@ -178,8 +181,8 @@ def distribution(values: Sequence[int]) -> Distribution | None:
     """None for no values."""
     if not values:
         return None
-    p50, p95 = (int(quantile(values, share)) for share in (0.5, 0.95))
-    return Distribution(len(values), sum(values) / len(values), p50, p95, max(values))
+    p50, p95 = (quantile(values, share) for share in (0.5, 0.95))
+    return Distribution(len(values), fmean(values), p50, p95, max(values))
 
 
 def example_level_parallelism(batch: int, threads: int, trainers: int) -> int:
@@ -220,17 +223,8 @@ def staleness(iterations: Sequence[Iteration]) -> list[int]:
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Rank agreement of two orders (Kendall's tau-b), -1 to 1; None where it is undefined."""
-    concordant = first_ties = second_ties = 0
-    pairs = [(a, b) for a in range(len(first)) for b in range(a)]
-    for a, b in pairs:
-        x = _sign(first[a] - first[b])
-        y = _sign(second[a] - second[b])
-        concordant += x * y
-        first_ties += x == 0
-        second_ties += y == 0
-    weight = (len(pairs) - first_ties) * (len(pairs) - second_ties)
-    return concordant / math.sqrt(weight) if weight else None
+    from scipy.stats import kendalltau
 
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
+    if min(len(set(first)), len(set(second))) < 2:
+        return None
+    return float(kendalltau(first, second).statistic)

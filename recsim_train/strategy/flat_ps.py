@@ -17,8 +17,7 @@ from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import Compute, Pull
 from recsim_train.strategy.operations import ACCUMULATE, APPLY, DRAIN, LOAD
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.prefetching import Prefetching, prefetched
-from recsim_train.strategy.steps import learn
+from recsim_train.strategy.steps import Prefetching, learn, prefetched
 from recsim_train.strategy.synchronisers import Easgd, Held, Round
 from recsim_train.strategy.values import Batch
 

@@ -17,12 +17,10 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import AllReduce, Barrier, Compute, Pull
-from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import LOAD, NET_WHOLE
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.prefetching import Prefetching, prefetched
-from recsim_train.strategy.steps import learn_cut
-from recsim_train.strategy.synchronisers import Auto, HeldPart, Synchroniser
+from recsim_train.strategy.steps import Prefetching, learn_cut, prefetched
+from recsim_train.strategy.synchronisers import GAP, Auto, HeldPart, Meetings, Synchroniser
 from recsim_train.strategy.tagging import Tagging
 
 HOSTS, OWNERS, GROUP = "hosts", "owners", "group"

@@ -16,8 +16,7 @@ from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import AllReduce, Compute, Synced
 from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.prefetching import Prefetching, prefetched
-from recsim_train.strategy.steps import learn
+from recsim_train.strategy.steps import Prefetching, learn, prefetched
 from recsim_train.strategy.synchronisers import Held, ModelAveraging, Round
 
 

@@ -28,7 +28,7 @@ _BUILT_IN = {
 _registered: dict[str, type[Strategy]] = {}
 
 
-class Choice(Protocol):
+class NamedStrategy(Protocol):
     """A strategy by name with options, as the experiment holds it."""
 
     @property
@@ -54,7 +54,7 @@ def forget(strategy: type[Strategy]) -> None:
     _registered.pop(strategy.kind, None)
 
 
-def registered(choice: Choice) -> list[type[Strategy]]:
+def registered(choice: NamedStrategy) -> list[type[Strategy]]:
     """The chosen class where only `register` has made it known, else nothing."""
     return [_registered[choice.kind]] if choice.kind in _registered else []
 
@@ -80,7 +80,7 @@ def schemas() -> dict[str, dict[str, OptionSchema]]:
     return {kind: option_schemas(strategy) for kind, strategy in strategies().items()}
 
 
-def create(choice: Choice, place: Place | None = None) -> Strategy:
+def create(choice: NamedStrategy, place: Place | None = None) -> Strategy:
     """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
     strategy = build(strategies()[choice.kind], choice.options)
     if place is not None:

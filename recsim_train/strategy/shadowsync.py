@@ -17,12 +17,10 @@ from recsim_train.strategy.base import (
 )
 from recsim_train.strategy.compression import Compression, NoCompression
 from recsim_train.strategy.effects import Compute, Pull
-from recsim_train.strategy.meetings import GAP, Meetings
 from recsim_train.strategy.operations import APPLY, LOAD
 from recsim_train.strategy.parts import part
-from recsim_train.strategy.prefetching import Prefetching, prefetched
-from recsim_train.strategy.steps import learn
-from recsim_train.strategy.synchronisers import Easgd, Synchroniser
+from recsim_train.strategy.steps import Prefetching, learn, prefetched
+from recsim_train.strategy.synchronisers import GAP, Easgd, Meetings, Synchroniser
 
 STOP = "stop"
 

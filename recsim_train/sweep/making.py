@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.config.dump import plain
-from recsim_train.config.identity import resolved
+from recsim_train.config.dump import plain, resolved
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import machine

@@ -183,7 +183,7 @@ class CriticalPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProcessMemory:
     """Bytes of one process; parts that it does not have are None."""
 
     bytes: float
@@ -287,7 +287,7 @@ class Facts:
     reliability: Reliability | None = None
     eps_while_all_train: float | None = None
     """Examples per second until the first loop has done its steps."""
-    memory: dict[str, Memory] = field(default_factory=dict)
+    memory: dict[str, ProcessMemory] = field(default_factory=dict)
     """By process."""
     cores: dict[str, float] = field(default_factory=dict)
     """Of its host, by process."""

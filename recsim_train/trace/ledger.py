@@ -47,7 +47,7 @@ def share_around(spent: Iterable[tuple[str, float]]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerLine:
     """CPU seconds of all processes of one role."""
 
     role: str
@@ -76,7 +76,7 @@ class Ledger:
     """Of the window."""
     total: float
     """CPU seconds of all processes."""
-    lines: tuple[Line, ...]
+    lines: tuple[LedgerLine, ...]
     """Sorted."""
     machine: MachineUse | None = None
     """None: a prediction, or several machines."""
@@ -90,7 +90,7 @@ class Ledger:
         machine: MachineUse | None = None,
     ) -> Ledger:
         """Lines without any seconds are left out."""
-        lines = tuple(Line(*key, booked[key]) for key in sorted(booked) if booked[key] > 0.0)
+        lines = tuple(LedgerLine(*key, booked[key]) for key in sorted(booked) if booked[key] > 0.0)
         return cls(seconds, total, lines, machine)
 
     @property

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.identity import comparison_key
+from recsim_train.config.dump import comparison_key
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.interval import of_row

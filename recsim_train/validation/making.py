@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.config.dump import plain
+from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.identity import resolved
 from recsim_train.config.validation import Validation
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine

@@ -182,7 +182,7 @@ def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
 def read_plans(tmp_path: Path) -> list[Plan]:
     """All that calibration reads, in runs of two trainers."""
     with runs_of_own.known(runs_of_own.Talk):
-        runs = [reads._experiment(read, tmp_path / "rows.tsv", 2) for read in reads._RUNS]
+        runs = [reads._experiment(read, tmp_path, 2, 150) for read in reads._planned(quick=False)]
         runs += [
             runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
             for asks, setting, batch, _ in runs_of_own.RUNS

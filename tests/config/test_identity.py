@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.config.dump import dump_yaml
+from recsim_train.config.dump import comparison_key, dump_yaml, resolved
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.identity import comparison_key, resolved
 from recsim_train.config.load import load_experiment
 from recsim_train.strategy.registry import schemas
 

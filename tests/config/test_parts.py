@@ -9,9 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from recsim_train.config.dump import dump_yaml
+from recsim_train.config.dump import comparison_key, dump_yaml, resolved
 from recsim_train.config.experiment import StrategyChoice
-from recsim_train.config.identity import comparison_key, resolved
 from recsim_train.config.load import Loaded, load_experiment
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema

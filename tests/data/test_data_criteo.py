@@ -14,7 +14,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import lines as lines_module
 from recsim_train.data.criteo import CriteoText
-from recsim_train.data.lines import Lines
+from recsim_train.data.lines import TextLines
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.source import check_file
 from recsim_train.data.stream import held_out, open_stream
@@ -67,7 +67,7 @@ def test_parser_agrees_with_the_reference(
     path.write_bytes(b"\n".join(lines) + (b"\n" if last_feed or not lines[-1] else b""))
     wrong = [r if isinstance(r := reference.row(x, model), str) else None for x in lines]
     parser = CriteoText(model, str(path))
-    pieces = Lines(path).take(len(lines))
+    pieces = TextLines(path).take(len(lines))
     assert sum(map(len, pieces)) == len(lines)
     if all(wrong):
         with pytest.raises(RunFailed, match="no well-formed Criteo row"):
@@ -101,7 +101,7 @@ def test_every_single_byte_as_a_field(
     path.write_bytes(b"\n".join(lines) + b"\n")
     expected, wrong = reference.batch(lines, model)
     parser = CriteoText(model, str(path))
-    batch = parser.batch(Lines(path).take(len(lines)))
+    batch = parser.batch(TextLines(path).take(len(lines)))
     assert batch.labels.tolist() == [row.label for row in expected]
     assert batch.ids.reshape(26, -1).T.tolist() == [row.ids for row in expected]
     for kind in ("columns", "label", "integer", "category"):
@@ -162,7 +162,7 @@ def test_malformed_lines_are_replaced_and_reported(
     path = tmp_path / "x.txt"
     path.write_text("\n".join(rows) + "\n")
     parser = CriteoText(make_model((5,)), str(path))
-    batch = parser.batch(Lines(path).take(6))
+    batch = parser.batch(TextLines(path).take(6))
     assert np.expm1(batch.dense[:, 0]).round().tolist() == [0, 3, 3, 3, 4, 0]
     assert parser.malformed.describe() == (
         "1 without 40 columns (line 2, 2 columns); 1 with a label other than 0 or 1 "
@@ -221,7 +221,7 @@ def test_damaged_gzip_fails_in_one_sentence(tmp_path: Path, make_line: Any) -> N
     path = tmp_path / "x.gz"
     path.write_bytes(packed)
     with pytest.raises(RunFailed, match="its gzip data is damaged"):
-        Lines(path).skip(100)
+        TextLines(path).skip(100)
 
 
 def test_failing_disk_is_reported(
@@ -229,7 +229,7 @@ def test_failing_disk_is_reported(
 ) -> None:
     path = tmp_path / "x.txt"
     path.write_text((make_line() + "\n") * 3)
-    lines = Lines(path)
+    lines = TextLines(path)
 
     class Broken:
         def read1(self, size: int) -> bytes:
@@ -244,7 +244,7 @@ def test_binary_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path)
     path = tmp_path / "x.bin"
     path.write_bytes(bytes(3 << 20))
     with pytest.raises(RunFailed, match="line 1 is longer than 1,048,576 bytes"):
-        Lines(path).take(1)
+        TextLines(path).take(1)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_unusable_files_are_user_errors(
 
 def test_directory_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a directory"):
-        Lines(tmp_path)
+        TextLines(tmp_path)
 
 
 def test_models_that_criteo_text_can_not_feed(
@@ -362,7 +362,7 @@ def test_longest_fields(
     path = tmp_path / "x.txt"
     path.write_bytes(b"\n".join(lines))
     parser = CriteoText(model, str(path))
-    with Lines(path) as source:
+    with TextLines(path) as source:
         batch = parser.batch(source.take(2))
     expected, wrong = reference.batch(lines, model)
     assert wrong[0] == kind

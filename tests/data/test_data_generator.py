@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic, Table
-from recsim_train.data import counter
+from recsim_train.data import draws
 from recsim_train.data.criteo import CriteoText
+from recsim_train.data.draws import Zipf
 from recsim_train.data.generator import Generator
 from recsim_train.data.synthetic import write_criteo
-from recsim_train.data.zipf import Zipf
 
 
 def auc(labels: NDArray[np.float32], scores: NDArray[np.float64]) -> float:
@@ -61,8 +61,7 @@ def test_zipf_of_a_huge_table_is_quick_and_in_range() -> None:
 def test_expected_distinct_ids(size: int, exponent: float) -> None:
     zipf = Zipf(size, exponent)
     seen = [
-        len(np.unique(zipf.ranks(counter.uniform(counter.key(n), np.arange(3000)))))
-        for n in range(20)
+        len(np.unique(zipf.ranks(draws.uniform(draws.key(n), np.arange(3000))))) for n in range(20)
     ]
     assert zipf.expected_distinct(3000) == pytest.approx(np.mean(seen), rel=0.015)
     assert Zipf(1, exponent).expected_distinct(5) == 1
@@ -71,13 +70,13 @@ def test_expected_distinct_ids(size: int, exponent: float) -> None:
 
 def test_counter_numbers_are_uniform_and_independent_of_the_order() -> None:
     counters = np.arange(100_000)
-    values = counter.uniform(counter.key(1, 2), counters)
-    assert np.array_equal(values[::-1], counter.uniform(counter.key(1, 2), counters[::-1]))
+    values = draws.uniform(draws.key(1, 2), counters)
+    assert np.array_equal(values[::-1], draws.uniform(draws.key(1, 2), counters[::-1]))
     assert np.histogram(values, bins=10, range=(0, 1))[0] == pytest.approx(10_000, abs=450)
-    other = counter.uniform(counter.key(2, 1), counters)
+    other = draws.uniform(draws.key(2, 1), counters)
     assert abs(np.corrcoef(values, other)[0, 1]) < 0.015
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 0.015
-    normal = counter.near_gaussian(counter.key(3), counters)
+    normal = draws.near_gaussian(draws.key(3), counters)
     assert (normal.mean(), normal.std()) == pytest.approx((0, 1), abs=0.015)
 
 

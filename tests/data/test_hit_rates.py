@@ -19,9 +19,8 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data import replay as replays
-from recsim_train.data.hit_rates import HitRates
 from recsim_train.data.mixcache import CacheTooSmall
-from recsim_train.data.profile import profile_stream
+from recsim_train.data.profile import HitRates, profile_stream
 from recsim_train.data.replay import Replay, check_cache
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

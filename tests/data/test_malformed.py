@@ -18,7 +18,7 @@ from recsim_train.config.experiment import Data, Model
 from recsim_train.data import files
 from recsim_train.data.criteo import CriteoText
 from recsim_train.data.files import same_rows
-from recsim_train.data.lines import Lines
+from recsim_train.data.lines import TextLines
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import check_data, held_out, open_stream
 
@@ -42,7 +42,7 @@ def test_the_sample_names_the_first_wrong_column_and_its_text(
     path.write_text("\t".join(fields) + "\n" + make_line() + "\n")
     wrong = reference.row("\t".join(fields).encode(), model)
     parser = CriteoText(model, str(path))
-    parser.batch(Lines(path).take(2))
+    parser.batch(TextLines(path).take(2))
     assert parser.malformed.rows == 2
     if not isinstance(wrong, str):
         assert not parser.malformed.samples
@@ -89,7 +89,7 @@ def parsed(
     target = path.with_name("many.txt")
     target.write_text("".join(f"{wrong if n in starts else good}\n" for n in range(rows)))
     parser = CriteoText(model, str(target), limit)
-    with Lines(target) as lines:
+    with TextLines(target) as lines:
         while chunks := lines.take(batch):
             parser.batch(chunks)
     parser.check()

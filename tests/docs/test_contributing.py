@@ -33,6 +33,8 @@ WORDS = {
     "strategy/base.py": ("lock_step", "def problems", "def topology", "def follow", "def finish",
                          "steady", "kind", "summary", "source", "def option"),
     "strategy/parts.py": ("def part", "class Part"),
+    "data/source.py": ("class Source", "def rows", "def batch", "def look", "def write"),
+    "config/formats.py": ("FORMATS",),
     "strategy/effects.py": ("class Synced", "EFFECTS", "COLLECTIVE", "LOCAL"),
     "strategy/driver.py": ("class Allowed",),
     "strategy/operations.py": ("def operation",),
@@ -242,6 +244,93 @@ def NEGATED(value: Dense) -> Dense:
             )
         ),
     ],
+    "Add a data format": [
+        Edit(
+            "recsim_train/data/decimals.py",
+            '''"""A format of a test: ids and counts in decimals, with a header."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from recsim_train.config.errors import UserError
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.files import beginning, open_bytes
+from recsim_train.data.generator import Generator, dense_values
+from recsim_train.data.source import Source, check_columns
+
+EXPECTED = "a CSV file whose header begins with label"
+
+
+class Rows:
+    def __init__(self, path):
+        self.done, self._file = 0, open_bytes(path, EXPECTED)
+        self._file.readline()
+
+    def take(self, count):
+        lines = list(islice(self._file, count))
+        self.done += len(lines)
+        return [lines] if lines else []
+
+    def skip(self, count):
+        return sum(map(len, self.take(count)))
+
+    def close(self):
+        self._file.close()
+
+
+class Decimals(Source):
+    """A CSV file."""
+
+    def rows(self):
+        return Rows(self.path)
+
+    def look(self):
+        if not beginning(self.path, EXPECTED)[0].startswith(b"label,"):
+            raise UserError(f"{self.path}: it has no header; expected {EXPECTED}")
+
+    def batch(self, pieces):
+        lines = [line.split(b",") for piece in pieces for line in piece]
+        numbers = np.array(lines, dtype=object).astype(np.int64)
+        first = 1 + self.model.dense_features
+        self.malformed.rows += len(lines)
+        return NumpyBatch(
+            labels=numbers[:, 0].astype(np.float32),
+            dense=dense_values(numbers[:, 1:first]),
+            ids=numbers[:, first : first + len(self.table_rows)].T.reshape(-1),
+            lengths=np.zeros(0, np.int32),
+        )
+
+    @staticmethod
+    def write(path, model, synthetic, rows, progress=None):
+        check_columns(model, path)
+        made = Generator(model, synthetic).examples(np.arange(rows))
+        columns = [made.labels.astype(int), *made.counts, *(bag.ids for bag in made.bags)]
+        header = ",".join(["label", *(f"c{n}" for n in range(1, len(columns)))])
+        np.savetxt(path, np.transpose(columns), "%d", ",", header=header, comments="")
+''',
+        ),
+        Edit(
+            "recsim_train/config/formats.py",
+            """
+    "csv": Format(
+        name="CSV", reader="recsim_train.data.decimals:Decimals", ending=".csv", row="csv_row"
+    ),""",
+            "FORMATS: dict[str, Format] = {",
+        ),
+        Edit(
+            "recsim_train/config/cluster.py",
+            '\n    csv_row: Price = magnitude(3e-6)\n    """One CSV row read."""',
+            '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
+        ),
+        Edit(
+            "recsim_train/calibration/prices.py",
+            '\n    "csv_row": 3e-6,',
+            "READ_PRIORS: Mapping[str, float] = {",
+        ),
+    ],
     "Add a preset": [
         Edit(
             "recsim_train/config/presets.py",
@@ -332,7 +421,8 @@ HELD = {
     "tests/docs/test_docs.py": "scratch or glossary or profile or all_strategies",
     "tests/config/test_model_forms.py": "scratch",
     "tests/calibrate/test_own_operations.py": "every_operation_has",
-    "tests/calibrate/test_prices.py": "tells_all_kernel_prices or every_counted_price",
+    "tests/calibrate/test_prices.py": "tells_all_kernel_prices or every_counted or rows_and_ids",
+    "tests/data/test_formats.py": "csv",
 }
 """Tests that a scratch copy with all additions must pass."""
 

@@ -16,9 +16,9 @@ from recsim_train.trace.facts import (
     Compressed,
     Facts,
     HostFailure,
-    Memory,
     OverTime,
     PayloadSpread,
+    ProcessMemory,
     Reliability,
 )
 from recsim_train.trace.record import Total, TotalKey
@@ -284,7 +284,7 @@ def test_facts_are_written_and_read_as_they_are(tmp_path: Path, factory: Any) ->
         servers_needed={},
         reliability=Reliability("abort", 1, (HostFailure("trainer[0]", 0.5, 2.0),), 0, 1.5, 64.0,
                                 None),
-        memory={"trainer[0]": Memory(3.0, available=9.0, process=2.0, dense=1.0)},
+        memory={"trainer[0]": ProcessMemory(3.0, available=9.0, process=2.0, dense=1.0)},
         over_time=OverTime(0.0, (1.0,), {"cores": (0.5,)}, {"cores": Busiest("a.cores", (0.5,))}),
         calibration_ci95=(90.0, 110.0),
     )  # fmt: skip

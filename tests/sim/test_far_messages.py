@@ -10,7 +10,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
-from recsim_train.config.topology import Topology
+from recsim_train.config.topology import RackTopology
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import BUFFER_BYTES, Heads
 from recsim_train.sim.engine import Engine
@@ -28,9 +28,9 @@ FAR, NEAR, RATE, HEAD = 0.010, 0.002, 10e9 / 8, 1000
 TRAINER, SERVER = "trainer[0]", "embedding_server[0]"
 
 
-def racks(latency: float) -> Topology:
+def racks(latency: float) -> RackTopology:
     settings = {"racks": 2, "uplink": "100 Gbit/s", "arrange": "fill"}
-    return Topology.model_validate(settings | {"latency": f"{latency} s"})
+    return RackTopology.model_validate(settings | {"latency": f"{latency} s"})
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["there", "back"])

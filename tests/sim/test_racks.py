@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
-from recsim_train.config.topology import Topology, Traffic
+from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import racks_of
 from recsim_train.sim.engine import Engine, Event
@@ -36,9 +36,9 @@ MANY_IDS = {"tables": tuple(Table(rows=1000, ids=40) for _ in range(6))}
 FREE = {"wire_byte": "0 ps"}
 
 
-def topology(**changes: Any) -> Topology:
+def topology(**changes: Any) -> RackTopology:
     settings: dict[str, Any] = {"racks": 2, "uplink": "1 Gbit/s"}
-    return Topology.model_validate(settings | changes)
+    return RackTopology.model_validate(settings | changes)
 
 
 class World:
@@ -228,7 +228,7 @@ def test_oversubscription(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 3})
 
     def uplinks(**changes: Any) -> dict[str, float]:
-        cluster = clusters(topology=Topology.model_validate({"racks": 2, **changes}))
+        cluster = clusters(topology=RackTopology.model_validate({"racks": 2, **changes}))
         world = World(plan, cluster)
         return {r.name: r.capacity for r in world.engine.fluid.resources if "rack" in r.name}
 

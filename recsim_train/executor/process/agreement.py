@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.identity import resolved
+from recsim_train.config.dump import resolved
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import versions
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import NoHostError, UserError
-from recsim_train.config.topology import Topology, host_of_name
+from recsim_train.config.topology import RackTopology, host_of_name
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.jitter import stream
 
@@ -115,7 +115,7 @@ def racks_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, 
     return found
 
 
-def uplink_rate(topology: Topology, cluster: Cluster, hosts: Sequence[Host]) -> float:
+def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[Host]) -> float:
     """Bytes per second of the uplink of a rack with these hosts, each way."""
     if topology.uplink is not None:
         return topology.uplink

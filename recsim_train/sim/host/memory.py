@@ -8,7 +8,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.plan import EmbeddingShard, Instance, Plan
 from recsim_train.placement.transport import number_bytes
-from recsim_train.trace.facts import Memory
+from recsim_train.trace.facts import ProcessMemory
 from recsim_train.workload import shape
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.reading import together
@@ -51,9 +51,9 @@ class MemoryUse:
     def tables(self) -> float:
         return self.parts.get("tables", 0.0)
 
-    def figures(self) -> Memory:
+    def figures(self) -> ProcessMemory:
         """For a run's facts."""
-        return Memory(self.needed, self.available, **self.parts)
+        return ProcessMemory(self.needed, self.available, **self.parts)
 
 
 def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:

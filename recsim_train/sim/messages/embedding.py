@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from recsim_train.data.counts import ShardCount
-from recsim_train.data.zipf import Zipf
+from recsim_train.data.draws import Zipf
 from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding

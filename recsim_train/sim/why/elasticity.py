@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
-from recsim_train.config.section import Section
 from recsim_train.config.topology import MixedHosts
+from recsim_train.config.units import Section
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.build import with_servers
