@@ -406,7 +406,9 @@ def test_a_recipe_names_the_files_that_it_takes(title: str) -> None:
     assert taken <= named(SECTIONS[title])
 
 
-@pytest.mark.parametrize(("title", "most"), [("Add an operation", 4), ("Add a price", 3)])
+@pytest.mark.parametrize(
+    ("title", "most"), [("Add an operation", 4), ("Add a price", 3), ("Add a data format", 4)]
+)
 def test_an_addition_takes_few_files_of_the_program(title: str, most: int) -> None:
     taken = {edit.path for edit in RECIPES[title]}
     if title == "Add a price":
