@@ -28,7 +28,7 @@ from recsim_train.results.folder import put, writable
 from recsim_train.results.measured import read_measured
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.sweep import RUNS, SweepRecord, base_path, read_sweep
-from recsim_train.trace.perfetto import Source, trace_file
+from recsim_train.trace.perfetto import TracedRun, trace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,7 +192,7 @@ def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
     slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
     name = f"trace-{number}-{slug}.json"
     sources = [
-        Source(
+        TracedRun(
             title,
             record.spans(),
             record.iterations(),
