@@ -49,6 +49,7 @@ def put(folder: Path, name: str, content: bytes) -> Path:
         ),
         ("long.txt", ROW * 20_000),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_good_files(tmp_path: Path, name: str, content: bytes) -> None:
     check(put(tmp_path, name, content))
