@@ -221,7 +221,14 @@ def gone(children: list[psutil.Process], seconds: float = 15) -> None:
     assert not alive
 
 
-@pytest.mark.parametrize("role", ["trainer[1]", "embedding_server[0]", "dense_server[0]"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "trainer[1]",
+        "embedding_server[0]",
+        pytest.param("dense_server[0]", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_killed_role_ends_the_run_with_a_sentence(start: Any, folder: Path, role: str) -> None:
     process, children = long_run(start, folder)
     victim = next(p for p in children if any(role in word for word in p.cmdline()))

@@ -25,6 +25,8 @@ cluster: reference-2core
 """
 LONG = "long name " * 30
 """300 characters."""
+UNREAD = "2> >(exec 0<&-)"
+"""Standard error that goes to a pipe which nobody reads."""
 
 
 @pytest.fixture
@@ -49,9 +51,16 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "redirected", ["2>/dev/full", "2>&-", "2> >(exec 0<&-)"], ids=["full", "closed", "nobody reads"]
+    ("way", "redirected"),
+    [
+        pytest.param("run", "2>/dev/full", id="run, full"),
+        pytest.param("run", "2>&-", id="run, closed", marks=pytest.mark.thorough),
+        pytest.param("run", UNREAD, id="run, nobody reads", marks=pytest.mark.thorough),
+        pytest.param("simulate", "2>/dev/full", id="simulate, full"),
+        pytest.param("simulate", "2>&-", id="simulate, closed"),
+        pytest.param("simulate", UNREAD, id="simulate, nobody reads"),
+    ],
 )
-@pytest.mark.parametrize("way", ["run", "simulate"])
 def test_messages_that_nobody_hears_end_nothing(
     tmp_path: Path, experiment: Path, way: str, redirected: str
 ) -> None:
@@ -70,8 +79,15 @@ def test_bad_input_has_its_exit_code_where_nobody_hears_why(
     assert command(["simulate", tmp_path / "none.yaml"], shell=redirected).returncode == 2
 
 
-@pytest.mark.parametrize("characters", [300, 120_000])
-@pytest.mark.parametrize("way", ["run", "simulate"])
+@pytest.mark.parametrize(
+    ("way", "characters"),
+    [
+        ("run", 300),
+        pytest.param("run", 120_000, marks=pytest.mark.thorough),
+        ("simulate", 300),
+        ("simulate", 120_000),
+    ],
+)
 def test_a_long_name_is_kept_and_its_folder_shortened(
     tmp_path: Path, experiment: Path, way: str, characters: int
 ) -> None:

@@ -181,7 +181,9 @@ def test_who_has_done_its_steps_waits_for_the_others_as_long_as_the_time_out_say
     assert outcome.steps == 400
 
 
-@pytest.mark.parametrize("role", ["trainer[0]", "trainer[1]", "reader[0]"])
+@pytest.mark.parametrize(
+    "role", [pytest.param("trainer[0]", marks=pytest.mark.thorough), "trainer[1]", "reader[0]"]
+)
 def test_a_process_that_stops_for_good_is_named_whoever_waits_for_it(
     role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

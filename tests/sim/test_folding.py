@@ -96,10 +96,7 @@ def test_equal_trainers_are_folded_exactly(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("rows", "hierarchical") else pytest.mark.thorough)
-        for name in VARIED
-    ],
+    [pytest.param(name, marks=[] if name == "rows" else pytest.mark.thorough) for name in VARIED],
 )
 def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters: Clusters) -> None:
     # as many steps as readers make batches at a time, which are as dear as they are
