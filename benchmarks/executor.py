@@ -223,11 +223,15 @@ def main() -> None:
         },
     }
     asked = options(__doc__, about)
-    against = asked.against and asked.against.name
-    here = {**machine(), "command": command(), "cores": cores(), "against": against}
+    here = {
+        **machine(),
+        "command": command(),
+        "cores": cores(),
+        "against": asked.against and asked.against.name,
+    }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # pieces are ended on the way out
     with tempfile.TemporaryDirectory(prefix="recsim-train-peers-") as scratch:
-        (against_checkout if against else against_peers)(asked, here, Path(scratch))
+        (against_checkout if asked.against else against_peers)(asked, here, Path(scratch))
 
 
 if __name__ == "__main__":

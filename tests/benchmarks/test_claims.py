@@ -146,9 +146,7 @@ def test_up_to_is_reached_somewhere_or_not_at_all() -> None:
     assert claims.judge(saved, idle).verdict == "not comparable"
 
 
-def test_slopes_and_crossings() -> None:
-    assert claims.exponent([1, 2, 4, 8], [3, 6, 12, 24]) == pytest.approx(1)
-    assert claims.exponent([1, 2, 4, 8], [3, 3, 3, 3]) == 0
+def test_crossings() -> None:
     assert claims.crossing([2, 4, 8], [1, 1, 4], [4, 2, 2]) == pytest.approx(math.sqrt(32))
     assert claims.crossing([8, 2, 4], [4, 1, 1], [2, 4, 2]) == pytest.approx(math.sqrt(32))
     assert claims.crossing([2, 4], [1, 1], [4, 2]) is None
