@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +154,13 @@ def against_checkout(asked: argparse.Namespace, about: dict[str, Any], scratch: 
     given = Environments(scratch)
     trees = {NEW: (TREE, sys.executable), OLD: (asked.against.resolve(), asked.old_python)}
 
-    def piece(name: str) -> Piece:
-        tree, python = trees[name]
+    def run(tree: Path, python: str, _batch: int, _steps: int) -> Measured:
+        experiment = tree / "experiments" / "quickstart.yaml"
+        return run_experiment(experiment, [], tree=tree, python=python, given=given)
 
-        def run(_batch: int, _steps: int) -> Measured:
-            experiment = tree / "experiments" / "quickstart.yaml"
-            return run_experiment(experiment, [], tree=tree, python=python, given=given)
-
-        return Piece(name, str(tree), run)
-
-    pieces = [piece(name) for name in trees]
+    pieces = [
+        Piece(name, str(tree), partial(run, tree, python)) for name, (tree, python) in trees.items()
+    ]
     asked.batches = [128]  # of a thread, as the quickstart has it, which says its steps, too
 
     def keep(results: list[Result]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -143,14 +144,12 @@ CASES = {
 
 def build_simgrid(folder: Path) -> Path:
     """Compile benchmarks/simgrid/network.cpp; ends the program where that is not possible."""
-    source = Path(__file__).parent / "simgrid" / "network.cpp"
-    program = folder / "network"
+    source, program = Path(__file__).parent / "simgrid" / "network.cpp", folder / "network"
     words = ["g++", "-O2", "-std=c++17", str(source), "-lsimgrid", "-o", str(program)]
     wanted = "SimGrid and g++ are needed: apt-get install -y libsimgrid-dev g++"
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise SystemExit(f"no g++ was found. {wanted}") from None
+    if shutil.which("g++") is None:
+        raise SystemExit(f"no g++ was found. {wanted}")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}\n{done.stderr[-2000:]}\n{wanted}")
     return program

@@ -52,11 +52,9 @@ PER_SERVER = 200
 
 def experiment(point: dict[str, Any]) -> dict[str, Any]:
     trainers = point["trainers"]
-    grow = point["servers"] == "growing"
-    servers = max(1, math.ceil(trainers / PER_SERVER)) if grow else 4
-    simulation: dict[str, Any] = {} if point["fold"] is None else {"fold_above": point["fold"]}
-    if point["steps"] != 100:
-        simulation["precision"] = "0 %"
+    servers = max(1, math.ceil(trainers / PER_SERVER)) if point["servers"] == "growing" else 4
+    folded = {} if point["fold"] is None else {"fold_above": point["fold"]}
+    exact = {} if point["steps"] == 100 else {"precision": "0 %"}
     return {
         "name": "scale",
         "model": {"preset": "criteo-kaggle", "max_rows": 100_000},
@@ -68,7 +66,7 @@ def experiment(point: dict[str, Any]) -> dict[str, Any]:
         },
         "training": {"batch_size": 256, "steps": point["steps"], "warmup_steps": 10},
         "strategy": STRATEGIES[point["strategy"]],
-        "simulation": simulation,
+        "simulation": {**folded, **exact},
         "cluster": "paper-20core-25gbit",
     }
 
