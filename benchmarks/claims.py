@@ -179,7 +179,8 @@ def idle_cores(check: Check, runs: Runs) -> str:
     """
     for name in (*check.of, *check.over) if check.measure in ("eps", "time") else ():
         profile, threads = runs[name].manifest["cluster"], runs[name].summary.computing_threads
-        assert not profile["colocate"] and not profile.get("mixed")  # noqa: PT018
+        assert not profile["colocate"]
+        assert not profile.get("mixed")
         cores = (profile["hosts"].get("trainer") or profile["hosts"]["default"])["cores"]
         if threads < cores:
             return f"{name!r} computes on {threads} of each host's {cores} cores"
@@ -453,9 +454,10 @@ def _grid(checked: Checked) -> str:
     check = checked.check
     axes = pd.DataFrame([at for at, _ in checked.points])
     reached = pd.Series([value >= check.up_to for _, value in checked.points])
+    by_axis = {axis: reached.groupby(axes[axis], sort=False) for axis in axes}
     counts = [
-        f"by {axis}: {', '.join(f'{v}: {sum(there)} of {len(there)}' for v, there in each)}"
-        for axis, each in ((axis, reached.groupby(axes[axis], sort=False)) for axis in axes)
+        f"by {axis}: {', '.join(f'{value}: {sum(r)} of {len(r)}' for value, r in groups)}"
+        for axis, groups in by_axis.items()
     ]
     at, best = max(checked.points, key=lambda point: point[1])
     return (
@@ -466,7 +468,7 @@ def _grid(checked: Checked) -> str:
 
 
 def sentences(judged: Judged) -> list[str]:
-    """What a reader must know about a claim's answer, most of it said once."""
+    """What a reader must know about a claim's answer, each sentence once."""
     claim, first = judged.claim, judged.checks[0]
     records = judged.runs.values()
     profiles = [record.manifest["cluster"] for record in records]
