@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT, Cluster
@@ -45,13 +46,13 @@ SETS = (
 
 
 class Cause(NamedTuple):
-    """A cause that is changed."""
+    """What is changed: the profile; ``constants``, (module or class, name, value) beside it; and
+    the experiment's settings. ``code``: what is there for a cause alone, "file:name" of functions,
+    methods, classes and constants."""
 
     change: Callable[[Cluster], Cluster] = lambda cluster: cluster
     constants: tuple[tuple[Any, str, Any], ...] = ()
-    """(module or class, name, value) beside the profile."""
     code: tuple[str, ...] = ()
-    """What is there for it alone: "file:name" of functions, methods, classes and constants."""
     sets: tuple[str, ...] = ()
 
 
@@ -74,14 +75,8 @@ def fields(**values: Any) -> Callable[[Cluster], Cluster]:
     return lambda cluster: cluster.model_copy(update=values)
 
 
-def turns(times: float) -> Callable[[Cluster], Cluster]:
-    """The profile with turns so many times as long."""
-    return lambda cluster: cluster.model_copy(update={"turn": cluster.turn * times})
-
-
-def unwaked() -> Callable[..., Any]:
+def unwaked(run: Callable[..., Any]) -> Callable[..., Any]:
     """`Cores.run` that knows of no waker."""
-    run = cores.Cores.run
     return lambda *given, **_: run(*given)
 
 
@@ -90,7 +85,7 @@ def places(*names: str) -> tuple[str, ...]:
     return tuple(f"sim/host/cores.py:{name}" for name in names)
 
 
-UNWAKED = (cores.Cores, "run", unwaked())
+UNWAKED = (cores.Cores, "run", unwaked(cores.Cores.run))
 TAKES, PULLS = (cores, "_TAKES", (0.0, 0.0)), (cores, "_PULLS", (0.0, 0.0))
 ALWAYS, WARM = (cores, "_nearly_full", lambda _: 2.0), (cores, "_WARM", 0.0)
 CAUSES: dict[str, Cause] = {
@@ -108,8 +103,8 @@ CAUSES: dict[str, Cause] = {
     "these three off": Cause(constants=(TAKES, PULLS, UNWAKED)),
     "three off, always looks": Cause(constants=(TAKES, PULLS, ALWAYS, UNWAKED)),
     "three off, always, warm move": Cause(constants=(TAKES, PULLS, ALWAYS, WARM, UNWAKED)),
-    "turn x2": Cause(turns(2.0)),
-    "turn /2": Cause(turns(0.5)),
+    "turn x2": Cause(lambda cluster: cluster.model_copy(update={"turn": cluster.turn * 2.0})),
+    "turn /2": Cause(lambda cluster: cluster.model_copy(update={"turn": cluster.turn * 0.5})),
     "slice x2": Cause(constants=((cores, "_SLICE", 2 * cores._SLICE),)),
     "own shapes off": Cause(fields(operations=None)),
     "cooling off": Cause(fields(cooling=None)),
@@ -169,10 +164,7 @@ def predicted(name: str, setting: Setting) -> float:
         file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
         (plan,) = load(file, setting.profile, [*SETS, *cause.sets]).plans
         cluster = cause.change(load_cluster(str(setting.profile)))
-    speed = simulate(plan, cluster).speed
-    assert speed is not None
-    assert speed.examples_per_second is not None
-    return speed.examples_per_second
+    return simulate(plan, cluster).speed.examples_per_second
 
 
 def lines_of(places: Sequence[str]) -> int:
@@ -193,27 +185,28 @@ def lines_of(places: Sequence[str]) -> int:
     return total
 
 
-def row(name: str, found: Sequence[float], base: Sequence[float], true: Sequence[float]) -> str:
+def moved(name: str, found: Sequence[float], base: Sequence[float], true: Sequence[float]) -> str:
     """A line of the table."""
     errors = [p / m - 1.0 for p, m in zip(found, true, strict=True)]
-    moved = statistics.median(abs(p / b - 1.0) for p, b in zip(found, base, strict=True))
-    whole = errors_of(errors)
-    assert whole is not None
-    scatter = statistics.stdev(map(math.log1p, errors))
-    lines = lines_of(CAUSES[name].code)
-    return (
-        f"| {name} | {moved:.1%} | {whole.median:.1%} | {whole.median_signed:+.1%} "
-        f"| {whole.p90:.1%} | {scatter:.2%} | {lines or ''} |"
+    moves = statistics.median(abs(p / b - 1.0) for p, b in zip(found, base, strict=True))
+    whole, scatter = errors_of(errors), statistics.stdev(map(math.log1p, errors))
+    shares = (
+        f"{moves:.1%}",
+        f"{whole.median:.1%}",
+        f"{whole.median_signed:+.1%}",
+        f"{whole.p90:.1%}",
     )
+    return row([name, *shares, f"{scatter:.2%}", lines_of(CAUSES[name].code) or ""])
 
 
 def main() -> None:
     """Predict and say."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="+")
-    parser.add_argument("--only", nargs="*", default=list(CAUSES), choices=list(CAUSES))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    asked = parser.parse_args()
+    about = {
+        "folder": {"nargs": "+"},
+        "--only": {"nargs": "*", "default": list(CAUSES), "choices": list(CAUSES)},
+        "--jobs": {"type": int, "default": os.cpu_count()},
+    }
+    asked = options(__doc__, about)
     with tempfile.TemporaryDirectory() as scratch:
         every = [
             setting
@@ -227,15 +220,15 @@ def compare(every: Sequence[Setting], asked: argparse.Namespace) -> None:
     """Predict them, each cause off in turn."""
     true = [setting.measured for setting in every]
     print(f"{len(every)} settings of {', '.join(asked.folder)}\n")
-    print("| changed | moves | median | signed | nine in ten | scatter | lines |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    heads = ["changed", "moves", "median", "signed", "nine in ten", "scatter", "lines"]
+    print("\n".join(table(heads, [])))
     base: list[float] = []
     for name in ["as it is", *(name for name in asked.only if name != "as it is")]:
         # processes of its own: what a cause changes in a module ends with them
         with ProcessPoolExecutor(asked.jobs) as pool:
             found = list(pool.map(partial(predicted, name), every))
         base = base or found
-        print(row(name, found, base, true), flush=True)
+        print(moved(name, found, base, true), flush=True)
 
 
 if __name__ == "__main__":

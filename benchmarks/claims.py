@@ -9,20 +9,21 @@ runs, and those that it holds are not made again: name another folder for other 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 import yaml
 from pydantic import Field
+from script import exponent, options, table
 
 from recsim_train import load, predict
 from recsim_train.config.units import Section, Share
@@ -40,15 +41,11 @@ MARKS = {
     "ours": "our own choice: a reconstruction",
 }
 Mark = Literal["found", "derived", "recalled", "ours"]
-Changes = dict[str, tuple[str, ...]]
-"""Overrides as ``--set`` takes them, by what they do."""
+Changes = dict[str, tuple[str, ...]]  # overrides as ``--set`` takes them, by what they do
 COMPRESSION = ("value_compression", "wire_compression")
-COUNTED = ("bytes", *COMPRESSION)
-"""Worked out by the simulator from sizes and settings alone: no simulated time enters."""
+COUNTED = ("bytes", *COMPRESSION)  # by the simulator's formulas: no simulated time enters
 LAWS = {"easgd_knee": ("eps", "knee"), "easgd_sync_gap": ("sync_gap", "value")}
-"""The measure and the form that each law is about."""
-NEUTRAL = {"ratio": 1.0, "saved": 0.0}
-"""What "no effect" gives, by form."""
+NEUTRAL = {"ratio": 1.0, "saved": 0.0}  # what "no effect" gives, by form
 HALF = 0.5
 """Share of the expected effect from which on a check is met partly."""
 
@@ -86,17 +83,10 @@ class Check(Section):
     quality: str = ""
 
     @property
-    def expected(self) -> float | None:
-        """The stated figure, if one is; a law's is not stated."""
-        stated = (self.near, self.up_to, self.at_least, self.at_most)
-        return next((figure for figure in stated if figure is not None), None)
-
-
-class Sensitivity(Section):
-    """An input that is changed, to see what the first check makes of it."""
-
-    input: str
-    changes: Changes
+    def stated(self) -> list[float]:
+        """The figures that are expected: one at most, and none by a law."""
+        of = (self.near, self.up_to, self.at_least, self.at_most)
+        return [figure for figure in of if figure is not None]
 
 
 class Claim(Section):
@@ -104,8 +94,8 @@ class Claim(Section):
 
     ``mark``: how we know the statement. ``fitted``: inputs chosen in view of a result or of the
     claim, and how. ``common``: overrides of all ``variants``. The first of ``checks`` is the claim
-    itself, and its variants are simulated again for each change of ``sensitivity``; ``grid``: the
-    settings in which ``up_to`` is judged, every combination of them.
+    itself, and its variants are simulated again for each change of an input of ``sensitivity``;
+    ``grid``: the settings in which ``up_to`` is judged, every combination of them.
     """
 
     statement: str
@@ -117,7 +107,7 @@ class Claim(Section):
     common: tuple[str, ...] = ()
     variants: Changes
     checks: tuple[Check, ...]
-    sensitivity: tuple[Sensitivity, ...] = ()
+    sensitivity: dict[str, Changes] = Field(default_factory=dict)
     grid: dict[str, Changes] = Field(default_factory=dict)
 
 
@@ -132,8 +122,7 @@ def problems(claim: Claim) -> list[str]:
         (claim.sensitivity and in_grid[0], "the first check is judged in a grid: vary that"),
     ]
     for check in claim.checks:
-        stated = (check.near, check.up_to, check.at_least, check.at_most, check.law)
-        many = sum(expectation is not None for expectation in stated)
+        many = len(check.stated) + bool(check.law)
         band = check.near is not None or check.law is not None
         whose = check.tolerance is not None and check.tolerance_from.strip()
         unknown = {*check.of, *check.over} - claim.variants.keys()
@@ -163,22 +152,8 @@ def problems(claim: Claim) -> list[str]:
     return [said for broken, said in rules if broken]
 
 
-Runs = Mapping[str, RunRecord]
-"""By the name of the variant."""
-
-
-def measured(record: RunRecord, check: Check) -> float:
-    """What the check measures, of one run."""
-    summary = record.summary
-    if check.measure in COMPRESSION:
-        return float(getattr(summary.facts.compression[check.content], check.measure))
-    if check.measure == "bytes":
-        return bytes_per_example(record, check.effects)
-    if check.measure == "sync_gap":
-        assert summary.synchronisation.sync_gap is not None
-        return summary.synchronisation.sync_gap.mean
-    assert summary.examples_per_second
-    return summary.examples_per_second ** (-1 if check.measure == "time" else 1)
+Runs = Mapping[str, RunRecord]  # by the name of the variant
+Point = tuple[Mapping[str, str], Runs]  # by a grid's axes their values, and the runs there
 
 
 def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
@@ -186,16 +161,15 @@ def bytes_per_example(record: RunRecord, effects: Sequence[str] = ()) -> float:
 
     Payload counts an all-reduce's vector once per member; here it counts as its ring sends it.
     """
-    assert not record.summary.round_bytes_by_effect, "bytes of background loops are per round"
+    summary, sent = record.summary, 0.0
+    assert not summary.round_bytes_by_effect, "bytes of background loops are per round"
     groups = record.manifest["plan"]["groups"].items()
     members = {name.partition("[")[0]: len(group) for name, group in groups}
-    sent = 0.0
     for key, total in record.totals().items():
-        effect = key.effect.removeprefix("serve_")
-        if not effects or effect in effects:
-            factor = ring_factor(members[key.name]) if effect == "all_reduce" else 1.0
-            sent += total.bytes * factor
-    return sent / (record.summary.counted_iterations * record.summary.batch_size)
+        if not effects or key.effect.removeprefix("serve_") in effects:
+            ring = 2 - 2 / members[key.name] if key.effect == "all_reduce" else 1.0
+            sent += total.bytes * ring
+    return sent / (summary.counted_iterations * summary.batch_size)
 
 
 def idle_cores(check: Check, runs: Runs) -> str:
@@ -203,62 +177,52 @@ def idle_cores(check: Check, runs: Runs) -> str:
 
     How fast that run would be on all of them is not known, so its speed says nothing about a claim.
     """
-    if check.measure not in ("eps", "time"):
-        return ""
-    for name in dict.fromkeys((*check.of, *check.over)):
-        profile, summary = runs[name].manifest["cluster"], runs[name].summary
+    for name in (*check.of, *check.over) if check.measure in ("eps", "time") else ():
+        profile, threads = runs[name].manifest["cluster"], runs[name].summary.computing_threads
         assert not profile["colocate"]
         assert not profile.get("mixed")
-        hosts = profile["hosts"]
-        cores = int((hosts.get("trainer") or hosts["default"])["cores"])
-        if summary.computing_threads < cores:
-            return f"{name!r} computes on {summary.computing_threads} of each host's {cores} cores"
+        cores = (profile["hosts"].get("trainer") or profile["hosts"]["default"])["cores"]
+        if threads < cores:
+            return f"{name!r} computes on {threads} of each host's {cores} cores"
     return ""
 
 
-def figure(check: Check, runs: Runs) -> float | None:
-    """What a check makes of its runs; None where a crossover is not reached."""
-    of = [measured(runs[name], check) for name in check.of]
-    over = [measured(runs[name], check) for name in check.over]
-    if check.form == "value":
-        return of[0]
-    if check.form == "ratio":
-        return of[0] / over[0]
-    if check.form == "saved":
-        return 1 - of[0] / over[0]
-    along = [_setting(runs[name], check.along) for name in check.of]
-    if check.form == "exponent":
-        return slope(along, of)
-    if check.form == "knee":
-        return of[-1] / (of[0] / along[0])
-    return crossing(along, [a / b for a, b in zip(of, over, strict=True)])
-
-
-def _setting(record: RunRecord, name: str) -> float:
-    at: Any = record.manifest["configuration"]
-    for part in name.split("."):
-        at = at[part]
-    return float(at)
-
-
-def slope(along: Sequence[float], values: Sequence[float]) -> float:
-    """Least-squares slope of log(value) over log(along): 1 is linear, 0 is flat."""
-    logarithms = ([math.log(value) for value in column] for column in (along, values))
-    return statistics.linear_regression(*logarithms).slope
-
-
-def crossing(along: Sequence[float], ratios: Sequence[float]) -> float | None:
-    """Where a ratio passes 1, interpolated between logarithms; beyond the grid: None."""
-    points = sorted(zip(along, ratios, strict=True))
+def crossing(along: Sequence[float], of: Sequence[float], over: Sequence[float]) -> float | None:
+    """Where of / over passes 1, interpolated between logarithms; beyond the grid: None."""
+    points = sorted((x, a / b) for x, a, b in zip(along, of, over, strict=True))
     for (x0, r0), (x1, r1) in itertools.pairwise(points):
         if (r0 - 1) * (r1 - 1) <= 0 and r0 != r1:
             return x0 * (x1 / x0) ** (-math.log(r0) / (math.log(r1) - math.log(r0)))
     return None
 
 
-def ring_factor(members: int) -> float:
-    """How many times its vector each member of a ring all-reduce sends: 2(n-1)/n."""
-    return 2 * (members - 1) / members
+MEASURES: dict[str, Callable[[RunRecord, Check], float]] = {
+    "eps": lambda run, _: run.summary.examples_per_second,
+    "time": lambda run, _: 1 / run.summary.examples_per_second,
+    "bytes": lambda run, check: bytes_per_example(run, check.effects),
+    "sync_gap": lambda run, _: run.summary.synchronisation.sync_gap.mean,
+    "value_compression": lambda run, c: run.facts.compression[c.content].value_compression,
+    "wire_compression": lambda run, c: run.facts.compression[c.content].wire_compression,
+}
+FORMS: dict[str, Callable[[Sequence[float], Sequence[float], Sequence[float]], float | None]] = {
+    "value": lambda of, *_: of[0],
+    "ratio": lambda of, over, _: of[0] / over[0],
+    "saved": lambda of, over, _: 1 - of[0] / over[0],
+    "exponent": lambda of, _, along: exponent(along, of),
+    "knee": lambda of, _, along: of[-1] / (of[0] / along[0]),
+    "crossover": lambda of, over, along: crossing(along, of, over),
+}
+
+
+def figure(check: Check, runs: Runs) -> float | None:
+    """What a check makes of its runs; None where a crossover is not reached."""
+    of, over = (
+        [MEASURES[check.measure](runs[name], check) for name in names]
+        for names in (check.of, check.over)
+    )
+    settings = [runs[name].manifest["configuration"] for name in check.of if check.along]
+    along = [float(reduce(getitem, check.along.split("."), each)) for each in settings]
+    return FORMS[check.form](of, over, along)
 
 
 def easgd_knee(
@@ -294,63 +258,51 @@ def easgd_sync_gap(
 
 def expected_by_law(check: Check, runs: Runs) -> float:
     """What the derived law says for the check's own runs."""
-    first = runs[check.of[0]]
-    cluster, shards = first.manifest["cluster"], first.manifest["plan"]["dense_shards"]
-    host = cluster["hosts"].get("dense_server") or cluster["hosts"]["default"]
+    manifest, summary = runs[check.of[0]].manifest, runs[check.of[0]].summary
+    hosts, network = manifest["cluster"]["hosts"], manifest["cluster"]["network"]
+    shards = manifest["plan"]["dense_shards"]
     common = {
         "servers": len(shards),
-        "nic": host["nic"] * cluster["network"]["efficiency"],
-        "iteration": first.summary.seconds_per_iteration,
-        "threads": first.summary.threads,
-        "weights": float(sum(shard["bytes"] for shard in shards)),
+        "nic": (hosts.get("dense_server") or hosts["default"])["nic"] * network["efficiency"],
+        "threads": summary.threads,
+        "weights": sum(shard["bytes"] for shard in shards),
     }
-    if check.law == "easgd_knee":
-        # t is an iteration's without its share of an exchange
-        common["iteration"] -= first.summary.time_by_effect.get("exchange", 0.0)
-        return easgd_knee(
-            every=int(first.manifest["strategy"]["options"].get("every", 5)), **common
-        )
-    latency = float(cluster["network"]["latency"])
-    return easgd_sync_gap(trainers=first.summary.trainers, latency=latency, **common)
+    t = summary.seconds_per_iteration
+    if check.law == "easgd_sync_gap":
+        return easgd_sync_gap(summary.trainers, latency=network["latency"], iteration=t, **common)
+    alone = t - summary.time_by_effect.get("exchange", 0.0)
+    every = manifest["strategy"]["options"].get("every", 5)
+    return easgd_knee(every=every, iteration=alone, **common)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """One check and what came of it."""
+class Checked(NamedTuple):
+    """One check and what came of it.
+
+    ``figure``: in a grid the largest of all ``points``, which are by the values there. ``why``:
+    there is no figure, or none that could be compared.
+    """
 
     check: Check
     figure: float | None
     expected: float | None
     verdict: str
-    why: str = ""
-    """Why there is no figure, or none that could be compared."""
-    points: tuple[tuple[Mapping[str, str], float], ...] = ()
-    """The figure at each point of the grid, by the values there."""
+    why: str
+    points: Sequence[tuple[Mapping[str, str], float]]
 
 
-def judge(check: Check, runs: Runs) -> Checked:
-    """One check against its runs."""
-    value = figure(check, runs)
-    expected = expected_by_law(check, runs) if check.law else check.expected
-    if value is None:
+def judge(check: Check, points: Sequence[Point]) -> Checked:
+    """One check against its runs, at one point or at all points of a grid."""
+    each = [(at, figure(check, runs)) for at, runs in points]
+    best = max((value for _, value in each if value is not None), default=None)
+    laws = [expected_by_law(check, runs) for _, runs in points if check.law]
+    expected = next(iter([*check.stated, *laws]), None)
+    if best is None:
         why = "the ratio does not pass 1 within the simulated settings"
-        return Checked(check, None, expected, "not reproduced" if expected else "no figure", why)
-    idle = idle_cores(check, runs)
-    comparable = expected is None or not idle
-    said = verdict(check, value, expected) if comparable else "not comparable"
-    return Checked(check, value, expected, said, idle)
-
-
-def judge_grid(check: Check, points: Sequence[tuple[Mapping[str, str], Runs]]) -> Checked:
-    """The largest figure of all points. There is no band: either a point reaches it or none."""
-    assert check.up_to is not None
-    each = [(at, figure(check, runs) or 0.0) for at, runs in points]
-    best = max(value for _, value in each)
-    idle = next(filter(None, (idle_cores(check, runs) for _, runs in points)), "")
-    said = "reproduced" if best >= check.up_to else "not reproduced"
-    if check.follows_from or idle:
-        said = "follows from the input" if check.follows_from else "not comparable"
-    return Checked(check, best, check.up_to, said, idle, tuple(each))
+        said = "not reproduced" if expected else "no figure"
+    else:
+        why = next(filter(None, (idle_cores(check, runs) for _, runs in points)), "")
+        said = "not comparable" if why and expected is not None else verdict(check, best, expected)
+    return Checked(check, best, expected, said, why, each)
 
 
 def verdict(check: Check, value: float, expected: float | None) -> str:
@@ -358,78 +310,58 @@ def verdict(check: Check, value: float, expected: float | None) -> str:
 
     The effect is the distance from what "no effect" would give: 1 for ratios and compressions, 0
     for savings. Other forms have no such point: there half and twice the expected figure are the
-    limits.
+    limits. "Up to" has no band: a point of the grid reaches the figure, or none.
     """
     if expected is None:
         return "for context"
     if check.follows_from:
         return "follows from the input"
-    if check.at_least is not None:
-        met = value >= expected
-    elif check.at_most is not None:
-        met = value <= expected
-    else:
-        assert check.tolerance is not None
+    if check.tolerance is not None:
         met = abs(value - expected) <= check.tolerance * abs(expected)
-    if met:
-        return "reproduced"
+    else:
+        met = value <= expected if check.at_most is not None else value >= expected
     neutral = 1.0 if check.measure in COMPRESSION else NEUTRAL.get(check.form)
     if neutral is not None and expected != neutral:
         partly = (value - neutral) / (expected - neutral) >= HALF
     else:
         partly = expected != 0 and HALF <= value / expected <= 1 / HALF
-    return "partly" if partly else "not reproduced"
+    return "reproduced" if met else "partly" if partly and not check.up_to else "not reproduced"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One claim with all that was found."""
+class Judged(NamedTuple):
+    """One claim with all that was found; ``varied``: (input, change, the first check with it)."""
 
     name: str
     claim: Claim
-    checks: tuple[Checked, ...]
-    varied: tuple[tuple[str, str, Checked], ...]
-    """(input, change, the first check with it)."""
-    clusters: tuple[tuple[str, str], ...]
-    """(name, description) of the profiles of the unvaried runs."""
-    notes: tuple[str, ...]
-    """What the unvaried runs say about themselves."""
-
-    @property
-    def verdict(self) -> str:
-        """The first check's; reproduced only if no further one fails."""
-        first = self.checks[0].verdict
-        judged = {checked.verdict for checked in self.checks} - {"for context"}
-        return "partly" if first == "reproduced" and judged != {first} else first
+    checks: Sequence[Checked]
+    varied: Sequence[tuple[str, str, Checked]]
+    runs: Runs
 
 
 def judged(name: str, claim: Claim, run: Callable[..., RunRecord]) -> Judged:
     """A claim with its verdicts. ``run``: a variant's name and further overrides to its run."""
     runs = {variant: run(variant) for variant in claim.variants}
-    first = claim.checks[0]
 
-    def again(check: Check, more: Iterable[str]) -> Runs:
-        return {variant: run(variant, *more) for variant in (*check.of, *check.over)}
+    def at(check: Check, values: Mapping[str, str], *more: str) -> Point:
+        return values, {name: run(name, *more) for name in (*check.of, *check.over)}
+
+    def in_grid(check: Check) -> list[Point]:
+        of = [[(axis, *each) for each in changes.items()] for axis, changes in claim.grid.items()]
+        return [
+            at(check, {axis: value for axis, value, _ in point}, *(m for p in point for m in p[2]))
+            for point in itertools.product(*of)
+        ]
 
     varied = [
-        (changed.input, change, judge(first, again(first, more)))
-        for changed in claim.sensitivity
-        for change, more in changed.changes.items()
+        (name, change, judge(claim.checks[0], [at(claim.checks[0], {}, *more)]))
+        for name, changes in claim.sensitivity.items()
+        for change, more in changes.items()
     ]
-
-    def at_each_point(check: Check) -> Iterator[tuple[Mapping[str, str], Runs]]:
-        for values in itertools.product(*claim.grid.values()):
-            at = dict(zip(claim.grid, values, strict=True))
-            yield at, again(check, [key for axis in at for key in claim.grid[axis][at[axis]]])
-
     checks = [
-        judge(check, runs) if check.up_to is None else judge_grid(check, [*at_each_point(check)])
+        judge(check, [({}, runs)] if check.up_to is None else in_grid(check))
         for check in claim.checks
     ]
-    profiles = (record.manifest["cluster"] for record in runs.values())
-    clusters = dict.fromkeys((p["name"], p["description"]) for p in profiles)
-    notes = dict.fromkeys(note for r in runs.values() for note in r.facts.warnings)
-    return Judged(name, claim, tuple(checks), tuple(varied), tuple(clusters), tuple(notes))
+    return Judged(name, claim, checks, varied, runs)
 
 
 def read(file: Path) -> tuple[str, Claim, dict[str, Any]]:
@@ -451,8 +383,7 @@ def simulated(file: Path, out: Path) -> Judged:
         def run(variant: str, *more: str) -> RunRecord:
             print(f"{name}: {variant} {' '.join(more)}", file=sys.stderr)
             study = load(path, overrides=[*claim.common, *claim.variants[variant], *more])
-            (found,) = predict(study, out=out, resume=True, what_if=False)
-            return found.record
+            return predict(study, out=out, resume=True, what_if=False)[0].record
 
         return judged(name, claim, run)
 
@@ -463,27 +394,20 @@ def amount(check: Check, value: float | None) -> str:
         return text.NONE
     if check.form == "saved":
         return text.percent(value)
-    if check.form == "ratio" or check.measure in COMPRESSION:
-        return f"{value:.3g}×"
-    if check.form == "value" and check.measure == "eps":
-        return f"{text.rate(value)}/s"
-    return f"{value:.3g}".replace("-", "−")
+    times = "×" if check.form == "ratio" or check.measure in COMPRESSION else ""
+    return f"{value:.3g}{times}".replace("-", "−")
 
 
 def expectation(checked: Checked) -> str:
     """What the check expects, in short."""
     check, what = checked.check, amount(checked.check, checked.expected)
-    if checked.expected is None:
-        return what
-    for said, stated in (("≥", check.at_least), ("≤", check.at_most), ("up to", check.up_to)):
-        if stated is not None:
-            return f"{said} {what}"
-    law = ", by the law" if check.law else ""
-    return f"{what} ± {text.percent(check.tolerance or 0.0)}{law}"
+    if check.tolerance is not None:
+        what += f" ± {text.percent(check.tolerance)}" + ", by the law" * bool(check.law)
+    limits = {"≥": check.at_least, "≤": check.at_most, "up to": check.up_to}
+    return " ".join([*(said for said, stated in limits.items() if stated is not None), what])
 
 
 def _words(said: str) -> str:
-    """On one line, without the full stop."""
     return " ".join(said.split()).rstrip(".")
 
 
@@ -494,100 +418,94 @@ def with_quality(said: str, *checks: Checked) -> str:
 
 
 def conclusion(judged: Judged) -> tuple[str, str]:
-    """The verdict on the claim; why, and what it costs."""
-    said = judged.verdict
-    if judged.claim.fitted and said in ("reproduced", "partly"):
-        said += " with fitted inputs"
-    return said, with_quality(_reason(judged), *judged.checks)
-
-
-def _reason(judged: Judged) -> str:
-    first = judged.checks[0]
-    shown = amount(first.check, first.figure)
-    if judged.verdict == "no figure":
-        return first.why
-    if judged.verdict == "not comparable":
-        return f"{shown} says nothing while {first.why}"
-    if judged.verdict == "follows from the input":
-        return ", and ".join(
+    """The verdict on the claim, which is the first check's, and reproduced only if no further one
+    fails; why, and what the setting costs."""
+    first, *further = judged.checks
+    missed = {c.verdict for c in further} - {"reproduced", "for context"}
+    shown, least = amount(first.check, first.figure), amount(first.check, first.expected)
+    reasons = {
+        "no figure": first.why,
+        "not comparable": f"{shown} says nothing while {first.why}",
+        "follows from the input": ", and ".join(
             f"{amount(c.check, c.figure)} is set by {c.check.follows_from}, which was chosen for it"
             for c in judged.checks
-            if c.verdict == judged.verdict
-        )
-    said = f"{shown} where {expectation(first)} is expected"
-    if first.points:
+            if c.verdict == "follows from the input"
+        ),
+    }
+    why = f"{shown} where {expectation(first)} is expected"
+    if first.check.up_to:
         values = [value for _, value in first.points]
-        reached = sum(value >= (first.expected or 0.0) for value in values)
-        said = (
-            f"{reached} of {len(values)} settings stated beforehand reach "
-            f"{amount(first.check, first.expected)}; they range from "
-            f"{amount(first.check, min(values))} to {shown}"
+        reached, lowest = sum(v >= first.check.up_to for v in values), min(values)
+        why = (
+            f"{reached} of {len(values)} settings stated beforehand reach {least}; they range from "
+            f"{amount(first.check, lowest)} to {shown}"
         )
-    missed = sum(c.verdict not in ("reproduced", "for context") for c in judged.checks[1:])
-    if first.verdict == "reproduced" and missed:
-        number, verb = ("one", "is") if missed == 1 else (str(missed), "are")
-        said += f", but {number} of the further expectations {verb} not met"
-    return said
+    said = first.verdict
+    if said == "reproduced" and missed:
+        said, why = "partly", f"{why}, but not every further expectation is met"
+    fitted = " with fitted inputs" * (
+        bool(judged.claim.fitted) and said in ("reproduced", "partly")
+    )
+    return said + fitted, with_quality(reasons.get(said, why), *judged.checks)
 
 
 def _grid(checked: Checked) -> str:
     """How often "up to" is reached, by each axis of the grid, and where it is highest."""
-    check, least = checked.check, checked.expected or 0.0
-    at, best = max(checked.points, key=lambda point: point[1])
-    counts = []
-    for axis in at:
-        there: dict[str, list[bool]] = {}
-        for point, value in checked.points:
-            there.setdefault(point[axis], []).append(value >= least)
-        each = ", ".join(f"{v}: {sum(reached)} of {len(reached)}" for v, reached in there.items())
-        counts.append(f"by {axis}: {each}")
-    where = ", ".join(f"{axis} {value}" for axis, value in at.items())
-    return (
-        f"{_words(check.says)}: settings that reach {amount(check, least)}, {'; '.join(counts)}; "
-        f"the highest is {amount(check, best)}, at {where}."
-    )
-
-
-def _sensitivity(judged: Judged) -> Iterator[str]:
-    """What the varied inputs make of the first figure, and which of several moves it most."""
-    check, base = judged.checks[0].check, judged.checks[0].figure
-    changes = [
-        f"{name} {change}: {amount(check, c.figure)} ({c.verdict})"
-        for name, change, c in judged.varied
+    check = checked.check
+    axes = pd.DataFrame([at for at, _ in checked.points])
+    reached = pd.Series([value >= check.up_to for _, value in checked.points])
+    by_axis = {axis: reached.groupby(axes[axis], sort=False) for axis in axes}
+    counts = [
+        f"by {axis}: {', '.join(f'{value}: {sum(r)} of {len(r)}' for value, r in groups)}"
+        for axis, groups in by_axis.items()
     ]
-    if changes:
-        yield f"First figure {amount(check, base)}; with {'; '.join(changes)}."
-    moved = {abs((c.figure or 0.0) - (base or 0.0)): name for name, _, c in judged.varied}
-    if len(set(moved.values())) > 1:
-        yield f"Of these, {moved[max(moved)]} moves it most."
+    at, best = max(checked.points, key=lambda point: point[1])
+    return (
+        f"{_words(check.says)}: settings that reach {amount(check, check.up_to)}, "
+        f"{'; '.join(counts)}; the highest is {amount(check, best)}, at "
+        f"{', '.join(f'{axis} {value}' for axis, value in at.items())}."
+    )
 
 
 def sentences(judged: Judged) -> list[str]:
-    """What a reader must know about a claim's answer."""
-    claim = judged.claim
+    """What a reader must know about a claim's answer, each sentence once."""
+    claim, first = judged.claim, judged.checks[0]
+    records = judged.runs.values()
+    profiles = [record.manifest["cluster"] for record in records]
     fitted = "; ".join(f"{name} ({_words(how)})" for name, how in claim.fitted.items())
-    tolerances = (
-        f"Tolerance of {text.percent(c.check.tolerance)}: {_words(c.check.tolerance_from)}."
-        for c in judged.checks
-        if c.check.tolerance is not None
-    )
-    return [
+    changes = [
+        f"{name} {change}: {amount(first.check, c.figure)} ({c.verdict})"
+        for name, change, c in judged.varied
+    ]
+    moved = {abs((c.figure or 0.0) - (first.figure or 0.0)): name for name, _, c in judged.varied}
+    said = [
         f"Source: {claim.source} ({MARKS[claim.mark]}).",
         f"Setting: {_words(claim.setting)}.",
-        *(f"Profile {name}: {_words(about)}." for name, about in judged.clusters if about),
+        *(
+            f"Profile {p['name']}: {_words(p['description'])}."
+            for p in profiles
+            if p["description"]
+        ),
         f"Fitted inputs: {fitted}." if fitted else "No input was fitted.",
-        *dict.fromkeys(tolerances),
-        *(_grid(checked) for checked in judged.checks if checked.points),
+        *(
+            f"Tolerance of {text.percent(check.tolerance)}: {_words(check.tolerance_from)}."
+            for check in claim.checks
+            if check.tolerance is not None
+        ),
+        *(_grid(checked) for checked in judged.checks if checked.check.up_to),
         f"It hinges on {_words(claim.hinges_on)}.",
-        *_sensitivity(judged),
-        *(f"{_words(note)}." for note in judged.notes),
+        *(
+            [f"First figure {amount(first.check, first.figure)}; with {'; '.join(changes)}."]
+            * bool(changes)
+        ),
+        *(
+            [f"Of these, {moved[max(moved)]} moves it most."]
+            if len(set(moved.values())) > 1
+            else []
+        ),
+        *(f"{_words(note)}." for record in records for note in record.facts.warnings),
     ]
-
-
-def table(*rows: Sequence[str]) -> list[str]:
-    """Rows of words in Markdown, the first of which is the head."""
-    head, *body = [f"| {' | '.join(map(plain, row))} |" for row in rows]
-    return [head, f"|{'---|' * len(rows[0])}", *body, ""]
+    return list(dict.fromkeys(said))
 
 
 def section(judged: Judged) -> list[str]:
@@ -606,7 +524,10 @@ def section(judged: Judged) -> list[str]:
     return [
         f"## {judged.name}\n",
         f"{plain(_words(judged.claim.statement))}. **{said.capitalize()}**: {plain(why)}.\n",
-        *table(("claim", "mark", "expected", "predicted", "verdict"), *rows),
+        *table(
+            ("claim", "mark", "expected", "predicted", "verdict"), (map(plain, r) for r in rows)
+        ),
+        "",
         *(f"- {plain(sentence)}" for sentence in sentences(judged)),
         "",
     ]
@@ -614,28 +535,28 @@ def section(judged: Judged) -> list[str]:
 
 def page(before: str, claims: Sequence[Judged]) -> str:
     """docs/claims.md with its figures made anew, between the two lines that are comments."""
+    begin, end = "<!-- figures -->\n", "<!-- end of figures -->\n"
+    head, tail = before.split(begin, maxsplit=1)[0], before.split(end)[1]
     overview = (
         (f"{_words(c.claim.statement)}.", c.claim.source, c.claim.mark, ": ".join(conclusion(c)))
         for c in claims
     )
     lines = [
         f"Figures of {date.today():%-d %B %Y}:\n",
-        *table(("claim", "source", "mark", "verdict"), *overview),
+        *table(("claim", "source", "mark", "verdict"), (map(plain, row) for row in overview)),
+        "",
         *itertools.chain.from_iterable(map(section, claims)),
     ]
-    head, begin, _ = before.partition("<!-- figures -->\n")
-    _, end, tail = before.partition("<!-- end of figures -->\n")
-    assert begin
-    assert end
     return "\n".join([head + begin, *lines, end + tail])
 
 
 def main() -> None:
     """Simulate, judge, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("claims", nargs="*", help="stems of files in benchmarks/claims/")
-    parser.add_argument("--out", type=Path, help="where the runs are kept")
-    asked = parser.parse_args()
+    about = {
+        "claims": {"nargs": "*", "help": "stems of files in benchmarks/claims/"},
+        "--out": {"type": Path, "help": "where the runs are kept"},
+    }
+    asked = options(__doc__, about)
     files = [FILES / f"{stem}.yaml" for stem in asked.claims] or sorted(FILES.glob("*.yaml"))
     with tempfile.TemporaryDirectory() as folder:
         found = [simulated(file, asked.out or Path(folder)) for file in files]

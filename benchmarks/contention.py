@@ -9,7 +9,6 @@ first process. Predicted: by the profile's prices, as a prediction uses them.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import time
@@ -18,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from paired import median_of
+from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import Cluster
@@ -94,15 +94,12 @@ def measured(experiment: str, point: int, rounds: int) -> list[tuple[float, floa
     found = []
     window(ends)  # caches and clock rates settle
     for number in range(rounds):
-        if number % 2:
-            beside, alone = window(ends), window(ends[:1])
-        else:
-            alone, beside = window(ends[:1]), window(ends)
-        found.append((alone, beside))
+        first, second = (ends, ends[:1]) if number % 2 else (ends[:1], ends)
+        found.append({len(some): window(some) for some in (first, second)})
     for end, process in zip(ends, processes, strict=True):
         end.send(None)
         process.join(LIMIT)
-    return found
+    return [(seconds[1], seconds[2]) for seconds in found]
 
 
 def predicted(plan: Plan, cluster: Cluster) -> float:
@@ -119,29 +116,26 @@ def predicted(plan: Plan, cluster: Cluster) -> float:
 
 def main() -> None:
     """Measure and say."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("experiment")
-    parser.add_argument("profile")
-    parser.add_argument("--points", default="1,20,24", help="which of a sweep, from 0 on")
-    parser.add_argument("--rounds", type=int, default=20)
-    asked = parser.parse_args()
-    cluster = load_cluster(asked.profile)
-    plans = load(asked.experiment).plans
-    print(
-        "| passes of | ms alone | slower beside another, median (95 % interval) | predicted | off |"
-    )
-    print("|---|---:|---:|---:|---:|")
+    about = {
+        "experiment": {},
+        "profile": {},
+        "--points": ("1,20,24", "which of a sweep, from 0 on"),
+        "--rounds": (20, ""),
+    }
+    asked = options(__doc__, about)
+    cluster, plans = load_cluster(asked.profile), load(asked.experiment).plans
+    slower = "slower beside another, median (95 % interval)"
+    print("\n".join(table(["passes of", "ms alone", slower, "predicted", "off"], [])))
     for point in map(int, asked.points.split(",")):
         plan = plans[point]
         pairs = measured(asked.experiment, point, asked.rounds)
-        slower = median_of([beside / alone - 1.0 for alone, beside in pairs])
-        assert slower is not None
+        seen = median_of([beside / alone - 1.0 for alone, beside in pairs])
         model = predicted(plan, cluster) - 1.0
         label = f"{plan.experiment.model.name}, batch {plan.experiment.training.batch_size}"
         took = 1e3 * statistics.median(alone for alone, _ in pairs)
-        seen = f"{slower.value:+.1%} ({slower.low:+.1%} .. {slower.high:+.1%})"
-        off = 100 * (model - slower.value)
-        print(f"| {label} | {took:.2f} | {seen} | {model:+.1%} | {off:+.1f} |")
+        said = f"{seen.value:+.1%} ({seen.low:+.1%} .. {seen.high:+.1%})"
+        off = 100 * (model - seen.value)
+        print(row([label, f"{took:.2f}", said, f"{model:+.1%}", f"{off:+.1f}"]), flush=True)
 
 
 if __name__ == "__main__":

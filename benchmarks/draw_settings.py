@@ -9,12 +9,12 @@ the tool refuses would be a fault of the rules below. Draw before calibration, r
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import yaml
+from script import options
 
 BATCHES = (96, 192, 256, 384, 768, 1024, 1536)
 WIDTHS = (32, 96, 128, 192, 320, 384)
@@ -124,11 +124,8 @@ def experiment(count: int, seed: int, cores: int) -> dict[str, Any]:
 
 def main() -> None:
     """Draw and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=40)
-    parser.add_argument("--cores", type=int, choices=TRAINERS, default=2)
-    asked = parser.parse_args()
+    cores = {"type": int, "choices": TRAINERS, "default": 2}
+    asked = options(__doc__, {"--count": (20, ""), "--seed": (40, ""), "--cores": cores})
     given = f"--count {asked.count} --seed {asked.seed} --cores {asked.cores}"
     command = f"python benchmarks/draw_settings.py {given}"
     print(f"# Drawn by `{command}`,\n# before calibration; none of them was replaced.")

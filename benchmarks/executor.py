@@ -21,13 +21,14 @@ import argparse
 import json
 import os
 import random
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ from executor_pieces import (
     run_experiment,
 )
 from executor_tables import SPEED, Result
-from paired import Median, median_of, ratios, verdict
+from paired import median_of, ratios, verdict
 from programs import PieceError
+from script import command, options, spread
 
 from recsim_train.results.environment import cores, machine
 
@@ -69,20 +71,20 @@ def measure(piece: Piece, batch: int, steps: int, number: int) -> Result:
 
 
 def interleaved(
-    pieces: Sequence[Piece], options: argparse.Namespace, keep: Callable[[list[Result]], None]
+    pieces: Sequence[Piece], asked: argparse.Namespace, keep: Callable[[list[Result]], None]
 ) -> None:
     """All rounds. ``keep`` is given all results after each of them."""
-    order = random.Random(options.seed)
+    order = random.Random(asked.seed)
     speeds: dict[tuple[str, int], float] = {}
     results: list[Result] = []
-    for number in range(options.rounds + 1):
-        for batch in order.sample(options.batches, len(options.batches)):
+    for number in range(asked.rounds + 1):
+        for batch in order.sample(asked.batches, len(asked.batches)):
             for piece in order.sample(pieces, len(pieces)):
                 key = piece.name, batch
                 if number == 0:  # what is too short to count
                     steps = TRIAL_EXAMPLES // batch
                 elif key in speeds:
-                    steps = max(20, round(options.seconds * speeds[key] / batch))
+                    steps = max(20, round(asked.seconds * speeds[key] / batch))
                 else:
                     continue  # it failed there, and would do so every time
                 result = measure(piece, batch, steps, number)
@@ -96,39 +98,28 @@ def interleaved(
 def write(folder: Path, name: str, lines: Sequence[str], document: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    text = json.dumps(document, indent=1, default=_plain)
+    text = json.dumps(document, indent=1, default=asdict)
     (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Median):
-        return {name: getattr(value, name) for name in Median.__slots__}
-    raise TypeError(f"{type(value).__name__} is no figure")
-
-
-def against_peers(options: argparse.Namespace, about: dict[str, Any], scratch: Path) -> None:
-    given = Environments(
-        scratch,
-        dlrm=options.dlrm,
-        dlrm_python=options.dlrm_python,
-        torchrec_python=options.torchrec_python,
-    )
-    found = all_pieces(given)
-    if unknown := sorted(set(options.only or ()) - set(found.available)):
-        sys.exit(f"--only: no {', '.join(unknown)}; there are {', '.join(found.available)}")
-    pieces = [piece for name, piece in found.available.items() if name in (options.only or [name])]
-    print("\n".join(found.skipped))
+def against_peers(asked: argparse.Namespace, about: dict[str, Any], scratch: Path) -> None:
+    given = Environments(scratch, asked.dlrm, asked.dlrm_python, asked.torchrec_python)
+    available, skipped = all_pieces(given)
+    if unknown := sorted(set(asked.only or ()) - set(available)):
+        sys.exit(f"--only: no {', '.join(unknown)}; there are {', '.join(available)}")
+    pieces = [piece for name, piece in available.items() if name in (asked.only or [name])]
+    print("\n".join(skipped))
 
     def keep(results: list[Result]) -> None:
-        rows = tables.compared(results, pieces, options.batches)
+        rows = tables.compared(results, pieces, asked.batches)
         judged = [row for row in rows if row["least"] is not None]
         stated = [row for row in rows if row["least"] is None]
         failed = {f"{r.piece}, batch {r.batch}: {r.error}" for r in results if r.error}
         lines = [
             "# `run` against plain PyTorch, dlrm and TorchRec",
             "",
-            *tables.circumstances(about, results),
-            *(f"- {sentence}" for sentence in [*found.skipped, *sorted(failed)]),
+            *tables.about(about, results),
+            *(f"- {sentence}" for sentence in [*skipped, *sorted(failed)]),
             "",
             "A bar is met when the median of paired ratios reaches it and the lower end of its "
             "95 % interval is at most 0.05 below. A step is of all loops together: each of n has "
@@ -137,43 +128,40 @@ def against_peers(options: argparse.Namespace, about: dict[str, Any], scratch: P
             "",
             *tables.bar_table(judged),
             "",
-            *tables.speed_table(results, pieces, options.batches),
+            *tables.speed_table(results, pieces, asked.batches),
             "",
             "Stated beside:",
             "",
             *tables.bar_table(stated),
             "",
-            *tables.own_table(results, pieces, options.batches),
+            *tables.own_table(results, pieces, asked.batches),
         ]
-        for batch in options.batches:
+        for batch in asked.batches:
             lines += ["", *tables.round_table(results, pieces, batch)]
         document = {
             **about,
-            "skipped": found.skipped,
+            "skipped": skipped,
             "ratios": rows,
             "results": [result._asdict() for result in results],
         }
-        write(options.out, "executor", lines, document)
+        write(asked.out, "executor", lines, document)
 
-    interleaved(pieces, options, keep)
-    print((options.out / "executor.md").read_text(encoding="utf-8"))
+    interleaved(pieces, asked, keep)
+    print((asked.out / "executor.md").read_text(encoding="utf-8"))
 
 
-def against_checkout(options: argparse.Namespace, about: dict[str, Any], scratch: Path) -> None:
+def against_checkout(asked: argparse.Namespace, about: dict[str, Any], scratch: Path) -> None:
     given = Environments(scratch)
-    trees = {NEW: (TREE, sys.executable), OLD: (options.against.resolve(), options.old_python)}
+    trees = {NEW: (TREE, sys.executable), OLD: (asked.against.resolve(), asked.old_python)}
 
-    def piece(name: str) -> Piece:
-        tree, python = trees[name]
+    def run(tree: Path, python: str, _batch: int, _steps: int) -> Measured:
+        experiment = tree / "experiments" / "quickstart.yaml"
+        return run_experiment(experiment, [], tree=tree, python=python, given=given)
 
-        def run(_batch: int, _steps: int) -> Measured:
-            experiment = tree / "experiments" / "quickstart.yaml"
-            return run_experiment(experiment, [], tree=tree, python=python, given=given)
-
-        return Piece(name, str(tree), run)
-
-    pieces = [piece(name) for name in trees]
-    options.batches = [128]  # of a thread, as the quickstart has it, which says its steps, too
+    pieces = [
+        Piece(name, str(tree), partial(run, tree, python)) for name, (tree, python) in trees.items()
+    ]
+    asked.batches = [128]  # of a thread, as the quickstart has it, which says its steps, too
 
     def keep(results: list[Result]) -> None:
         of, over = (tables.of_rounds(results, name, 128) for name in (NEW, OLD))
@@ -183,12 +171,12 @@ def against_checkout(options: argparse.Namespace, about: dict[str, Any], scratch
         lines = [
             f"# The quickstart's speed against {about['against']}",
             "",
-            *tables.circumstances(about, results),
+            *tables.about(about, results),
             "",
             f"Paired ratio of examples/s, new over old: median (95 % interval) {ratio}, "
             f"{len(paired)} rounds. Bar 1.5: {verdict(ratio, 1.5)}.",
             "CPU outside operations and reading, new tree's part of all its CPU: "
-            f"{tables.spread(outside, '.1%')}.",
+            f"{spread(outside.values(), '.1%')}.",
             "",
             *tables.speed_table(results, pieces, [128]),
             "",
@@ -200,10 +188,10 @@ def against_checkout(options: argparse.Namespace, about: dict[str, Any], scratch
             "by_round": paired,
             "results": [result._asdict() for result in results],
         }
-        write(options.out, "executor-against", lines, document)
+        write(asked.out, "executor-against", lines, document)
 
-    interleaved(pieces, options, keep)
-    print((options.out / "executor-against.md").read_text(encoding="utf-8"))
+    interleaved(pieces, asked, keep)
+    print((asked.out / "executor-against.md").read_text(encoding="utf-8"))
 
 
 def interpreter(given: str) -> str:
@@ -212,37 +200,36 @@ def interpreter(given: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=12, help="at least 6 for an interval")
-    parser.add_argument("--seconds", type=float, default=8.0, help="timed part of a piece")
-    parser.add_argument("--seed", type=int, default=1, help="of the order")
-    parser.add_argument("--batches", type=int, nargs="+", choices=BATCHES, default=list(BATCHES))
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these pieces")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
-    parser.add_argument("--dlrm", type=Path, help="checkout of facebookresearch/dlrm")
-    parser.add_argument(
-        "--dlrm-python", type=interpreter, help="with torch, scikit-learn, tensorboard, tqdm"
-    )
-    parser.add_argument(
-        "--torchrec-python", type=interpreter, help="with torchrec and fbgemm-gpu-cpu"
-    )
-    parser.add_argument("--against", type=Path, help="another checkout of recsim-train")
-    parser.add_argument(
-        "--old-python", type=interpreter, default=sys.executable, help="its environment"
-    )
-    options = parser.parse_args()
     about = {
+        "--rounds": (12, "at least 6 for an interval"),
+        "--seconds": (8.0, "timed part of a piece"),
+        "--seed": (1, "of the order"),
+        "--batches": {"type": int, "nargs": "+", "choices": BATCHES, "default": list(BATCHES)},
+        "--only": {"nargs": "+", "metavar": "NAME", "help": "these pieces"},
+        "--out": (RESULTS, "folder"),
+        "--dlrm": {"type": Path, "help": "checkout of facebookresearch/dlrm"},
+        "--dlrm-python": {
+            "type": interpreter,
+            "help": "with torch, scikit-learn, tensorboard, tqdm",
+        },
+        "--torchrec-python": {"type": interpreter, "help": "with torchrec and fbgemm-gpu-cpu"},
+        "--against": {"type": Path, "help": "another checkout of recsim-train"},
+        "--old-python": {
+            "type": interpreter,
+            "default": sys.executable,
+            "help": "its environment",
+        },
+    }
+    asked = options(__doc__, about)
+    here = {
         **machine(),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(),
         "cores": cores(),
-        "against": options.against and options.against.name,
+        "against": asked.against and asked.against.name,
     }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # pieces are ended on the way out
     with tempfile.TemporaryDirectory(prefix="recsim-train-peers-") as scratch:
-        chosen = against_checkout if options.against else against_peers
-        chosen(options, about, Path(scratch))
+        (against_checkout if asked.against else against_peers)(asked, here, Path(scratch))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from programs import PieceError, commit, output, version
 
@@ -23,7 +24,6 @@ TREE = Path(__file__).resolve().parents[1]
 PEERS = TREE / "benchmarks" / "peers"
 WARMUP = 10
 """Steps before the timed ones, of every piece."""
-_TABLES, _ROWS = 26, 100_000
 _PRINT_EVERY = 10
 """Steps whose mean dlrm prints at a time: the first ones are its warm-up."""
 _DLRM_LINE = re.compile(r"it \d+/\d+ of epoch \d+, ([\d.]+) ms/it")
@@ -32,115 +32,102 @@ Measured = dict[str, Any]
 """``examples_per_second``, ``ms_per_step``, and what else the program says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environments:
-    """What is supplied from outside."""
+class Environments(NamedTuple):
+    """What is supplied from outside: the working directory of all pieces, a checkout of
+    facebookresearch/dlrm, and interpreters that have what the peers need."""
 
     scratch: Path
-    """The working directory of all pieces."""
     dlrm: Path | None = None
-    """A checkout of facebookresearch/dlrm."""
     dlrm_python: str | None = None
     torchrec_python: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One configuration."""
+class Piece(NamedTuple):
+    """One configuration. ``run``: of (examples of all loops in one step, timed steps), raises
+    PieceError."""
 
     name: str
     title: str
     run: Callable[[int, int], Measured]
-    """Of (examples of all loops in one step, timed steps). Raises PieceError."""
 
 
-@dataclass(slots=True)
-class Pieces:
-    """What can be measured, and a sentence for each that cannot."""
-
-    available: dict[str, Piece] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
-
-    def add(self, name: str, title: str, run: Callable[[int, int], Measured]) -> None:
-        """Take one more."""
-        self.available[name] = Piece(name, title, run)
+def all_pieces(given: Environments) -> tuple[dict[str, Piece], list[str]]:
+    """By name every piece whose environment is there; a sentence for each that is missing."""
+    found = [*_plain(given), *_dlrm(given), *_torchrec(given), *_own(given)]
+    pieces = {each.name: each for each in found if isinstance(each, Piece)}
+    return pieces, [each for each in found if isinstance(each, str)]
 
 
-def all_pieces(given: Environments) -> Pieces:
-    """Every piece whose environment is there."""
-    pieces = Pieces()
-    _add_plain(pieces, given)
-    _add_dlrm(pieces, given)
-    _add_torchrec(pieces, given)
-    _add_own(pieces, given)
-    return pieces
-
-
-def _add_plain(pieces: Pieces, given: Environments) -> None:
+def _plain(given: Environments) -> Iterator[Piece | str]:
     for threads in (1, 2):
-
-        def run(batch: int, steps: int, threads: int = threads) -> Measured:
-            program = [sys.executable, str(PEERS / "plain_pytorch.py")]
-            return _last_line([*program, *_sizes(batch, steps, threads)], given, threads)
-
-        pieces.add(f"plain-{threads}", f"plain PyTorch, {_count(threads, 'thread')}", run)
+        program = [sys.executable, str(PEERS / "plain_pytorch.py")]
+        title = f"plain PyTorch, {_count(threads, 'thread')}"
+        yield Piece(f"plain-{threads}", title, partial(_peer, program, given, threads))
 
 
-def _add_torchrec(pieces: Pieces, given: Environments) -> None:
+def _torchrec(given: Environments) -> Iterator[Piece | str]:
     python = given.torchrec_python
     if python is None:
-        pieces.skipped.append("TorchRec is skipped: --torchrec-python does not say where it is.")
-        return
-    if version(python, "torchrec") is None:
-        pieces.skipped.append(f"TorchRec is skipped: {python} does not have it.")
-        return
-    for processes, name in ((1, "torchrec-1"), (2, "torchrec-2p")):
-
-        def run(batch: int, steps: int, processes: int = processes) -> Measured:
+        yield "TorchRec is skipped: --torchrec-python does not say where it is."
+    elif version(python, "torchrec") is None:
+        yield f"TorchRec is skipped: {python} does not have it."
+    else:
+        for processes, name in ((1, "torchrec-1"), (2, "torchrec-2p")):
             program = [*_torchrun(python, processes), str(PEERS / "torchrec_dlrm.py")]
-            return _last_line([*program, *_sizes(batch, steps, 1)], given, 1)
+            title = f"TorchRec, {_count(processes, 'process')}"
+            yield Piece(name, title, partial(_peer, program, given, 1))
 
-        pieces.add(name, f"TorchRec, {_count(processes, 'process')}", run)
+
+def _peer(
+    program: Sequence[str], given: Environments, threads: int, batch: int, steps: int
+) -> Measured:
+    """Our own programs of peers end with a line of JSON."""
+    sizes = {"batch": batch, "steps": steps, "threads": threads, "warmup": WARMUP}
+    more = (f"--{name}={value}" for name, value in sizes.items())
+    return json.loads(output([*program, *more], given.scratch, threads).strip().splitlines()[-1])
 
 
-def _add_dlrm(pieces: Pieces, given: Environments) -> None:
-    folder, python = given.dlrm, given.dlrm_python
-    if folder is None or python is None:
-        pieces.skipped.append("dlrm is skipped: it needs --dlrm and --dlrm-python.")
+DLRM = [
+    "--arch-embedding-size=" + "-".join(["100000"] * 26),
+    "--arch-sparse-feature-size=32",
+    "--arch-mlp-bot=13-512-256-32",
+    "--arch-mlp-top=512-256-1",
+    "--data-generation=random",
+    "--num-indices-per-lookup=1",
+    "--num-indices-per-lookup-fixed=True",
+    "--loss-function=bce",
+    "--round-targets=True",
+    "--learning-rate=0.05",
+    "--print-time",
+    f"--print-freq={_PRINT_EVERY}",
+]
+
+
+def _dlrm(given: Environments) -> Iterator[Piece | str]:
+    if given.dlrm is None or given.dlrm_python is None:
+        yield "dlrm is skipped: it needs --dlrm and --dlrm-python."
         return
-    script = folder.resolve() / "dlrm_s_pytorch.py"
-    if not script.exists() or (torch := version(python, "torch")) is None:
-        pieces.skipped.append(f"dlrm is skipped: there is no {script}, or no torch in {python}.")
+    python, script = given.dlrm_python, given.dlrm.resolve() / "dlrm_s_pytorch.py"
+    torch = version(python, "torch")
+    if not script.exists() or torch is None:
+        yield f"dlrm is skipped: there is no {script}, or no torch in {python}."
         return
-    versions = {"dlrm": commit(folder), "torch": torch}
-    model = [
-        "--arch-embedding-size=" + "-".join([str(_ROWS)] * _TABLES),
-        "--arch-sparse-feature-size=32",
-        "--arch-mlp-bot=13-512-256-32",
-        "--arch-mlp-top=512-256-1",
-        "--data-generation=random",
-        "--num-indices-per-lookup=1",
-        "--num-indices-per-lookup-fixed=True",
-        "--loss-function=bce",
-        "--round-targets=True",
-        "--learning-rate=0.05",
-        "--print-time",
-        f"--print-freq={_PRINT_EVERY}",
-    ]
-    shapes = (("dlrm-1", 1, 1), ("dlrm-2", 1, 2), ("dlrm-2p", 2, 1))
-    for name, processes, threads in shapes:
-        alone = processes == 1
+    told = {"versions": {"dlrm": commit(given.dlrm), "torch": torch}}
 
-        def run(batch: int, steps: int, alone: bool = alone, threads: int = threads) -> Measured:
-            printed = -(-(WARMUP + steps) // _PRINT_EVERY)
-            program = [python] if alone else _torchrun(python, 2)
-            more = [] if alone else ["--dist-backend=gloo"]
-            sizes = [f"--mini-batch-size={batch}", f"--num-batches={printed * _PRINT_EVERY}"]
-            said = output([*program, str(script), *model, *sizes, *more], given.scratch, threads)
-            return {**_dlrm_figures(said, batch), "threads": threads, "versions": versions}
+    def run(processes: int, threads: int, batch: int, steps: int) -> Measured:
+        printed = -(-(WARMUP + steps) // _PRINT_EVERY)
+        sizes = [f"--mini-batch-size={batch}", f"--num-batches={printed * _PRINT_EVERY}"]
+        alone = [python, str(script), *DLRM, *sizes]
+        many = [*_torchrun(python, processes), *alone[1:], "--dist-backend=gloo"]
+        said = output(alone if processes == 1 else many, given.scratch, threads)
+        return {**_dlrm_figures(said, batch), "threads": threads, **told}
 
-        shape = _count(threads, "thread") if alone else _count(processes, "process")
-        pieces.add(name, f"dlrm, {shape}", run)
+    for name, processes, threads, shape in (
+        ("dlrm-1", 1, 1, "1 thread"),
+        ("dlrm-2", 1, 2, "2 threads"),
+        ("dlrm-2p", 2, 1, "2 processes"),
+    ):
+        yield Piece(name, f"dlrm, {shape}", partial(run, processes, threads))
 
 
 def _dlrm_figures(said: str, batch: int) -> Measured:
@@ -153,50 +140,33 @@ def _dlrm_figures(said: str, batch: int) -> Measured:
     return {"examples_per_second": batch / ms * 1e3, "ms_per_step": ms}
 
 
-def _add_own(pieces: Pieces, given: Environments) -> None:
+def _own(given: Environments) -> Iterator[Piece | str]:
     servers = ["roles.embedding_servers=1", "roles.dense_servers=1"]
     shadow = "strategy=shadowsync"
     twin = "strategy={kind: shadowsync, algorithm: easgd, sync: foreground, every: 5}"
-    own: list[tuple[str, str, int, int, Sequence[str]]] = [
-        # name, title, trainers, threads, settings
+    two = "2 trainers, no servers"
+    one = "2 trainers, 1 embedding server (it needs no dense one)"
+
+    def run(loops: int, fixed: Sequence[str], batch: int, steps: int) -> Measured:
+        sizes = {"batch_size": batch // loops, "steps": steps, "warmup_steps": WARMUP}
+        sets = [*fixed, *(f"training.{name}={value}" for name, value in sizes.items())]
+        figures = run_experiment(
+            PEERS / "model.yaml", sets, tree=TREE, python=sys.executable, given=given
+        )
+        return {**figures, "ms_per_step": batch / figures["examples_per_second"] * 1e3}
+
+    for name, title, trainers, threads, sets in (
         ("flat_ps-1", "flat_ps, one process, 1 thread", 1, 1, []),
         ("flat_ps-2", "flat_ps, one process, 2 Hogwild threads", 1, 2, []),
-        ("flat_ps-2p", "flat_ps, 2 trainers, no servers", 2, 1, []),
-        ("allreduce-2p", "allreduce, 2 trainers, no servers", 2, 1, ["strategy=allreduce"]),
+        ("flat_ps-2p", f"flat_ps, {two}", 2, 1, []),
+        ("allreduce-2p", f"allreduce, {two}", 2, 1, ["strategy=allreduce"]),
         ("flat_ps-2p-servers", "flat_ps, 2 trainers, 1 + 1 servers", 2, 1, servers),
-        (
-            "allreduce-2p-servers",
-            "allreduce, 2 trainers, 1 embedding server (it needs no dense one)",
-            2,
-            1,
-            [servers[0], "strategy=allreduce"],
-        ),
-        ("shadowsync-2p", "shadowsync easgd, 2 trainers, no servers", 2, 1, [shadow]),
-        ("fr-easgd-5-2p", "FR-EASGD-5, 2 trainers, no servers", 2, 1, [twin]),
-    ]
-
-    for name, title, trainers, threads, sets in own:
-        loops = trainers * threads
+        ("allreduce-2p-servers", f"allreduce, {one}", 2, 1, [servers[0], "strategy=allreduce"]),
+        ("shadowsync-2p", f"shadowsync easgd, {two}", 2, 1, [shadow]),
+        ("fr-easgd-5-2p", f"FR-EASGD-5, {two}", 2, 1, [twin]),
+    ):
         fixed = [f"roles.trainers={trainers}", f"training.threads={threads}", *sets]
-
-        def run(
-            batch: int, steps: int, loops: int = loops, fixed: Sequence[str] = fixed
-        ) -> Measured:
-            sizes = [
-                f"training.batch_size={batch // loops}",
-                f"training.steps={steps}",
-                f"training.warmup_steps={WARMUP}",
-            ]
-            figures = run_experiment(
-                PEERS / "model.yaml",
-                [*fixed, *sizes],
-                tree=TREE,
-                python=sys.executable,
-                given=given,
-            )
-            return {**figures, "ms_per_step": batch / figures["examples_per_second"] * 1e3}
-
-        pieces.add(name, f"ours: {title}", run)
+        yield Piece(name, f"ours: {title}", partial(run, trainers * threads, fixed))
 
 
 def run_experiment(
@@ -208,8 +178,7 @@ def run_experiment(
     """
     with tempfile.TemporaryDirectory(dir=given.scratch) as out:
         command = [python, "-m", "recsim_train", "run", str(experiment), "--json", "--out", out]
-        for each in sets:
-            command += ["--set", each]
+        command += [word for each in sets for word in ("--set", each)]
         said = output(command, given.scratch, None, {"PYTHONPATH": str(tree)})
     (run,) = json.loads(said)["runs"]
     if run["status"] != "complete":
@@ -224,23 +193,16 @@ def run_experiment(
 
 
 def _cpu(ledger: Mapping[str, Any], examples: int) -> Measured:
-    total = ledger["total"]
-    by_what: dict[str, float] = {}
+    total, by_what = ledger["total"], Counter[str]()
     for line in ledger["lines"]:
-        by_what[line["what"]] = by_what.get(line["what"], 0.0) + line["seconds"]
-    remainder = total - sum(by_what.values())
-    outside = remainder + sum(s for what, s in by_what.items() if what in AROUND)
+        by_what[line["what"]] += line["seconds"]
+    within = sum(seconds for what, seconds in by_what.items() if what not in AROUND)
     return {
         "cpu_us_per_example": total / examples * 1e6,
-        "reading_share": by_what.get(READING, 0.0) / total,
-        "outside_share": outside / total,
+        "reading_share": by_what[READING] / total,
+        "outside_share": (total - within) / total,
         "cores": ledger.get("machine"),
     }
-
-
-def _sizes(batch: int, steps: int, threads: int) -> list[str]:
-    given = {"batch": batch, "steps": steps, "threads": threads, "warmup": WARMUP}
-    return [f"--{name}={value}" for name, value in given.items()]
 
 
 def _count(number: int, noun: str) -> str:
@@ -251,10 +213,3 @@ def _count(number: int, noun: str) -> str:
 def _torchrun(python: str, processes: int) -> list[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [python, *launcher]
-
-
-def _last_line(command: Sequence[str], given: Environments, threads: int) -> Measured:
-    """The line of JSON with which our own programs of peers end."""
-    lines = output(command, given.scratch, threads).strip().splitlines()
-    found: Measured = json.loads(lines[-1])
-    return found

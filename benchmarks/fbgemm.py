@@ -29,20 +29,20 @@ import argparse
 import functools
 import importlib
 import importlib.metadata
+import itertools
 import random
-import shlex
-import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
-from paired import median_of, ratios
+from paired import median_of
+from script import circumstances, command, options, table
 from torch import Tensor
 
 from recsim_train import load
@@ -65,8 +65,7 @@ BAGS = (
     "top_mlp: [64, 1], tables: {count: 8, rows: 20_000, ids: 40}}"
 )
 """The model with bags of experiments/fidelity.yaml."""
-SUM = 0
-"""fbgemm's number of the pooling that adds."""
+SUM = 0  # fbgemm's number of the pooling that adds
 OURS = "ours"
 MODES = {
     "one thread": (1, 1),
@@ -76,9 +75,8 @@ MODES = {
 """(Loops, threads within operations)."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A model and a batch, and both optimizers."""
+class Shape(NamedTuple):
+    """A model and a batch, with which both optimizers are measured."""
 
     title: str
     experiment: str
@@ -200,12 +198,12 @@ class Module:
         common = importlib.import_module("fbgemm_gpu.split_table_batched_embeddings_ops_common")
         configs = importlib.import_module("fbgemm_gpu.split_embedding_configs")
         sgd = state.training.sparse_optimizer == "sgd"
-        kinds = configs.EmbOptimType
+        kind = "EXACT_SGD" if sgd else "EXACT_ROWWISE_ADAGRAD"
         where = common.EmbeddingLocation.HOST, training.ComputeDevice.CPU
         self.width = state.rows.shape[1]
         self.module = training.SplitTableBatchedEmbeddingBagsCodegen(
             [(part.rows, self.width, *where) for part in state.slices],
-            optimizer=kinds.EXACT_SGD if sgd else kinds.EXACT_ROWWISE_ADAGRAD,
+            optimizer=getattr(configs.EmbOptimType, kind),
             learning_rate=state.training.sparse_lr,
             eps=EPSILON,
             stochastic_rounding=False,
@@ -237,7 +235,7 @@ def _even_ends(size: int, bags: int) -> Tensor:
 
 
 def _ends(routed: Routed) -> Tensor:
-    """Where bags end, 0 in front: made once where all bags have one size."""
+    """Where bags end, 0 in front: made once, as all bags have one size."""
     assert not routed.varying.any()
     bags = len(routed.counts) * routed.batch
     size, rest = divmod(int(routed.counts.sum()), bags)
@@ -253,19 +251,7 @@ ARRANGED: dict[str, Callable[[EmbeddingState], Rows]] = {
 }
 
 
-class Spent(NamedTuple):
-    """Seconds per call."""
-
-    lookup: float
-    update: float
-
-    @property
-    def both(self) -> float:
-        return self.lookup + self.update
-
-
-Times = dict[str, dict[int, Spent]]
-"""By arrangement and round."""
+WHAT = ("lookup", "update", "both")
 
 
 class Case:
@@ -274,7 +260,6 @@ class Case:
     def __init__(self, shape: Shape, optimizer: str) -> None:
         chosen = f"training.sparse_optimizer={optimizer}"
         (plan,) = load(shape.experiment, overrides=[*ALONE, *shape.sets, chosen]).plans
-        self.shape, self.optimizer = shape, optimizer
         self.bench = Bench(plan, [])
         assert plan.embedding is not None
         (shard,) = plan.embedding.shards
@@ -304,8 +289,8 @@ class Case:
         ours, *others = answers
         return max(float((ours - other).abs().max() / ours.abs().max()) for other in others)
 
-    def timed(self, name: str, loops: int, threads: int, seconds: float) -> Spent:
-        """For about so long."""
+    def timed(self, name: str, loops: int, threads: int, seconds: float) -> dict[str, float]:
+        """Seconds of a call, by what it does; measured for about so long."""
         rows, spent = self.arranged[name], [[0.0, 0.0] for _ in range(loops)]
         gradient = self.gradients[rows.transposed]
         counts, ready = [0] * loops, threading.Barrier(loops)
@@ -333,7 +318,8 @@ class Case:
             each.start()
         for each in crew:
             each.join()
-        return Spent(*(sum(what) / sum(counts) for what in zip(*spent, strict=True)))
+        lookup, update = (sum(what) / sum(counts) for what in zip(*spent, strict=True))
+        return {"lookup": lookup, "update": update, "both": lookup + update}
 
     def net_pass(self, threads: int) -> float:
         """Seconds of the net's forward and backward pass over a batch."""
@@ -345,56 +331,38 @@ class Case:
         return time.perf_counter() - begin
 
 
-def measured(
-    case: Case, options: argparse.Namespace
-) -> tuple[dict[str, Times], dict[str, list[float]]]:
-    """(times, those of the net's pass), by mode."""
-    order, seconds = random.Random(options.seed), options.milliseconds / 1e3
-    found: dict[str, Times] = {mode: {name: {} for name in case.arranged} for mode in MODES}
-    passes: dict[str, list[float]] = {mode: [] for mode in MODES}
-    for number in range(options.rounds + 1):
+def measured(case: Case, asked: argparse.Namespace) -> pd.DataFrame:
+    """A row for each arrangement in each mode and round."""
+    order, seconds = random.Random(asked.seed), asked.milliseconds / 1e3
+    rows = []
+    for number in range(asked.rounds + 1):
         for mode in order.sample(list(MODES), len(MODES)):
             net = case.net_pass(MODES[mode][1])
-            times = {
-                name: case.timed(name, *MODES[mode], seconds)
-                for name in order.sample(list(case.arranged), len(case.arranged))
-            }
-            if not number:  # fills caches
-                continue
-            passes[mode].append(net)
-            for name, spent in times.items():
-                found[mode][name][number] = spent
-    return found, passes
+            for name in order.sample(list(ARRANGED), len(ARRANGED)):
+                spent = case.timed(name, *MODES[mode], seconds)
+                rows.append({"round": number, "mode": mode, "name": name, "net": net, **spent})
+    return pd.DataFrame(rows).query("round > 0")  # the first one fills caches
 
 
-def table(found: dict[str, Times], passes: dict[str, list[float]]) -> list[str]:
-    lines = [
-        "| | | lookup, us | update, us | both, us | ours / fbgemm: lookup | update | both | "
-        "saved of a step |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for mode, times in found.items():
-        ours = times[OURS]
-        step = statistics.median(passes[mode])
-        step += statistics.median(spent.both for spent in ours.values())
-        for name, spent in times.items():
-            cells = [mode, name]
-            saved = []
-            for what in ("lookup", "update", "both"):
-                own = {number: getattr(each, what) for number, each in spent.items()}
-                cells.append(f"{statistics.median(own.values()) * 1e6:,.0f}")
-            for what in ("lookup", "update", "both") if name != OURS else ():
-                own = {number: getattr(each, what) for number, each in spent.items()}
-                base = {number: getattr(each, what) for number, each in ours.items()}
-                cells.append(str(median_of(list(ratios(base, own).values()))))
-                saved = [base[number] - own[number] for number in own]
-            if saved:
-                cells.append(f"{statistics.median(saved) / step:+.1%}")
+def compared(times: pd.DataFrame) -> list[str]:
+    times = times.set_index("round")
+    rows = []
+    for mode in MODES:
+        by_name = dict(iter(times[times["mode"] == mode].groupby("name")))
+        ours = by_name[OURS]
+        step = ours["net"].median() + ours["both"].median()
+        for name in ARRANGED:
+            own = by_name[name]
+            cells = [mode, name, *(f"{own[what].median() * 1e6:,.0f}" for what in WHAT)]
+            if name == OURS:
+                cells += ["", "", "", f"(ours: {ours['both'].median() / step:.1%} of it)"]
             else:
-                of_all = statistics.median(each.both for each in ours.values()) / step
-                cells += ["", "", "", f"(ours: {of_all:.1%} of it)"]
-            lines.append("| " + " | ".join(cells) + " |")
-    return lines
+                cells += [str(median_of(list(ours[what] / own[what]))) for what in WHAT]
+                cells.append(f"{(ours['both'] - own['both']).median() / step:+.1%}")
+            rows.append(cells)
+    units = [f"{what}, us" for what in WHAT]
+    head = ["", "", *units, "ours / fbgemm: lookup", "update", "both", "saved of a step"]
+    return table(head, rows)
 
 
 def unusable() -> str | None:
@@ -409,58 +377,48 @@ def unusable() -> str | None:
     return None
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=20, help="at least 6 for an interval")
-    parser.add_argument(
-        "--milliseconds", type=float, default=60.0, help="of one arrangement in a round"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of the order")
-    parser.add_argument("--only", default="", help="shapes whose title contains this")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
-    options = parser.parse_args(arguments)
+def main() -> None:
+    about = {
+        "--rounds": (20, "at least 6 for an interval"),
+        "--milliseconds": (60.0, "of one arrangement in a round"),
+        "--seed": (1, "of the order"),
+        "--only": ("", "shapes whose title contains this"),
+        "--out": (RESULTS, "folder"),
+    }
+    asked = options(__doc__, about)
     if reason := unusable():
         print(reason)
         return
-    torch.manual_seed(options.seed)
-    about = machine()
-    versions = {**about["versions"], "fbgemm-gpu-cpu": importlib.metadata.version("fbgemm-gpu-cpu")}
+    torch.manual_seed(asked.seed)
+    here = machine()
+    here["versions"]["fbgemm-gpu-cpu"] = importlib.metadata.version("fbgemm-gpu-cpu")
     lines = [
         "# Kernels on embedding rows: ours and fbgemm's",
         "",
-        f"{about['date']}, {about['machine']}, {about['system']}, "
-        f"revision {about.get('revision', 'unknown')}; "
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + ".",
+        circumstances(here),
         "",
-        f"`{shlex.join(['python', *sys.argv])}`",
+        f"`{command()}`",
         "",
         "Wall time of a call, median of rounds; of ratios within a round the median and its 95 % "
         "interval: above 1 fbgemm is faster. A step is both and the net's forward and backward "
         "pass, without messages. `benchmarks/fbgemm.py` says what the arrangements are.",
         "",
     ]
-    for shape in SHAPES:
-        for optimizer in OPTIMIZERS:
-            if options.only not in shape.title:
-                continue
+    for shape, optimizer in itertools.product(SHAPES, OPTIMIZERS):
+        if asked.only in shape.title:
             case = Case(shape, optimizer)
-            title = f"## {shape.title}, {optimizer}"
-            difference = case.difference()
-            found = measured(case, options)
-            state = case.asked[0]
+            state, difference = case.asked[0], case.difference()
             about_it = (
                 f"{state.values.size:,} ids in {len(state.counts) * state.batch:,} bags, "
                 f"{case.gradients[False].shape[-1]} numbers each; largest difference of answers "
                 f"before and after a step {difference:.1e} of the largest number."
             )
-            part = [title, "", about_it, "", *table(*found), ""]
+            title = f"## {shape.title}, {optimizer}"
+            part = [title, "", about_it, "", *compared(measured(case, asked)), ""]
             print("\n".join(part), flush=True)
             lines += part
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "fbgemm.md").write_text("\n".join(lines), encoding="utf-8")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    (asked.out / "fbgemm.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

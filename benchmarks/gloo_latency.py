@@ -22,6 +22,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from script import options
+
 SET_INTERFACE, TUN_WITHOUT_HEADER = 0x400454CA, 0x1001
 NEW_NETWORK = 0x40000000
 
@@ -79,14 +81,15 @@ def link(name: str, address: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--arrange", choices=["fill", "spread"], default="fill")
-    parser.add_argument("--far", type=float, default=20.0)
-    parser.add_argument("--near", type=float, default=0.0)
-    parser.add_argument("--bytes", type=int, nargs="*", default=[4000])
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    about = {
+        "--ranks": (8, ""),
+        "--arrange": {"choices": ["fill", "spread"], "default": "fill"},
+        "--far": (20.0, "milliseconds"),
+        "--near": (0.0, "milliseconds"),
+        "--bytes": {"type": int, "nargs": "*", "default": [4000]},
+        "--rank": {"type": int, "help": argparse.SUPPRESS},
+    }
+    asked = options(__doc__, about)
     if asked.rank is not None:
         rank_of(asked.rank, asked.ranks, asked.bytes)
         return

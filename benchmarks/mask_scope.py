@@ -10,12 +10,12 @@ size. Same examples, net, rules and learning rates.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from script import options, row, table
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -68,11 +68,14 @@ class Study:
     def train(self, mask: Mask, *, one_size: bool = False) -> tuple[float, list[float]]:
         """(held-out AUC, each table's share of the values that held-out examples keep)."""
         spec, model = self.spec, self.spec.model
-        blocks = []
-        for number, table in enumerate(model.tables):
-            block = initial_rows(model, spec.seed, number, 0, table.rows)
-            blocks.append(block * (table.rows / 1000) ** 0.5 if one_size else block)
-        rows = torch.cat(blocks)
+        sizes = [each.rows for each in model.tables]
+        rows = torch.cat(
+            [
+                initial_rows(model, spec.seed, number, 0, size)
+                * ((size / 1000) ** 0.5 if one_size else 1.0)
+                for number, size in enumerate(sizes)
+            ]
+        )
         state = torch.zeros(len(rows))
         worker = Worker(Replica(model, spec.training, spec.seed), "server")
         for start in range(spec.data.eval_rows, len(self.labels), BATCH):
@@ -83,7 +86,6 @@ class Study:
             worker.net.new_gradient()
             logits = worker.net.forward(self.dense[part], leaf)
             binary_cross_entropy_with_logits(logits, self.labels[part]).backward()
-            assert leaf.grad is not None
             unique, inverse = torch.unique(self.ids[:, part], return_inverse=True)
             gradient = torch.zeros(len(unique), model.embedding_dim)
             gradient.index_add_(0, inverse.flatten(), (leaf.grad * kept).flatten(0, 1))
@@ -100,16 +102,13 @@ class Study:
                 counts += kept.sum((1, 2))
                 scores.append(worker.net.forward(self.dense[part], pooled * kept))
         found = evaluate.auc(torch.cat(scores), self.labels[: spec.data.eval_rows])
-        assert found is not None
         return found, (counts / counts.sum()).tolist()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    asked = options(__doc__, {"--seed": (1, "")})
     torch.set_num_threads(1)
-    spec = load(EXPERIMENT, overrides=["training.batch_size=256"], seed=arguments.seed).experiment
+    spec = load(EXPERIMENT, overrides=["training.batch_size=256"], seed=asked.seed).experiment
     study = Study(spec)
     tables, dim = len(spec.model.tables), spec.model.embedding_dim
     cases: list[tuple[str, Mask, bool]] = [
@@ -122,10 +121,11 @@ def main() -> None:
     ]
     smallest = sorted(range(tables), key=lambda table: spec.model.tables[table].rows)[:5]
     rows = [spec.model.tables[table].rows for table in smallest]
-    print(f"| mask | AUC | share of kept values from tables of {rows} rows |\n|---|---|---|")
+    print("\n".join(table(["mask", "AUC", f"share of kept values from tables of {rows} rows"], [])))
     for name, mask, one_size in cases:
         auc, shares = study.train(mask, one_size=one_size)
-        print(f"| {name} | {auc:.4f} | {sum(shares[t] for t in smallest):.0%} |", flush=True)
+        share = sum(shares[t] for t in smallest)
+        print(row([name, f"{auc:.4f}", f"{share:.0%}"]), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ same files; --only runs the named ones again and keeps all others. Ctrl-C leaves
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -29,12 +28,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
+from script import options, table
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = Path(__file__).with_suffix(".yaml")
@@ -42,62 +43,56 @@ OUT = ROOT / "benchmarks/results/mutants.md"
 LIMIT, TIMES = 60.0, 5.0
 """Seconds that a mutant's tests may take, besides this many times those of the right code."""
 BASELINE_LIMIT = 900.0
-GREEN = 0
-"""Exit code of pytest where all passed; modules that cannot be imported have several others."""
+GREEN = 0  # exit code of pytest where all passed; others are of several kinds
 
 
-@dataclass(frozen=True)
-class Mutant:
+class Mutant(NamedTuple):
+    """``breaks``: what is wrong then, in one sentence; ``survives``: why no test can tell it from
+    the right code, so that it is expected to live."""
+
     id: str
     file: str
     old: str
     new: str
     breaks: str
-    """What is wrong then, in one sentence."""
     tests: tuple[str, ...]
     survives: str = ""
-    """Why no test can tell it from the right code; such a mutant is expected to live."""
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
+    """``by``: the first test that failed, or the time limit; ``tree``: a digest of the files and of
+    the mutant."""
+
     id: str
     died: bool
     by: str
-    """The first test that failed, or the time limit."""
     seconds: float
     tree: str
-    """Digest of the files and of the mutant."""
-
-
-class StoppedError(Exception):
-    """The user wants an end."""
 
 
 class MutantsError(Exception):
     """The list does not fit the code."""
 
 
-def read_mutants(path: Path = MUTANTS) -> list[Mutant]:
+def read_mutants() -> list[Mutant]:
     """The list, each with its tests by name of a set or as they are."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.safe_load(MUTANTS.read_text(encoding="utf-8"))
     sets = content["tests"]
     found = []
     for entry in content["mutants"]:
         tests = entry.pop("tests")
         named = sets[tests] if isinstance(tests, str) else tests
         found.append(Mutant(tests=tuple(named), **entry))
-    names = [m.id for m in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise MutantsError(f"two mutants have one id: {', '.join(twice)}")
+    if twice := [name for name, times in Counter(m.id for m in found).items() if times > 1]:
+        raise MutantsError(f"two mutants have one id: {', '.join(sorted(twice))}")
     return found
 
 
-def check(mutants: Sequence[Mutant], root: Path) -> None:
+def check(mutants: Sequence[Mutant]) -> None:
     """Raises MutantsError where an old text is not in its file exactly once, or changes nothing."""
     wrong = []
     for m in mutants:
-        path = root / m.file
+        path = ROOT / m.file
         count = path.read_text(encoding="utf-8").count(m.old) if path.is_file() else 0
         if count != 1:
             wrong.append(f"{m.id}: stale, its old text is {count} times in {m.file}")
@@ -107,27 +102,20 @@ def check(mutants: Sequence[Mutant], root: Path) -> None:
         raise MutantsError("\n".join(wrong))
 
 
-def tracked(root: Path) -> list[str]:
+def tracked() -> list[str]:
     """Files under version control, as they are in the working folder."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, timeout=60
-    )
-    names = [name for name in listed.stdout.decode().split("\0") if name]
-    return [name for name in names if (root / name).is_file()]
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    return [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
 
 
-def digest(root: Path, names: Sequence[str]) -> str:
+def digest(names: Sequence[str]) -> str:
     """Of all code and tests: results hold for these only."""
     seen = hashlib.sha256()
     for name in sorted(names):
         if name.startswith(("recsim_train/", "tests/")):
-            seen.update(name.encode())
-            seen.update((root / name).read_bytes())
+            seen.update(name.encode() + (ROOT / name).read_bytes())
     return seen.hexdigest()
-
-
-def tree_of(mutant: Mutant, files: str) -> str:
-    return hashlib.sha256(f"{files} {mutant!r}".encode()).hexdigest()[:16]
 
 
 class Copy:
@@ -142,39 +130,38 @@ class Copy:
         self.running: subprocess.Popen[str] | None = None
 
     def run(self, tests: Sequence[str], limit: float) -> tuple[int | None, str]:
-        """(exit code of pytest or None after the limit, its output)."""
+        """(exit code of pytest or None after the limit, what failed)."""
         tree = self.folder / "tree"
         command = [sys.executable, "-m", "pytest", "-x", "-q", *tests, "-p", "no:cacheprovider"]
-        command += ["--basetemp", str(self.folder / "tmp"), "--tb=no"]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
-        environment.setdefault("OMP_NUM_THREADS", "1")
         with subprocess.Popen(
-            command,
+            [*command, "--basetemp", str(self.folder / "tmp"), "--tb=no"],
             cwd=tree,
-            env=environment,
+            env={"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": str(tree)},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-        ) as self.running:
+        ) as running:
+            self.running = running
             try:
                 if self.stopped.is_set():  # since nobody has seen these tests run
                     self.end()
-                output, _ = self.running.communicate(timeout=limit)
-                code: int | None = self.running.returncode
+                output, _ = running.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
-                code, output = None, ""
+                return None, f"time limit of {limit:.0f} s"
             finally:
                 self.end()
-        self.running = None
-        return code, output
+        failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
+        why = "" if running.returncode == GREEN else "no test could run"
+        return running.returncode, failed[1] if failed else why
 
     def end(self) -> None:
         """End the tests and every process that they started."""
         if self.running is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.running.pid, signal.SIGKILL)
+            self.running = None
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
@@ -195,107 +182,104 @@ def write(path: Path, text: str) -> None:
         compiled.unlink(missing_ok=True)
 
 
-def first_failure(output: str) -> str:
-    """The test that failed first, from pytest's short summary."""
-    for line in output.splitlines():
-        if found := re.match(r"(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", line):
-            return found[1]
-    return "no test could run"
-
-
 class Bench:
     """The copies, the results so far, and the table."""
 
-    def __init__(self, jobs: int, out: Path, known: dict[str, Result], mutants: list[Mutant]):
+    def __init__(self, jobs: int, out: Path, mutants: list[Mutant]):
         self.out, self.mutants = out, mutants
+        kept = out.with_suffix(".json")
+        rows = json.loads(kept.read_text("utf-8")) if kept.is_file() else []
+        known = {row["id"]: Result(**row) for row in rows}
         self.results = {m.id: known[m.id] for m in mutants if m.id in known}
-        self.names = tracked(ROOT)
-        self.files = digest(ROOT, self.names)
-        self.lock = threading.Lock()
-        self.stopped = threading.Event()
+        names = tracked()
+        self.files = digest(names)
+        self.lock, self.stopped = threading.Lock(), threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
-        self.free = [Copy(self.folder / str(job), self.names, self.stopped) for job in range(jobs)]
-        self.copies = tuple(self.free)
+        self.copies = [Copy(self.folder / str(job), names, self.stopped) for job in range(jobs)]
+        self.free = list(self.copies)
         self.seconds: dict[str, float] = {}
         """Of each test target without an error."""
 
-    def baseline(self, target: str) -> str:
-        """Run tests on the right code; what is wrong, or nothing."""
-        copy = self.take()
+    def tree_of(self, mutant: Mutant) -> str:
+        return hashlib.sha256(f"{self.files} {mutant!r}".encode()).hexdigest()[:16]
+
+    def tried(
+        self, tests: Sequence[str], limit: float, mutant: Mutant | None = None
+    ) -> tuple[int | None, str, float]:
+        """(exit code of pytest or None after the limit, what failed, seconds)."""
+        copy = self.free.pop()
         begin = time.monotonic()
         try:
-            code, output = copy.run([target], BASELINE_LIMIT)
+            with copy.mutated(mutant) if mutant else contextlib.nullcontext():
+                return *copy.run(tests, limit), time.monotonic() - begin
         finally:
             self.free.append(copy)
-        self.seconds[target] = time.monotonic() - begin
+
+    def baseline(self, target: str) -> str:
+        """Run tests on the right code; what is wrong, or nothing."""
+        code, failed, self.seconds[target] = self.tried([target], BASELINE_LIMIT)
         if self.stopped.is_set():
             return ""
         if code == GREEN:
             print(f"green {self.seconds[target]:6.1f} s  {target}", flush=True)
             return ""
-        why = "took too long" if code is None else f"failed: {first_failure(output)}"
-        return f"{target} {why} without any mutant (exit code {code})"
+        return f"{target} failed without any mutant: {failed} (exit code {code})"
 
     def attempt(self, mutant: Mutant) -> None:
         """Try one mutant and write the table."""
-        copy = self.take()
         limit = LIMIT + TIMES * sum(self.seconds[target] for target in mutant.tests)
-        begin = time.monotonic()
-        try:
-            with copy.mutated(mutant):
-                code, output = copy.run(mutant.tests, limit)
-        finally:
-            self.free.append(copy)
+        code, by, seconds = self.tried(mutant.tests, limit, mutant)
         if self.stopped.is_set():
             return
-        seconds = round(time.monotonic() - begin, 1)
-        by = "" if code == GREEN else first_failure(output)
-        if code is None:
-            by = f"time limit of {limit:.0f} s"
-        result = Result(mutant.id, code != GREEN, by, seconds, tree_of(mutant, self.files))
+        died = code != GREEN
         with self.lock:
-            self.results[mutant.id] = result
+            tree = self.tree_of(mutant)
+            self.results[mutant.id] = Result(mutant.id, died, by, round(seconds, 1), tree)
             self.save()
-            done = sum(1 for m in self.mutants if m.id in self.results)
-        said = f"died, {by}" if result.died else "SURVIVED"
-        print(f"{done:3d}/{len(self.mutants)} {seconds:6.1f} s  {mutant.id}: {said}", flush=True)
-
-    def take(self) -> Copy:
-        if self.stopped.is_set():
-            raise StoppedError
-        return self.free.pop()
+            done = f"{len(self.results):3d}/{len(self.mutants)} {seconds:6.1f} s"
+        print(f"{done}  {mutant.id}: {f'died, {by}' if died else 'SURVIVED'}", flush=True)
 
     def run(self, chosen: Sequence[Mutant]) -> None:
         """All baselines, then all chosen mutants. Raises MutantsError for red tests."""
         targets = list(dict.fromkeys(target for m in chosen for target in m.tests))
         with ThreadPoolExecutor(len(self.copies)) as pool:
             try:
-                red = [why for why in pool.map(self.baseline, targets) if why]
-                if red:
+                if red := [why for why in pool.map(self.baseline, targets) if why]:
                     raise MutantsError("\n".join(red))
-                for _ in pool.map(self.attempt, chosen):
-                    pass
+                list(pool.map(self.attempt, chosen))
             except BaseException:
                 self.stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
                 for copy in self.copies:
                     copy.end()
-                pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
     def save(self) -> None:
-        rows = [asdict(self.results[m.id]) for m in self.mutants if m.id in self.results]
+        rows = [self.results[m.id]._asdict() for m in self.mutants if m.id in self.results]
         kept = json.dumps(rows, indent=1) + "\n"
-        for path, text in ((self.out.with_suffix(".json"), kept), (self.out, self.table())):
+        for path, text in ((self.out.with_suffix(".json"), kept), (self.out, self.page())):
             part = path.with_name(f".{path.name}.part")
             part.write_text(text, "utf-8")
             part.replace(path)
 
-    def table(self) -> str:
-        """The page: the total, the survivors, every mutant."""
+    def page(self) -> str:
+        """The total, the survivors, every mutant."""
         found = [(m, self.results[m.id]) for m in self.mutants if m.id in self.results]
-        died = sum(r.died for _, r in found)
         lived = [m for m, r in found if not r.died]
+        died, missing = len(found) - len(lived), len(self.mutants) - len(found)
         share = f" ({100 * died / len(found):.0f} %)" if found else ""
+        stale = {m.id for m, r in found if r.tree != self.tree_of(m)}
+        rows = (
+            (
+                m.id,
+                m.file.removeprefix("recsim_train/"),
+                m.breaks,
+                ("died" if r.died else "**survived**") + " (other files)" * (m.id in stale),
+                r.by.removeprefix("tests/").replace("|", "\\|"),
+                f"{r.seconds:.1f}",
+            )
+            for m, r in found
+        )
         lines = [
             "# Mutants of the arithmetic",
             "",
@@ -303,54 +287,32 @@ class Bench:
             "and runs the tests of its area. The list (`benchmarks/mutants.yaml`) was chosen by "
             "reading the code, before any of them was tried.",
             "",
-            f"**{died} of {len(found)} died{share}.**",
+            f"**{died} of {len(found)} died{share}.**"
+            + (f" {missing} have not been tried yet." if missing else ""),
+            "",
+            "## Survivors",
+            "",
+            *(f"- {m.id}: {m.breaks} {m.survives or 'Not explained yet.'}" for m in lived),
+            *(["None."] if not lived else []),
+            "",
+            "## All",
+            "",
+            *table(["mutant", "file", "what it breaks", "outcome", "by", "s"], rows),
         ]
-        if missing := len(self.mutants) - len(found):
-            lines[-1] += f" {missing} have not been tried yet."
-        lines += ["", "## Survivors", ""]
-        lines += [f"- {m.id}: {m.breaks} {m.survives or 'Not explained yet.'}" for m in lived] or [
-            "None."
-        ]
-        lines += ["", "## All", "", "| mutant | file | what it breaks | outcome | by | s |"]
-        lines.append("|---|---|---|---|---|---|")
-        for m, r in found:
-            outcome = "died" if r.died else "**survived**"
-            if r.tree != tree_of(m, self.files):
-                outcome += " (other files)"
-            by = r.by.removeprefix("tests/").replace("|", "\\|")
-            where = m.file.removeprefix("recsim_train/")
-            cells = (m.id, where, m.breaks, outcome, by, f"{r.seconds:.1f}")
-            lines.append(f"| {' | '.join(cells)} |")
-        if any(r.tree != tree_of(m, self.files) for m, r in found):
+        if stale:
             lines += ["", "Other files: found before the code, the tests or the mutant changed."]
         return "\n".join(lines) + "\n"
 
-    def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def read_results(out: Path) -> dict[str, Result]:
-    path = out.with_suffix(".json")
-    if not path.is_file():
-        return {}
-    return {row["id"]: Result(**row) for row in json.loads(path.read_text("utf-8"))}
-
-
-def choose(arguments: argparse.Namespace, bench: Bench) -> list[Mutant]:
-    """Which mutants to run; what is known of the others is kept or forgotten."""
-    if arguments.only:
-        unknown = set(arguments.only) - {m.id for m in bench.mutants}
-        if unknown:
-            raise MutantsError(f"no mutant is named {', '.join(sorted(unknown))}")
-        return [m for m in bench.mutants if m.id in arguments.only]
-    if arguments.resume:
-        return [
-            m
-            for m in bench.mutants
-            if m.id not in bench.results or bench.results[m.id].tree != tree_of(m, bench.files)
-        ]
-    bench.results.clear()
-    return bench.mutants
+    def choose(self, only: Sequence[str] | None, *, resume: bool) -> list[Mutant]:
+        """Which mutants to run; what is known of the others is kept or forgotten."""
+        if only:
+            if unknown := set(only) - {m.id for m in self.mutants}:
+                raise MutantsError(f"no mutant is named {', '.join(sorted(unknown))}")
+            return [m for m in self.mutants if m.id in only]
+        if not resume:
+            self.results.clear()
+        known = {each.tree for each in self.results.values()}
+        return [m for m in self.mutants if self.tree_of(m) not in known]
 
 
 def interrupt(*_: object) -> None:
@@ -358,42 +320,37 @@ def interrupt(*_: object) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--jobs", type=int, default=2, help="copies that work at the same time")
-    parser.add_argument("--only", nargs="+", metavar="ID", help="these mutants, again")
-    parser.add_argument("--resume", action="store_true", help="only what is not known yet")
-    parser.add_argument("--list", action="store_true", help="check the list and show it")
-    parser.add_argument("--out", type=Path, default=OUT, help="the table; JSON goes beside it")
-    arguments = parser.parse_args()
-    if arguments.jobs < 1:
-        parser.error("--jobs needs 1 or more")
+    about = {
+        "--jobs": {"type": int, "default": 2, "choices": range(1, 65), "metavar": "COPIES"},
+        "--only": {"nargs": "+", "metavar": "ID", "help": "these mutants, again"},
+        "--resume": (False, "only what is not known yet"),
+        "--list": (False, "check the list and show it"),
+        "--out": (OUT, "the table; JSON goes beside it"),
+    }
+    asked = options(__doc__, about)
+    bench = None
     try:
         mutants = read_mutants()
-        check(mutants, ROOT)
-    except MutantsError as error:
-        print(error, file=sys.stderr)
-        return 2
-    if arguments.list:
-        for m in mutants:
-            print(f"{m.id:24s} {m.file}: {m.breaks}")
-        print(f"{len(mutants)} mutants")
-        return 0
-    signal.signal(signal.SIGTERM, interrupt)
-    bench = Bench(arguments.jobs, arguments.out, read_results(arguments.out), mutants)
-    try:
-        bench.run(choose(arguments, bench))
+        check(mutants)
+        if asked.list:
+            print("\n".join(f"{m.id:24s} {m.file}: {m.breaks}" for m in mutants))
+            print(f"{len(mutants)} mutants")
+            return 0
+        signal.signal(signal.SIGTERM, interrupt)
+        bench = Bench(asked.jobs, asked.out, mutants)
+        bench.run(bench.choose(asked.only, resume=asked.resume))
         bench.save()
     except MutantsError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        bench.save()
-        print(f"stopped; {bench.out} holds what was found, --resume goes on", file=sys.stderr)
+        if bench:
+            bench.save()
+        print(f"stopped; {asked.out} holds what was found, --resume goes on", file=sys.stderr)
         return 130
     finally:
-        bench.close()
+        if bench:
+            shutil.rmtree(bench.folder, ignore_errors=True)
     lived = [m for m in mutants if m.id in bench.results and not bench.results[m.id].died]
     print(f"{len(bench.results) - len(lived)} of {len(bench.results)} died; {bench.out}")
     return int(any(not m.survives for m in lived))

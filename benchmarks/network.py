@@ -15,18 +15,20 @@ runs the cases, by turns in SimGrid (benchmarks/simgrid/network.cpp), too.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from script import options, table
 
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.solver import Kind, Resource
@@ -35,17 +37,13 @@ from recsim_train.sim.queues import Countdown, LoopBarrier
 
 @dataclass(frozen=True)
 class Settings:
-    trainers: int
-    servers: int
-    iterations: int
-    bytes: float = 40e6
-    """All bytes of a pull, and of a push."""
-    bandwidth: float = 3.125e9
-    """Bytes per second of a NIC, in each direction."""
-    latency: float = 25e-6
-    """Seconds of one of the two hops."""
-    compute: float = 0.1
-    """Seconds."""
+    trainers: int = 100
+    servers: int = 20
+    iterations: int = 50
+    bytes: float = 40e6  # all of a pull, and of a push
+    bandwidth: float = 3.125e9  # bytes/s of a NIC, in each direction
+    latency: float = 25e-6  # seconds of one of the two hops
+    compute: float = 0.1  # seconds
     jitter: float = 0.0
     skew: float = 0.0
     barrier: bool = False
@@ -146,14 +144,12 @@ CASES = {
 
 def build_simgrid(folder: Path) -> Path:
     """Compile benchmarks/simgrid/network.cpp; ends the program where that is not possible."""
-    source = Path(__file__).parent / "simgrid" / "network.cpp"
-    program = folder / "network"
+    source, program = Path(__file__).parent / "simgrid" / "network.cpp", folder / "network"
     words = ["g++", "-O2", "-std=c++17", str(source), "-lsimgrid", "-o", str(program)]
     wanted = "SimGrid and g++ are needed: apt-get install -y libsimgrid-dev g++"
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise SystemExit(f"no g++ was found. {wanted}") from None
+    if shutil.which("g++") is None:
+        raise SystemExit(f"no g++ was found. {wanted}")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}\n{done.stderr[-2000:]}\n{wanted}")
     return program
@@ -176,7 +172,7 @@ def run_simgrid(program: Path, settings: Settings) -> dict[str, float]:
 def compared(names: str, repeats: int, *, simgrid: bool) -> list[dict[str, object]]:
     """Ours and SimGrid by turns, so that the machine's moods fall on both."""
     ways: dict[str, Callable[[Settings], dict[str, float]]] = {"predictions": simulate}
-    table: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         if simgrid:
             program = build_simgrid(Path(folder))
@@ -189,61 +185,61 @@ def compared(names: str, repeats: int, *, simgrid: bool) -> list[dict[str, objec
                 for clock in ("wall_seconds", "cpu_seconds"):
                     times = [turn[way][clock] for turn in turns]
                     ratios = [turn[way][clock] / turn["predictions"][clock] for turn in turns]
-                    row[f"{way}_{clock}"] = statistics.median(times)
-                    row[f"{way}_{clock}_range"] = [min(times), max(times)]
-                    row[f"{way}_{clock}_over_predictions"] = statistics.median(ratios)
-            table.append(row)
+                    row |= {
+                        f"{way}_{clock}": statistics.median(times),
+                        f"{way}_{clock}_range": [min(times), max(times)],
+                        f"{way}_{clock}_over_predictions": statistics.median(ratios),
+                    }
+            rows.append(row)
             print(json.dumps(row), file=sys.stderr)
-    return table
+    return rows
 
 
-def markdown(table: list[dict[str, object]]) -> str:
+def markdown(rows: list[dict[str, object]]) -> str:
     """CPU seconds of each way, median (lowest .. highest)."""
-    ways = [w for w in ("predictions", "simgrid") if f"{w}_cpu_seconds" in table[0]]
-    lines = ["| Case | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
-    for row in table:
-        cells = []
-        for way in ways:
-            low, high = row[f"{way}_cpu_seconds_range"]
-            cells.append(f"{row[f'{way}_cpu_seconds']:.3g} ({low:.3g} .. {high:.3g})")
-        lines.append(f"| {row['case']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    ways = [w for w in ("predictions", "simgrid") if f"{w}_cpu_seconds" in rows[0]]
+    figures = [
+        [(row[f"{way}_cpu_seconds"], *row[f"{way}_cpu_seconds_range"]) for way in ways]
+        for row in rows
+    ]
+    cells = [["{:.3g} ({:.3g} .. {:.3g})".format(*figure) for figure in row] for row in figures]
+    named = [[row["case"], *each] for row, each in zip(rows, cells, strict=True)]
+    return "\n".join(table(["Case", *ways], named))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--trainers", type=int, default=100)
-    parser.add_argument("--servers", type=int, default=20)
-    parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--bytes", type=float, default=40e6, help="of a pull, and of a push")
-    parser.add_argument("--bandwidth", type=float, default=3.125e9, help="bytes/s each way")
-    parser.add_argument("--latency", type=float, default=25e-6, help="seconds of each of two hops")
-    parser.add_argument("--compute", type=float, default=0.1, help="seconds between pull and push")
-    parser.add_argument("--jitter", type=float, default=0.0, help="compute varies by this share")
-    parser.add_argument("--skew", type=float, default=0.0, help="of sizes over servers")
-    parser.add_argument("--barrier", action="store_true", help="trainers meet after each push")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--compare", action="store_true", help="all of --cases, by turns")
-    parser.add_argument("--against", choices=["simgrid"], help="--compare with this one, too")
-    parser.add_argument("--cases", default="ABCD", help="of benchmarks/results/network.md")
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = vars(parser.parse_args())
-    as_json, against = (arguments.pop(name) for name in ("json", "against"))
-    compare, cases, repeats = (arguments.pop(name) for name in ("compare", "cases", "repeats"))
+    about = {
+        "--trainers": (100, ""),
+        "--servers": (20, ""),
+        "--iterations": (50, ""),
+        "--bytes": (40e6, "of a pull, and of a push"),
+        "--bandwidth": (3.125e9, "bytes/s each way"),
+        "--latency": (25e-6, "seconds of each of two hops"),
+        "--compute": (0.1, "seconds between pull and push"),
+        "--jitter": (0.0, "compute varies by this share"),
+        "--skew": (0.0, "of sizes over servers"),
+        "--barrier": (False, "trainers meet after each push"),
+        "--seed": (1, ""),
+        "--json": (False, ""),
+        "--compare": (False, "all of --cases, by turns"),
+        "--against": {"choices": ["simgrid"], "help": "--compare with this one, too"},
+        "--cases": ("ABCD", "of benchmarks/results/network.md"),
+        "--repeats": (5, ""),
+    }
+    asked = options(__doc__, about)
     importing, begin = time.process_time(), time.perf_counter()
     simulate(Settings(2, 2, 2, jitter=0.1, skew=1.0))  # compiles, or loads what is compiled
     compiling = time.perf_counter() - begin
-    if compare or against:
-        table = compared(cases, repeats, simgrid=bool(against))
-        print(json.dumps(table, indent=2) if as_json else markdown(table))
+    if asked.compare or asked.against:
+        rows = compared(asked.cases, asked.repeats, simgrid=bool(asked.against))
+        print(json.dumps(rows, indent=2) if asked.json else markdown(rows))
         return
-    found = simulate(Settings(**arguments))
+    found = simulate(
+        Settings(**{each.name: getattr(asked, each.name) for each in fields(Settings)})
+    )
     found |= {"startup_seconds": importing, "compile_seconds": compiling}
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print("\n".join(f"{name:20s} {value:.6f}" for name, value in found.items()))
+    lines = [f"{name:20s} {value:.6f}" for name, value in found.items()]
+    print(json.dumps(found, indent=2) if asked.json else "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ section 3.2). Fewer than six rounds have no such interval.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from scipy.stats import binom
 
 CONFIDENCE = 0.95
 SLACK = 0.05
@@ -44,15 +45,8 @@ def median_of(values: Sequence[float]) -> Median | None:
     if not values:
         return None
     ordered, n = sorted(values), len(values)
-    outside = 0.0
-    k = 0  # values that are left out at each end
-    tail = 0.5**n
-    while 2 * (outside + tail) <= 1 - CONFIDENCE:
-        outside += tail
-        k += 1
-        tail = math.comb(n, k) * 0.5**n
-    k = max(1, k)
-    coverage = 1 - 2 * (outside or 0.5**n)
+    k = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, n, 0.5)))  # from either end
+    coverage = 1 - 2 * float(binom.cdf(k - 1, n, 0.5))
     return Median(statistics.median(ordered), ordered[k - 1], ordered[n - k], n, coverage)
 
 

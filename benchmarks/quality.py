@@ -11,12 +11,14 @@ benchmark goes on where it was, and --fresh forgets them.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from script import options, spread, table
 
 from recsim_train import load, measure
 from recsim_train.config.dump import comparison_key
@@ -64,12 +66,11 @@ def dct(base: tuple[str, str], *modes: str) -> tuple[Case, ...]:
 
 
 def shadow(algorithm: str, sync: str) -> tuple[str, str]:
-    title = ("S-" if sync == "shadow" else "FR-") + algorithm.upper()
-    title += "-5" if sync == "foreground" else ""
-    return f"shadowsync, {title}", f"kind: shadowsync, algorithm: {algorithm}, sync: {sync}"
+    name = f"S-{algorithm.upper()}" if sync == "shadow" else f"FR-{algorithm.upper()}-5"
+    return f"shadowsync, {name}", f"kind: shadowsync, algorithm: {algorithm}, sync: {sync}"
 
 
-def groups(outer: str, sync: str) -> Case:
+def hierarchical(outer: str, sync: str) -> Case:
     """Two groups of two hosts with half the batch each, so that examples of a step stay the same;
     the widest layer at one host."""
     options = f"kind: hierarchical, hosts: 2, outer: {outer}, sync: {sync}, tags: top.0=0"
@@ -84,11 +85,6 @@ def curve(title: str, options: str, share: float) -> Case:
         group=f"curve {title}",
         share=share,
     )
-
-
-def masks(over: str) -> tuple[Case, ...]:
-    options = f"mode: mp, mask: {over}, mp_density"
-    return tuple(curve(f"mp by {over}", options, share) for share in MASKS[over])
 
 
 def paired(name: str, change: tuple[str, ...]) -> tuple[Case, ...]:
@@ -129,9 +125,9 @@ CASES = (
     strategy("des", "kind: des"),
     strategy("hierarchical, 2 hosts, not cut", "kind: hierarchical, hosts: 2"),
     strategy(*HIERARCHICAL),
-    groups("easgd", "shadow"),
-    groups("ma", "foreground"),
-    groups("bmuf", "foreground"),
+    hierarchical("easgd", "shadow"),
+    hierarchical("ma", "foreground"),
+    hierarchical("bmuf", "foreground"),
     strategy("scalefreectr", "kind: scalefreectr"),
     strategy(*DOWNPOUR),
     strategy(*EASGD),
@@ -148,8 +144,11 @@ CASES = (
     ),
     *(case for base in (*SHADOWS[1:3], *SHADOWS[4:], HIERARCHICAL) for case in dct(base, "mp")),
     *(curve("dp", "density", share) for share in DENSITIES),
-    *masks("table"),
-    *masks("sample"),
+    *(
+        curve(f"mp by {over}", f"mode: mp, mask: {over}, mp_density", share)
+        for over, shares in MASKS.items()
+        for share in shares
+    ),
     *paired("tables of 1,000 rows", ("data.path=null", SAME_TABLES)),
     *paired("embeddings of 64", ("model.embedding_dim=64", "model.bottom_mlp=[64, 64]")),
 )
@@ -187,9 +186,8 @@ def train(case: Case, seed: int, known: dict[str, Any]) -> dict[str, Any]:
 class Results:
     def __init__(self, path: Path, fresh: bool) -> None:
         self.path = path
-        self.runs: list[dict[str, Any]] = []
-        if path.exists() and not fresh:
-            self.runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        kept = path.exists() and not fresh
+        self.runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if kept else []
 
     @property
     def known(self) -> dict[str, Any]:
@@ -205,38 +203,28 @@ class Results:
         return {run["seed"]: run["auc"] for run in self.runs if run["case"] == name}
 
     def differences(self, case: Case) -> list[float]:
-        control = self.auc(case.against)
-        own = self.auc(case.name)
+        control, own = self.auc(case.against), self.auc(case.name)
         return [own[seed] - control[seed] for seed in sorted(own.keys() & control.keys())]
 
 
-def spread(values: list[float], digits: str) -> str:
-    middle = format(statistics.median(values), digits)
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({min(values):{digits}} .. {max(values):{digits}})"
-
-
-def table(results: Results, *groups: str) -> str:
-    lines = [
-        "| run | seeds | AUC, median (range) | paired difference, median (range) | allowed | |",
-        "|---|---|---|---|---|---|",
-    ]
+def shown(results: Results, *groups: str) -> str:
     # what other cases are compared with, on its own data or none
     unpaired = [case for case in CASES if case.name == CONTROL or case.group == "why control"]
+    rows = []
     for case in CASES:
-        own = list(results.auc(case.name).values())
+        own, apart = results.auc(case.name).values(), results.differences(case)
         if case.group not in groups or not own:
             continue
-        apart = results.differences(case)
-        cells = [case.name, str(len(own)), spread(own, ".4f")]
-        cells += ["", "", ""] if not apart or case in unpaired else [spread(apart, "+.4f")]
-        if len(cells) == 4:
+        difference, allowed, verdict = "", "", ""
+        if apart and case not in unpaired:
+            difference = spread(apart, "+.4f")
             limit = {"strategy": NEAR, "hogwild": NEAR, "dct": NEAR_DCT}.get(case.group)
-            near = limit is not None and abs(statistics.median(apart)) <= limit
-            cells += ["", ""] if limit is None else [f"{limit}", "within" if near else "**missed**"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            if limit is not None:
+                near = abs(statistics.median(apart)) <= limit
+                allowed, verdict = f"{limit}", "within" if near else "**missed**"
+        rows.append([case.name, len(own), spread(own, ".4f"), difference, allowed, verdict])
+    heads = ("run", "seeds", "AUC, median (range)", "paired difference, median (range)", "allowed")
+    return "\n".join(table([*heads, ""], rows))
 
 
 def travelled(results: Results, name: str) -> float:
@@ -279,10 +267,9 @@ def draw(results: Results, path: Path) -> None:
             dots = [(x, value) for x, y in found for value in y]
             axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=4)
             ticks = ticks or [x for x, _ in found]
-        axes.set_xscale("log")
+        axes.set(xscale="log", xlabel=label)
         axes.set_xticks(ticks, [f"{x:.3g} %" for x in ticks], minor=False)
         axes.minorticks_off()
-        axes.set_xlabel(label)
         axes.set_title(title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower right", fontsize=9)
@@ -292,35 +279,33 @@ def draw(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--only", default="", help="cases whose name contains this")
     groups = list(dict.fromkeys(case.group for case in CASES))
-    parser.add_argument("--groups", nargs="+", choices=groups, default=groups)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--figure", type=Path, default=FIGURE)
-    parser.add_argument("--fresh", action="store_true", help="repeat runs that are known already")
-    arguments = parser.parse_args()
-    results = Results(arguments.out / "quality.json", arguments.fresh)
-    for seed in arguments.seeds:
-        for case in CASES:
-            if arguments.only not in case.name or case.group not in arguments.groups:
-                continue
-            run = train(case, seed, results.known)
-            results.add(run)
-            print(f"seed {seed}  AUC {run['auc']:.4f}  {run['seconds']:5.1f} s  {case.name}")
+    about = {
+        "--seeds": {"type": int, "nargs": "+", "default": [1, 2, 3]},
+        "--only": ("", "cases whose name contains this"),
+        "--groups": {"nargs": "+", "choices": groups, "default": groups},
+        "--out": (RESULTS, ""),
+        "--figure": (FIGURE, ""),
+        "--fresh": (False, "repeat runs that are known already"),
+    }
+    asked = options(__doc__, about)
+    results = Results(asked.out / "quality.json", asked.fresh)
+    chosen = [case for case in CASES if asked.only in case.name and case.group in asked.groups]
+    for seed, case in itertools.product(asked.seeds, chosen):
+        run = train(case, seed, results.known)
+        results.add(run)
+        print(f"seed {seed}  AUC {run['auc']:.4f}  {run['seconds']:5.1f} s  {case.name}")
     blocks = [
-        table(results, "control", "strategy", "dct"),
-        table(results, "hogwild"),
-        table(results, "curve dp", "curve mp by table", "curve mp by sample"),
-        table(results, "why control", "why"),
+        shown(results, "control", "strategy", "dct"),
+        shown(results, "hogwild"),
+        shown(results, "curve dp", "curve mp by table", "curve mp by sample"),
+        shown(results, "why control", "why"),
     ]
     text = "\n\n".join(blocks)
     print(f"\n{text}")
-    (arguments.out / "quality.md").write_text(text + "\n", encoding="utf-8")
-    curves = [case for case in CASES if case.share]
-    if all(results.differences(case) for case in curves):  # of some, there is no curve
-        draw(results, arguments.figure)
+    (asked.out / "quality.md").write_text(text + "\n", encoding="utf-8")
+    if all(results.differences(case) for case in CASES if case.share):  # of some, there is no curve
+        draw(results, asked.figure)
 
 
 if __name__ == "__main__":

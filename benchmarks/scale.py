@@ -17,20 +17,20 @@ of the points is given, too.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from script import exponent, options, table
 
 STRATEGIES: dict[str, Any] = {
     "flat_ps": "flat_ps",
@@ -52,11 +52,9 @@ PER_SERVER = 200
 
 def experiment(point: dict[str, Any]) -> dict[str, Any]:
     trainers = point["trainers"]
-    grow = point["servers"] == "growing"
-    servers = max(1, math.ceil(trainers / PER_SERVER)) if grow else 4
-    simulation: dict[str, Any] = {} if point["fold"] is None else {"fold_above": point["fold"]}
-    if point["steps"] != 100:
-        simulation["precision"] = "0 %"
+    servers = max(1, math.ceil(trainers / PER_SERVER)) if point["servers"] == "growing" else 4
+    folded = {} if point["fold"] is None else {"fold_above": point["fold"]}
+    exact = {} if point["steps"] == 100 else {"precision": "0 %"}
     return {
         "name": "scale",
         "model": {"preset": "criteo-kaggle", "max_rows": 100_000},
@@ -68,7 +66,7 @@ def experiment(point: dict[str, Any]) -> dict[str, Any]:
         },
         "training": {"batch_size": 256, "steps": point["steps"], "warmup_steps": 10},
         "strategy": STRATEGIES[point["strategy"]],
-        "simulation": simulation,
+        "simulation": {**folded, **exact},
         "cluster": "paper-20core-25gbit",
     }
 
@@ -84,8 +82,7 @@ def measure(point: dict[str, Any]) -> dict[str, Any]:
         path.write_text(yaml.safe_dump(experiment(point)), encoding="utf-8")
         (job,) = load(path).jobs()
         outcome = simulate(job.plan, job.cluster)
-    speed = outcome.speed
-    folding = outcome.facts.folding
+    speed, folding = outcome.speed, outcome.facts.folding
     return {
         **point,
         "wall_seconds": time.perf_counter() - start,
@@ -108,45 +105,29 @@ def child(point: dict[str, Any], limit: float) -> dict[str, Any] | None:
         return None
     if done.returncode:
         raise SystemExit(f"{point}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of the logarithms."""
-    if len(sizes) < 2:
-        return math.nan
-    return statistics.linear_regression(
-        [math.log(size) for size in sizes], [math.log(s) for s in seconds]
-    ).slope
-
-
-def table(points: list[dict[str, Any]], along: str) -> str:
+def growth(points: list[dict[str, Any]], along: str) -> str:
     """Markdown: one row for each strategy, and its growth."""
     sizes = sorted({p[along] for p in points})
-    head = [f"{along} {size:,}" for size in sizes]
-    lines = [
-        f"| strategy | {' | '.join(head)} | growth | upper half | folding error |",
-        f"|---|{'---:|' * (len(sizes) + 3)}",
-    ]
+    rows = []
     for name in dict.fromkeys(p["strategy"] for p in points):
         mine = {p[along]: p for p in points if p["strategy"] == name}
-        cells = [
-            f"{mine[s]['cpu_seconds']:.1f} s, {mine[s]['peak_rss_mib']:.0f} MiB"
-            if s in mine
-            else "-"
-            for s in sizes
-        ]
-        done = [s for s in sizes if s in mine]
-        times = [mine[s]["cpu_seconds"] for s in done]
+        said = {
+            size: f"{p['cpu_seconds']:.1f} s, {p['peak_rss_mib']:.0f} MiB"
+            for size, p in mine.items()
+        }
+        done = sorted(mine)
+        times = [mine[size]["cpu_seconds"] for size in done]
         upper = len(done) // 2
         errors = [p["folding_error"] for p in mine.values() if p["folding_error"] is not None]
-        lines.append(
-            f"| {name} | {' | '.join(cells)} | {exponent(done, times):.2f} | "
-            f"{exponent(done[upper:], times[upper:]):.2f} | "
-            f"{f'{max(errors):.1%}' if errors else '-'} |"
-        )
-    return "\n".join(lines) + "\n"
+        slopes = exponent(done, times), exponent(done[upper:], times[upper:])
+        cells = [name, *(said.get(size, "-") for size in sizes), *(f"{s:.2f}" for s in slopes)]
+        rows.append([*cells, f"{max(errors):.1%}" if errors else "-"])
+    heads = [f"{along} {size:,}" for size in sizes]
+    head = ["strategy", *heads, "growth", "upper half", "folding error"]
+    return "\n".join(table(head, rows)) + "\n"
 
 
 def draw(points: list[dict[str, Any]], along: str, path: Path) -> None:
@@ -180,48 +161,37 @@ def draw(points: list[dict[str, Any]], along: str, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trainers", default="10,100,1000,10000")
-    parser.add_argument("--steps", default="100")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--servers", choices=("fixed", "growing"), default="fixed")
-    parser.add_argument("--fold", type=int, help="simulation.fold_above; 0: none is folded")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one point")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--figure", type=Path)
-    parser.add_argument("--point", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    about = {
+        "--trainers": ("10,100,1000,10000", ""),
+        "--steps": ("100", ""),
+        "--strategies": (",".join(STRATEGIES), ""),
+        "--servers": {"choices": ("fixed", "growing"), "default": "fixed"},
+        "--fold": {"type": int, "help": "simulation.fold_above; 0: none is folded"},
+        "--limit": (300.0, "seconds for one point"),
+        "--json": (False, ""),
+        "--markdown": {"type": Path},
+        "--figure": {"type": Path},
+        "--point": {"help": argparse.SUPPRESS},
+    }
+    given = options(__doc__, about)
     if given.point:
         print(json.dumps(measure(json.loads(given.point))))
         return
-    trainers = [int(n) for n in given.trainers.split(",")]
-    steps = [int(n) for n in given.steps.split(",")]
+    trainers, steps = (list(map(int, each.split(","))) for each in (given.trainers, given.steps))
     along = "steps" if len(steps) > 1 else "trainers"
     found = []
-    for name in given.strategies.split(","):
-        for count in trainers:
-            for number in steps:
-                point = {
-                    "strategy": name,
-                    "trainers": count,
-                    "steps": number,
-                    "servers": given.servers,
-                    "fold": given.fold,
-                }
-                done = child(point, given.limit)
-                if done is None:
-                    said = f"{name}, {count:,} trainers: not done in {given.limit:g} s"
-                    print(said, file=sys.stderr)
-                    continue
-                found.append(done)
-                print(
-                    f"{name:14s} {count:6,d} trainers {number:4d} steps: "
-                    f"{done['cpu_seconds']:6.1f} s CPU, {done['wall_seconds']:6.1f} s wall, "
-                    f"{done['peak_rss_mib']:5.0f} MiB; load {os.getloadavg()[0]:.1f}",
-                    file=sys.stderr,
-                )
-    text = table(found, along)
+    for name, count, number in itertools.product(given.strategies.split(","), trainers, steps):
+        point = {"strategy": name, "trainers": count, "steps": number}
+        done = child({**point, "servers": given.servers, "fold": given.fold}, given.limit)
+        said = f"not done in {given.limit:g} s"
+        if done is not None:
+            found.append(done)
+            said = (
+                f"{done['cpu_seconds']:6.1f} s CPU, {done['wall_seconds']:6.1f} s wall, "
+                f"{done['peak_rss_mib']:5.0f} MiB; load {os.getloadavg()[0]:.1f}"
+            )
+        print(f"{name:14s} {count:6,d} trainers {number:4d} steps: {said}", file=sys.stderr)
+    text = growth(found, along)
     if given.markdown:
         given.markdown.write_text(text, encoding="utf-8")
     if given.figure:

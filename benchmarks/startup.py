@@ -8,7 +8,6 @@ on; the run is ended then.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import statistics
@@ -18,6 +17,8 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+
+from script import options
 
 CASES = {
     "python -c pass": [sys.executable, "-c", "pass"],
@@ -66,10 +67,7 @@ def until_it_runs(folder: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, {"--runs": (15, ""), "--json": (False, "")})
     with tempfile.TemporaryDirectory() as folder:
         cases = {name: partial(seconds, command) for name, command in CASES.items()}
         cases[FOUR] = partial(until_it_runs, Path(folder))

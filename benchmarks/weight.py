@@ -8,7 +8,6 @@ from one to the other saves nothing; imports and docstrings count, blank lines a
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import subprocess
@@ -16,6 +15,8 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+
+from script import options
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNTED = ("recsim_train", "benchmarks")
@@ -53,9 +54,7 @@ def at(commit: str) -> Iterable[tuple[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--against", metavar="COMMIT", help="to compare with")
-    against = parser.parse_args().against
+    against = options(__doc__, {"--against": {"metavar": "COMMIT"}}).against
     now, before = weight(here()), weight(at(against)) if against else {}
     print(f"{'room':26} {'files':>13} {'lines':>15} {'statements':>15}")
     for room in [*sorted({*now, *before}), "together"]:

@@ -9,7 +9,9 @@ from types import ModuleType
 
 
 def loaded(path: Path) -> ModuleType:
-    """The module in this file, loaded once."""
+    """The module in this file, loaded once; it may import modules that lie beside it."""
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     name = f"tests_{path.stem}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
