@@ -1,9 +1,10 @@
-"""Folders that results go into: names in them, files written whole, documents read back."""
+"""Folders that results go into: names in them, files written whole by one process, read back."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import itertools
 import json
@@ -11,9 +12,11 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from recsim_train.config.errors import RunFailed, UserError
 
@@ -154,3 +157,45 @@ def is_sweep(path: Path) -> bool:
 def is_validation(path: Path) -> bool:
     """Whether a folder looks like a validation's, which is no run."""
     return (path / PREDICTIONS).is_file()
+
+
+_BETWEEN_TRIES = 0.1
+"""Seconds between two tries for a turn."""
+
+
+@contextmanager
+def turn(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Inside, no other process of this machine is about to make the file at ``path``.
+
+    ``waiting``: called before the first wait. Where the file system has no locks, all make it: the
+    file appears whole, and once more.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("wb")
+    except OSError:  # whoever writes will say why
+        yield
+        return
+    with file:
+        _lock(file, waiting)
+        try:
+            yield
+        finally:
+            # who waits for it still gets its turn, and finds the file made
+            with suppress(OSError):
+                lock.unlink()
+
+
+def _lock(file: IO[bytes], waiting: Callable[[], object]) -> None:
+    first = True
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if first:
+                waiting()
+            first = False
+            time.sleep(_BETWEEN_TRIES)
+        except OSError:
+            return None

@@ -16,11 +16,10 @@ from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluste
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import machine_name
-from recsim_train.results.folder import put, writable
+from recsim_train.results.folder import put, turn, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job, this_machine
-from recsim_train.session.turns import turn
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
