@@ -77,7 +77,6 @@ def profile(
 
 
 def _show_cache(cache: object, trainers: int) -> None:
-    """Hit rate against cache size, and how to use it."""
     assert isinstance(cache, dict)
     if not cache["sizes"]:
         return

@@ -67,7 +67,7 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
         print(f"  data: {said}")
     for number, (job, memory) in enumerate(zip(jobs, fits, strict=True), start=1):
         chosen = job.plan.strategy
-        name = title(chosen.kind, {"strategy_options": chosen.options})
+        name = title(chosen.kind, chosen.options)
         values = ", ".join(f"{k}={written(v)}" for k, v in job.settings.items() if v is not None)
         said = f": {memory.phrase}" if memory is not None and memory.problem else ""
         print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
@@ -120,7 +120,10 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
 
 def show_runs(runs: Iterable[Run], json: bool) -> None:
     """Finished runs. Exit code 1 if a model diverged."""
-    records = _noted([run.record for run in runs])
+    records = [run.record for run in runs]
+    for record in records:
+        if malformed := record.facts.malformed:
+            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
     if json:
         common.print_json(_document(records))
     else:
@@ -133,13 +136,6 @@ def show_runs(runs: Iterable[Run], json: bool) -> None:
         common.say(f"failed: {name} {found.phrase}: {found.why}; it has no held-out figures")
     if failed:
         raise typer.Exit(common.FAILED)
-
-
-def _noted(records: list[RunRecord]) -> list[RunRecord]:
-    for record in records:
-        if malformed := record.facts.malformed:
-            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
-    return records
 
 
 def _document(records: Sequence[RunRecord]) -> dict[str, Any]:

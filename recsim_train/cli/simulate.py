@@ -14,8 +14,6 @@ from recsim_train.cli import common, shown
 if TYPE_CHECKING:
     from recsim_train.session.study import Study
 
-SUFFIXES = (".yaml", ".yml")
-
 
 def simulate(
     experiment: common.ExperimentArgument,
@@ -69,7 +67,7 @@ def _inside(folder: Path) -> list[Path]:
     """The experiments of a folder, sorted. Raises UserError if there are none."""
     from recsim_train.config.errors import UserError
 
-    files = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file())
     if not files:
         raise UserError(f"{folder}: no experiment (*.yaml) in this folder")
     return files

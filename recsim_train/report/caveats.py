@@ -29,7 +29,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
     found += of_prediction(simulated)
     found += beside([(simulated, real) for real in repeats]).values()
     for real in repeats:
-        found += stated(real)
+        found += real.facts.warnings
         found += _data(simulated, real)
     return list(dict.fromkeys(found))
 
@@ -49,8 +49,9 @@ def _settings(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
     seeds = simulated.manifest.get("seed"), real.manifest.get("seed")
     if seeds[0] != seeds[1]:
         yield f"The seeds differ: {seeds[0]} predicted, {seeds[1]} measured."
+    plans = [record.manifest.get("plan", {}) for record in (simulated, real)]
     for shards in ("embedding_shards", "dense_shards"):
-        if _placed(simulated, shards) != _placed(real, shards):
+        if plans[0].get(shards) != plans[1].get(shards):
             yield (
                 f"The {shards.replace('_', ' ')} were placed differently in the two worlds, "
                 "so they did not do quite the same work."
@@ -60,15 +61,11 @@ def _settings(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
         yield f"The prediction was made by version {ours[0]}, the measurement by {ours[1]}."
 
 
-def _placed(record: RunRecord, shards: str) -> Any:
-    return record.manifest.get("plan", {}).get(shards)
-
-
 def doubts_of(record: RunRecord) -> list[str]:
     """What must be known of a run that nothing stands beside."""
     if record.world == "simulated":
         return of_prediction(record)
-    return [*_unfinished(record), *stated(record), *cautions(record)]
+    return [*_unfinished(record), *record.facts.warnings, *cautions(record)]
 
 
 def of_prediction(simulated: RunRecord) -> list[str]:
@@ -79,7 +76,7 @@ def of_prediction(simulated: RunRecord) -> list[str]:
         *_assumed(cluster),
         *_unvalidated(cluster),
         *_range(cluster, simulated.manifest["configuration"]),
-        *stated(simulated),
+        *simulated.facts.warnings,
         *cautions(simulated),
         *reconstructions(simulated),
     ]
@@ -114,8 +111,10 @@ def elsewhere(
 
 def _assumed(cluster: Mapping[str, Any]) -> Iterator[str]:
     if cluster and not cluster.get("calibration"):
-        name = cluster.get("name", "?")
-        yield f"The profile {name!r} was not calibrated: its prices are assumptions."
+        yield (
+            f"The profile {cluster.get('name', '?')!r} was not calibrated: its prices are "
+            "assumptions."
+        )
 
 
 def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
@@ -163,11 +162,6 @@ def _range(cluster: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iter
                     f"{named[0]} = {value:g} lies outside the calibrated range {low:g} to "
                     f"{high:g}: the prediction extrapolates."
                 )
-
-
-def stated(record: RunRecord) -> Iterator[str]:
-    """Warnings that a world put among its own facts."""
-    yield from record.facts.warnings
 
 
 def _data(simulated: RunRecord, real: RunRecord) -> Iterator[str]:

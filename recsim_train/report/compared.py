@@ -58,12 +58,16 @@ class Compared:
         """The report."""
         both = bool(self.comparisons)
         said = headlines(self.findings)
+        others = elsewhere.section(self.findings.elsewhere, self.findings.unmatched)
+        records = [c.simulated for c in self.comparisons]
+        records += [u.record for u in self.findings.unpaired]
+        names = [str(record.manifest.get("experiment")) for record in records]
         worlds = {record.world for record in alone(self.findings)}
         against = both or self.findings.elsewhere or not worlds or len(worlds) > 1
         single = "measurements" if worlds == {"real"} else "predictions"
         heading = "Predicted against measured" if against else single.capitalize()
         return doc.Document(
-            subject=_subject(self.findings),
+            subject=", ".join(dict.fromkeys(names)),
             kind="predicted against measured" if both else single,
             heading=heading,
             headlines=said or [NO_PAIR],
@@ -72,7 +76,7 @@ class Compared:
                 self._alarm(Where.WRITTEN, "bytes per counted step"),
                 self._caution("Before you trust these figures", _PAGE),
                 *(self._comparing() if both else ()),
-                *self._elsewhere(),
+                *([others] if self.findings.elsewhere or self.findings.unmatched else ()),
                 doc.Lines(self._data(), Where.SHORT, "Data", "data"),
                 self._caution("Caveats", Where.SHORT),
                 *self._unpaired(),
@@ -123,15 +127,21 @@ class Compared:
         return doc.Lines(said, where, title, "caveat", "off")
 
     def _comparing(self) -> list[doc.Item]:
-        """All that compares both worlds."""
-        cs = self.comparisons
+        cs, found = self.comparisons, self.findings
         table = throughputs(cs)
+        totals = [
+            f"Median absolute error {text.percent(found.median_abs_error)}, "
+            f"largest {text.percent(max(found.absolute_errors, default=None))}, "
+            f"rank agreement {text.number(found.rank_agreement, 2)}.",
+            "Errors larger than the intervals of both explain: "
+            f"{found.unexplained} of {len(found.sound)}.",
+        ]
         speed = doc.Lines(since_calibration([p for c in cs for p in c.pairs]), listed=False)
         short = [
             table,
             speed,
             self._alarm(Where.TERMINAL, "per step"),
-            doc.Lines(_totals(self.findings), Where.MARKDOWN, listed=False),
+            doc.Lines(totals, Where.MARKDOWN, listed=False),
             *background(self.findings),
             *(replace(p, where=Where.MARKDOWN) for p in self._drawn("throughput")),
         ]
@@ -176,19 +186,12 @@ class Compared:
         return [doc.Lines(said, _PAGE, listed=False), *self._drawn(*figures, after=number)]
 
     def _timeline(self, number: int) -> list[doc.Item]:
-        items: list[doc.Item] = [*self._drawn("net", "timeline", after=number)]
-        if number in self.traces:
-            file, left_out = self.traces[number]
-            notes = [f"{world.capitalize()}: {said}." for world, said in left_out.items()]
-            items.append(doc.Timeline(file, notes))
-        return items
-
-    def _elsewhere(self) -> list[doc.Item]:
-        """What was measured elsewhere, where such a file was given."""
-        found = self.findings
-        if not found.elsewhere and not found.unmatched:
-            return []
-        return [elsewhere.section(found.elsewhere, found.unmatched)]
+        drawn = self._drawn("net", "timeline", after=number)
+        if number not in self.traces:
+            return [*drawn]
+        file, left_out = self.traces[number]
+        notes = [f"{world.capitalize()}: {said}." for world, said in left_out.items()]
+        return [*drawn, doc.Timeline(file, notes)]
 
     def _unpaired(self) -> list[doc.Item]:
         """Runs without a partner, with what their own world says of them."""
@@ -222,13 +225,11 @@ class Compared:
         return [replace(runs, where=Where.TERMINAL), section]
 
     def _data(self) -> list[str]:
-        """Where the rows came from."""
         paired = chain.from_iterable((*c.all_simulated, *c.all_real) for c in self.comparisons)
         records = [*paired, *(u.record for u in self.findings.unpaired)]
         return data_of(record.manifest["configuration"] for record in records)
 
     def _surroundings(self) -> list[doc.Item]:
-        """The page's last sections: where, how, and the words."""
         records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
         effects = {effect for record in records for effect in record.summary.time_by_effect}
         commands = doc.Lines(self.commands, mark="code")
@@ -241,23 +242,6 @@ class Compared:
             doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
             doc.Section("Words", [words], _PAGE, "glossary"),
         ]
-
-
-def _subject(findings: Findings) -> str:
-    """The experiments that are compared."""
-    records = [c.simulated for c in findings.comparisons] + [u.record for u in findings.unpaired]
-    names = [str(r.manifest.get("experiment")) for r in records]
-    return ", ".join(dict.fromkeys(names))
-
-
-def _totals(findings: Findings) -> list[str]:
-    many = len(findings.sound)
-    return [
-        f"Median absolute error {text.percent(findings.median_abs_error)}, "
-        f"largest {text.percent(max(findings.absolute_errors, default=None))}, "
-        f"rank agreement {text.number(findings.rank_agreement, 2)}.",
-        f"Errors larger than the intervals of both explain: {findings.unexplained} of {many}.",
-    ]
 
 
 def _short(c: Comparison) -> list[doc.Lines]:

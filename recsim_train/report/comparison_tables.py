@@ -223,7 +223,7 @@ def _table(
 
     def row(role: str, what: str, p: float, m: float) -> tuple[str, ...]:
         ratio = text.number(p / m, 2) if p and m else text.NONE
-        times = (_micro(t) for t in (p, m))
+        times = (text.number(seconds * 1e6, 2) for seconds in (p, m))
         return what.replace("_", " "), role.replace("_", " "), *times, ratio
 
     keys = sorted(predicted.keys() | measured.keys(), key=lambda k: -measured.get(k, 0.0))
@@ -231,7 +231,3 @@ def _table(
     shown = [row(*key, p, m) for key, p, m in pairs if max(p / sums[0], m / sums[1]) >= least]
     heads = ("CPU time per example", "role", "predicted µs", "measured µs", "ratio")
     return Table.of(heads, shown, heads[:2], where=where, foot=row("", "all", *sums))
-
-
-def _micro(seconds: float) -> str:
-    return text.number(seconds * 1e6, 2)

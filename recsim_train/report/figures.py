@@ -284,15 +284,13 @@ def timeline(record: RunRecord, iterations: int) -> list[Lane]:
         lanes.setdefault(lane, []).append(Bar(folded(s.effect), served, start, stop))
     if not lanes:
         return []
-    starts: dict[str, list[float]] = {}
-    for i in marks:
-        if begin <= i.start < end:
-            starts.setdefault(i.loop, []).append(i.start - begin)
+    starts = [(i.loop, i.start - begin) for i in marks if begin <= i.start < end]
     found = []
-    for instance, loop in sorted(lanes, key=lambda lane: (order(lane[0]), lane[1])):
+    for instance, loop in sorted(lanes, key=lambda lane: (order(lane[0]), lane[1]))[:MOST_LANES]:
         label = f"{instance}.{loop}" if loop else instance
         if not loop and instance.startswith("trainer"):
             label = f"{instance} (own shard)"
         bars = tuple(sorted(lanes[instance, loop], key=lambda b: (b.start, b.end, b.effect)))
-        found.append(Lane(label, bars, tuple(sorted(starts.get(f"{instance}.{loop}", [])))))
-    return found[:MOST_LANES]
+        own_starts = sorted(start for name, start in starts if name == f"{instance}.{loop}")
+        found.append(Lane(label, bars, tuple(own_starts)))
+    return found

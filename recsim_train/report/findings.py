@@ -95,18 +95,19 @@ class Findings:
         """Why `within` says what it says."""
         error = self.judged_error
         if error is None:
-            why = "no prediction is paired with a measurement"
-            if self.comparisons:
-                why = "every measured model diverged"
+            unpaired = "no prediction is paired with a measurement"
+            why = "every measured model diverged" if self.comparisons else unpaired
             return f"{why}, so there is no error to judge"
-        relation = "at most" if error <= limit else "above"
-        return (
-            f"the median absolute error {text.percent(error)} is {relation} {text.percent(limit)}"
-        )
+        said = f"the median absolute error {text.percent(error)} is"
+        return f"{said} {'at most' if error <= limit else 'above'} {text.percent(limit)}"
 
     def document(self) -> dict[str, Any]:
         """The document of ``report --json`` and of summary.json."""
         known, rounds = bool(self.comparisons), self.rounds_errors
+        others = {
+            "measured_elsewhere": [pair.document() for pair in self.elsewhere],
+            "unmatched": list(self.unmatched),
+        }
         return {
             "comparisons": [c.document() for c in self.comparisons],
             "summary": {
@@ -130,15 +131,8 @@ class Findings:
                 for u in self.unpaired
             ],
             "left_out": list(self.left_out),
-            **self._elsewhere(),
+            **(others if any(others.values()) else {}),
         }
-
-    def _elsewhere(self) -> dict[str, Any]:
-        """Only where such a file was given."""
-        if not self.elsewhere and not self.unmatched:
-            return {}
-        made = [pair.document() for pair in self.elsewhere]
-        return {"measured_elsewhere": made, "unmatched": list(self.unmatched)}
 
 
 def compare(records: Sequence[RunRecord]) -> Findings:

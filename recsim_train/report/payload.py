@@ -68,21 +68,27 @@ def compare_bytes(simulated: RunRecord, real: RunRecord) -> list[EffectBytes]:
     effects = sorted(p.bytes_by_effect.keys() | m.bytes_by_effect.keys())
     found = []
     for effect in effects:
-        allowed = _allowed(effect, simulated, real)
+        allowed, equal = _allowed(effect, simulated, real), _agree(effect, p, m)
+        step = [s.bytes_by_effect.get(effect) or 0.0 for s in (p, m)]
+        # if every background loop goes round once
+        round_ = [s.round_bytes_by_effect.get(effect, 0.0) for s in (p, m)]
         if not whole:
             excuse = UNFINISHED
         elif allowed is not None:
-            excuse = DATA if _apart(effect, p, m) <= allowed else ""
+            less, more = sorted(r or s for r, s in zip(round_, step, strict=True))
+            excuse = DATA if less and more / less <= allowed else ""
             if not excuse and m.facts.diverged is not None and _thresholded(effect, simulated):
                 excuse = DIVERGED
         else:
-            excuse = _rounds_excuse(effect, p, m)
+            # how many rounds there are per step is a matter of time; what each sends is not
+            excuse = ROUNDS if equal and round_[0] == round_[1] > 0 else ""
         found.append(
             EffectBytes(
                 effect=effect,
-                predicted=p.bytes_by_effect.get(effect) or 0.0,
-                measured=m.bytes_by_effect.get(effect) or 0.0,
-                agree=_agree(effect, p, m) and _same_rounds(effect, p, m) is not False,
+                predicted=step[0],
+                measured=step[1],
+                agree=equal
+                and (not any(round_) or (round_[0] == round_[1] and step[0] == step[1])),
                 excuse=excuse,
                 allowed=allowed,
             )
@@ -117,32 +123,6 @@ def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None
     sampled, counted = 1 / known.steps, 1 / measured
     variance = abs(sampled - counted) if known.exact else sampled + counted
     return 1 + _DEVIATIONS * known.effects[effect] * sqrt(variance)
-
-
-def _apart(effect: str, p: Summary, m: Summary) -> float:
-    """The larger of both worlds' bytes over the smaller: per round where background loops send
-    them, else per step."""
-    pair = [_rounds(effect, s) or s.bytes_by_effect.get(effect) or 0.0 for s in (p, m)]
-    return max(pair) / min(pair) if min(pair) else float("inf")
-
-
-def _rounds(effect: str, summary: Summary) -> float:
-    """Payload bytes if every background loop goes round once."""
-    return summary.round_bytes_by_effect.get(effect, 0.0)
-
-
-def _same_rounds(effect: str, p: Summary, m: Summary) -> bool | None:
-    """Whether background loops sent the same per round and per step; None: they sent nothing."""
-    if not _rounds(effect, p) and not _rounds(effect, m):
-        return None
-    per_step = p.bytes_by_effect.get(effect), m.bytes_by_effect.get(effect)
-    return _rounds(effect, p) == _rounds(effect, m) and per_step[0] == per_step[1]
-
-
-def _rounds_excuse(effect: str, p: Summary, m: Summary) -> str:
-    """How many rounds there are per step is a matter of time; what one sends is not."""
-    same = _rounds(effect, p) == _rounds(effect, m) > 0
-    return ROUNDS if same and _agree(effect, p, m) else ""
 
 
 def _agree(effect: str, p: Summary, m: Summary) -> bool:

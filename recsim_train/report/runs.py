@@ -38,12 +38,14 @@ def limits(summary: Summary) -> list[str]:
 def run_table(runs: Sequence[RunRecord]) -> Table:
     """One run a row; empty columns are left out."""
     found = [run.summary for run in runs]
+    counts = [d.synchronisation.elp for d in found]
+    failing = [d.facts.reliability for d in found]
     columns: dict[str, list[str]] = {
         "strategy": [_title(run) for run in runs],
         "world": [run.world for run in runs],
         "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
-        "examples/step": _examples(found),
-        "goodput": [_goodput(d) for d in found],
+        "examples/step": [text.exact(n) if len(set(counts)) > 1 else text.NONE for n in counts],
+        "goodput": [text.rate(None if f is None else f.goodput) for f in failing],
         "from calibration": [what_if.calibration(d) for d in found],
         "threads": [_threads(d) for d in found],
         "steps": [text.exact(d.steps) for d in found],
@@ -81,15 +83,8 @@ def data_of(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
     return stopped(said)
 
 
-def _examples(found: Sequence[Summary]) -> list[str]:
-    """Of one step of the whole job, where runs differ in it."""
-    counts = [d.synchronisation.elp for d in found]
-    return [text.exact(n) if len(set(counts)) > 1 else text.NONE for n in counts]
-
-
-def title(strategy: str, document: Mapping[str, Any]) -> str:
-    """A strategy's name with the options that are not at their default."""
-    options = document.get("strategy_options", {})
+def title(strategy: str, options: Mapping[str, Any]) -> str:
+    """A strategy's name with its ``options``, those that are not at their default."""
     shown = [
         f"{name} {value['kind'] if isinstance(value, Mapping) else value}"
         for name, value in options.items()
@@ -98,7 +93,7 @@ def title(strategy: str, document: Mapping[str, Any]) -> str:
 
 
 def _title(run: RunRecord) -> str:
-    return title(run.strategy, {"strategy_options": run.manifest["strategy"].get("options", {})})
+    return title(run.strategy, run.manifest["strategy"].get("options", {}))
 
 
 def _threads(summary: Summary) -> str:
@@ -108,27 +103,17 @@ def _threads(summary: Summary) -> str:
     return f"{summary.threads} workers" if summary.threads > 1 else text.NONE
 
 
-def _goodput(summary: Summary) -> str:
-    """Examples per second without work that failures undid; only where hosts may fail."""
-    found = summary.facts.reliability
-    return text.NONE if found is None else text.rate(found.goodput)
-
-
 def _payload(summary: Summary) -> str:
     per_effect = [v for v in summary.bytes_by_effect.values() if v is not None]
     return text.size(sum(per_effect)) if per_effect else text.NONE
 
 
 def _training(summary: Summary) -> str:
-    first, last = summary.train_loss_first, summary.train_loss_last
-    if first is None or last is None:
-        return text.NONE if summary.facts.diverged is None else _overflowed(first)
-    return f"{text.number(first, 4)} → {text.number(last, 4)}"
-
-
-def _overflowed(first: float | None) -> str:
-    """The training loss of a run that diverged."""
-    return "not finite" if first is None else f"{text.number(first, 4)} → not finite"
+    ends = summary.train_loss_first, summary.train_loss_last
+    missing = text.NONE if summary.facts.diverged is None else "not finite"
+    if ends[0] is None or (ends[1] is None and missing == text.NONE):
+        return missing
+    return " → ".join(missing if end is None else text.number(end, 4) for end in ends)
 
 
 def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
@@ -184,7 +169,6 @@ def _expand(path: Path) -> list[Path]:
 
 
 def _inside(path: Path) -> list[Path]:
-    """The folders in a folder, sorted."""
     if not path.is_dir():
         return []
     return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))

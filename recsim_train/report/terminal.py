@@ -101,7 +101,6 @@ def _name(column: doc.Column) -> str:
 
 
 def _width(column: doc.Column, most: int = _WORDS) -> int:
-    """Characters that a column needs at least."""
     from rich.cells import cell_len
 
     widest = max(cell_len(text) for text in (_name(column), *(cell.text for cell in column.marked)))

@@ -108,8 +108,9 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         return []
     found = telling(summary)
     step = text.percent(asked.step).replace(".0 ", " ")
-    inputs = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n not in SERVERS]
-    servers = [f"{name_of(n)} {signed(c)}" for n, c, _ in found if n in SERVERS]
+    changes = {name: f"{name_of(name)} {text.percent(c, signed=True)}" for name, c, _ in found}
+    inputs = [said for name, said in changes.items() if name not in SERVERS]
+    servers = [said for name, said in changes.items() if name in SERVERS]
     said = [f"{step} more of one of them changes the throughput by: {', '.join(inputs[:most])}"]
     if not inputs:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
@@ -136,11 +137,6 @@ def made_of(errors: Mapping[str, float]) -> list[str]:
     ]
 
 
-def signed(change: float) -> str:
-    """A change with its sign."""
-    return text.percent(change, signed=True)
-
-
 def calibration(summary: Summary) -> str:
     """The relative half width of the interval that calibration's own errors make."""
     return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
@@ -163,7 +159,8 @@ def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
                 axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
             end = change + (error + 0.015 * widest) * (1 if change > 0 else -1)
             side = "left" if change > 0 else "right"
-            axes.text(100 * end, y, signed(change), ha=side, va="center", fontsize=8)
+            words = text.percent(change, signed=True)
+            axes.text(100 * end, y, words, ha=side, va="center", fontsize=8)
         axes.axvline(0, color=GRID, linewidth=1.0)
         low = min(0.0, *(c - e for _, c, e in found))
         high = max(0.0, *(c + e for _, c, e in found))

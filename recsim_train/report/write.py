@@ -101,7 +101,6 @@ def kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Rep
 
 
 def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
-    """The commands that make these runs and their report anew, predictions first."""
     made = []
     for record in sorted(records, key=lambda r: r.world == "real"):
         command = list(map(str, record.environment.get("command") or ()))

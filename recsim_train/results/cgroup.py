@@ -92,7 +92,6 @@ def _mount(line: str) -> tuple[str, PurePosixPath, str, list[str]] | None:
 
 
 def _lines(file: Path) -> list[str]:
-    """None where there is no such file."""
     try:
         return file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

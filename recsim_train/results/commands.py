@@ -61,7 +61,6 @@ def local_profile(command: Sequence[str], otherwise: object) -> bool:
 
 
 def _without(command: Sequence[str], option: str) -> list[str]:
-    """A command without an option and its value."""
     kept: list[str] = []
     skip = False
     for word in command:

@@ -48,6 +48,12 @@ def numbered(name: str) -> Iterator[str]:
     yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
+def free_path(base: Path) -> Path:
+    """``base``, or the first of the names after it, that is not taken."""
+    paths = map(base.with_name, numbered(base.name))
+    return next(path for path in paths if not path.exists())
+
+
 def newest_first(base: Path) -> list[Path]:
     """What exists of ``base`` and the names numbered after it, the highest number first."""
     names = re.compile(re.escape(base.name) + r"(?:-(\d+))?\Z")

@@ -106,7 +106,6 @@ def row_of(
 
 
 def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
-    """The columns that a run fills."""
     facts, document = summary.facts, document_of(summary)
     synchronisation = summary.synchronisation
     gap, staleness = synchronisation.sync_gap, synchronisation.staleness
@@ -136,9 +135,8 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
 def cpu_by_line(summary: Summary) -> dict[str, float] | None:
     """CPU seconds of one example by "role.what"; None without a ledger."""
     lines = summary.cpu_per_example
-    if lines is None:
-        return None
-    return {".".join(filter(None, key)): seconds for key, seconds in lines.items()}
+    named = {".".join(filter(None, key)): seconds for key, seconds in (lines or {}).items()}
+    return None if lines is None else named
 
 
 def cores_of(by_process: Mapping[str, float], colocate: bool) -> float | None:

@@ -25,7 +25,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
 from recsim_train.results.figures import Summary, document_of, summary_of
-from recsim_train.results.folder import clean, newest_first, read_json, slug
+from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
 from recsim_train.results.summary import data_dependent, summarise
 from recsim_train.signals import held, note_finished
 from recsim_train.trace.facts import Facts
@@ -89,18 +89,19 @@ class RunRecord:
 
     def iterations(self) -> list[Iteration]:
         """All iterations of all training loops."""
-        with _damage(self.path):
-            return tables.read_iterations(self.path)
+        return [Iteration(*row) for row in self._rows(tables.ITERATIONS)]
 
     def totals(self) -> dict[TotalKey, Total]:
         """Exact totals over the counted iterations."""
-        with _damage(self.path):
-            return tables.read_totals(self.path)
+        return {TotalKey(*row[:4]): Total(*row[4:]) for row in self._rows(tables.TOTALS)}
 
     def spans(self) -> list[Span]:
         """The spans that were kept."""
+        return [Span(*row) for row in self._rows(tables.SPANS)]
+
+    def _rows(self, file: str) -> list[tuple[Any, ...]]:
         with _damage(self.path):
-            return tables.read_spans(self.path)
+            return tables.read_table(self.path, file)
 
 
 @contextlib.contextmanager
@@ -238,14 +239,11 @@ def clear(out: Path) -> None:
 
 def _claim(out: Path, base: str) -> str:
     """Reserve the first free name with an empty directory, onto which the run is renamed."""
-    number = 1
+    names = numbered(base)
     while True:
-        name = base if number == 1 else f"{base}-{number}"
-        try:
+        name = next(names)
+        with contextlib.suppress(FileExistsError):
             (out / name).mkdir()
-        except FileExistsError:
-            number += 1
-        else:
             return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from recsim_train.placement.plan import Plan
@@ -105,9 +105,7 @@ def divide(plan: Plan, totals: Totals) -> tuple[Totals, Totals]:
 
 def bytes_per_round(rounds: Iterable[Iteration], beside: Totals) -> dict[str, float]:
     """Payload bytes by effect if every background loop goes round once."""
-    done: dict[str, int] = defaultdict(int)
-    for i in rounds:
-        done[i.loop] += 1
+    done = Counter(i.loop for i in rounds)
     found: dict[str, float] = defaultdict(float)
     for key, total in beside.items():
         if total.bytes and done[key.instance]:
@@ -225,14 +223,9 @@ def loss_ends(
 ) -> tuple[float | None, float | None]:
     """Mean training loss over the first and the last tenth of the counted iterations."""
     tenth = max(1, math.ceil(steps / 10))
-    early, late = [], []
-    for i in iterations:
-        if i.loss is None:
-            continue
-        if i.iteration < warmup + tenth:
-            early.append(i.loss)
-        if i.iteration >= warmup + steps - tenth:
-            late.append(i.loss)
+    losses = [(i.iteration, i.loss) for i in iterations if i.loss is not None]
+    early = [loss for number, loss in losses if number < warmup + tenth]
+    late = [loss for number, loss in losses if number >= warmup + steps - tenth]
     return _mean(early), _mean(late)
 
 

@@ -113,7 +113,8 @@ def check_tables(folder: Path) -> None:
             raise ValueError(f"{file} does not hold the columns that this version writes")
 
 
-def _read(folder: Path, file: str) -> list[tuple[Any, ...]]:
+def read_table(folder: Path, file: str) -> list[tuple[Any, ...]]:
+    """The rows of one of the three, as they were sorted."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,18 +123,3 @@ def _read(folder: Path, file: str) -> list[tuple[Any, ...]]:
     except (OSError, pa.ArrowException):
         raise ValueError(f"{file} is damaged") from None
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def read_iterations(folder: Path) -> list[Iteration]:
-    """All iterations, by loop."""
-    return [Iteration(*row) for row in _read(folder, ITERATIONS)]
-
-
-def read_totals(folder: Path) -> dict[TotalKey, Total]:
-    """The exact totals of the counted iterations."""
-    return {TotalKey(*row[:4]): Total(*row[4:]) for row in _read(folder, TOTALS)}
-
-
-def read_spans(folder: Path) -> list[Span]:
-    """The kept spans, by start."""
-    return [Span(*row) for row in _read(folder, SPANS)]

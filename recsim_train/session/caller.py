@@ -10,10 +10,6 @@ Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
 
-def _unheard(_: str) -> None:
-    pass
-
-
 @contextmanager
 def _unseen(_: str) -> Iterator[Progress]:
     yield lambda done, total: None
@@ -23,7 +19,7 @@ def _unseen(_: str) -> Iterator[Progress]:
 class Caller:
     """Who asks. The default hears nothing."""
 
-    say: Callable[[str], object] = field(default=_unheard, repr=False)
+    say: Callable[[str], object] = field(default=lambda sentence: None, repr=False)
     """Called with each sentence, as soon as it is true: what a prediction leaves out, what is
     measured first, what an interrupt has left."""
     progress: Callable[[str], AbstractContextManager[Progress]] = field(default=_unseen, repr=False)

@@ -35,6 +35,12 @@ class Job:
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", identity(self.plan, self.world, self.cluster))
 
+    @property
+    def profile(self) -> Cluster:
+        """The cluster of a prediction, which always has one."""
+        assert self.cluster is not None
+        return self.cluster
+
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""

@@ -88,12 +88,8 @@ class Simulator:
 
     def simulate(self, plan: Plan, cluster: Cluster, progress: Progress | None = None) -> Outcome:
         """Predict one run; see `recsim_train.sim.run`."""
-        from recsim_train.sim.run import simulate
-
-        return simulate(plan, cluster, progress=progress, counts=self._counts_for(plan, cluster))
-
-    def _counts_for(self, plan: Plan, cluster: Cluster) -> IdCounts:
         from recsim_train.sim.folding import folding_of
+        from recsim_train.sim.run import simulate
 
         loops = folding_of(plan, cluster).loops(plan)
         key = loops, counts_key(plan)
@@ -101,7 +97,7 @@ class Simulator:
         self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
-        return counts
+        return simulate(plan, cluster, progress=progress, counts=counts)
 
 
 def caveats_here(record: RunRecord) -> list[str]:
@@ -138,15 +134,9 @@ class Maker:
         return record
 
     def _predicted(self, job: Job) -> RunRecord:
-        assert job.cluster is not None
         with self._caller.progress(f"simulating {job.plan.strategy.kind}") as progress:
-            outcome = self._simulator.simulate(job.plan, job.cluster, progress)
+            outcome = self._simulator.simulate(job.plan, job.profile, progress)
         record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
-        self._say_doubts(record)
-        return record
-
-    def _say_doubts(self, record: RunRecord) -> None:
-        """What must be known of a prediction, and what "what if" has cost."""
         for sentence in caveats_here(record):
             self._caller.say(f"note: {sentence}")
         asked = record.facts.what_if
@@ -155,6 +145,7 @@ class Maker:
                 f"what-if: {asked.runs} short runs with {asked.cost:.1f} times the events "
                 "of the prediction itself (simulation.what_if_steps=0 leaves them out)"
             )
+        return record
 
     def _measured(self, job: Job) -> RunRecord | None:
         from recsim_train.executor.process.launch import Interrupted, PartialRun, execute

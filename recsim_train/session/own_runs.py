@@ -76,7 +76,6 @@ def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:
 
 
 def _shorter(plan: Plan) -> Plan:
-    """The same for a few steps."""
     rules = plan.experiment.training
     fewer = rules.model_copy(update={"steps": min(rules.steps, _STEPS)})
     return replace(plan, experiment=plan.experiment.model_copy(update={"training": fewer}))

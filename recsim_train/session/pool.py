@@ -127,7 +127,6 @@ _own: tuple[Simulator, Keep | None] | None = None
 
 
 def _start(keep: Keep | None) -> None:
-    """In a new process of the pool."""
     global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None

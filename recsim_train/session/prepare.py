@@ -114,7 +114,6 @@ def existing(profile: Path) -> Path:
 
 
 def _comment(profile: Path) -> str:
-    """The lines at a file's beginning that are comments."""
     lines = profile.read_text(encoding="utf-8").splitlines()
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
     return "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
@@ -206,9 +205,8 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
     refused = {}
     for number, job in enumerate(jobs):
-        assert job.cluster is not None
         try:
-            check_memory(job.plan, job.cluster)
+            check_memory(job.plan, job.profile)
         except UserError as error:
             if not some_may:
                 raise

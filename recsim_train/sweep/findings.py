@@ -101,7 +101,7 @@ class SweepFindings:
         """A row's strategy with the options that are not swept."""
         swept = {k.removeprefix("strategy.").split(".")[0] for k in self.record.keys}
         options = {k: v for k, v in (row["options"] or {}).items() if k not in swept}
-        return title(row["strategy"], {"strategy_options": options})
+        return title(row["strategy"], options)
 
     @cached_property
     def strategies(self) -> list[str]:
@@ -231,7 +231,8 @@ class SweepFindings:
         if not self.done:
             return "No point has a throughput"
         if self.fastest is None:
-            return f"There is no fastest of {len(self.done)} points: {not_compared(self._known())}"
+            known = [size for size in self.sizes if size is not None]
+            return f"There is no fastest of {len(self.done)} points: {not_compared(known)}"
         return self._finding(self.fastest, self.done)
 
     @property
@@ -247,9 +248,6 @@ class SweepFindings:
                 found = self._finding(choose(entries), rows)
                 said.append(f"At {size or 0:,} examples a step {found}")
         return said
-
-    def _known(self) -> list[int]:
-        return [size for size in self.sizes if size is not None]
 
     @cached_property
     def notes(self) -> list[str]:

@@ -22,7 +22,6 @@ from recsim_train.results.folder import (
     is_sweep,
     json_bytes,
     newest_first,
-    numbered,
     put,
     read_json,
     slug,
@@ -142,12 +141,6 @@ def header_of(
 def base_path(out: Path, name: str) -> Path:
     """Where a sweep goes: experiment-sweep, with "-2" and so on behind it for further ones."""
     return out / f"{slug(name, 'experiment')}-sweep"
-
-
-def free_path(base: Path) -> Path:
-    """The first of the names that is not taken."""
-    paths = map(base.with_name, numbered(base.name))
-    return next(path for path in paths if not path.exists())
 
 
 def find_started(base: Path, header: Mapping[str, Any]) -> SweepRecord | None:

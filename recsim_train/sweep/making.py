@@ -12,7 +12,7 @@ from recsim_train.config.dump import plain, resolved
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import machine
-from recsim_train.results.folder import RUNS, writable
+from recsim_train.results.folder import RUNS, free_path, writable
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -32,7 +32,9 @@ def simulate_all(
     try:
         for number, message in refused.items():
             if number not in folder.rows:
-                folder.add(number, _row(jobs[number], message))
+                job = jobs[number]
+                row = row_of(job.plan, job.profile, None, DOES_NOT_FIT, message)
+                folder.add(number, row)
         todo = [number for number in range(len(jobs)) if number not in folder.rows]
         if len(todo) < len(jobs) - len(refused):
             caller.say(f"{len(jobs) - len(todo)} of {len(jobs)} points are there already")
@@ -95,7 +97,7 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
     )
     base = results.base_path(keep.out, first.experiment.name)
     started = results.find_started(base, header) if keep.resume else None
-    folder = results.SweepFolder(started.path if started else results.free_path(base), header)
+    folder = results.SweepFolder(started.path if started else free_path(base), header)
     if started is not None:
         done = results.figures_of(started)
         folder.rows = {n: row for n, row in done.items() if row["status"] != FAILED}
@@ -103,19 +105,10 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
     return folder
 
 
-def _row(job: Job, message: str) -> dict[str, Any]:
-    assert job.cluster is not None
-    return row_of(job.plan, job.cluster, None, DOES_NOT_FIT, message)
-
-
 def _simulated(
     jobs: Sequence[Job], todo: Sequence[int], processes: int, keep: Keep, path: Path
 ) -> Generator[Finished, None, None]:
-    tasks = []
-    for number in todo:
-        job = jobs[number]
-        assert job.cluster is not None
-        tasks.append(Task(number, job.plan, job.cluster))
+    tasks = [Task(number, jobs[number].plan, jobs[number].profile) for number in todo]
     sweep = jobs[0].loaded.sweep
     kept = None
     if sweep is not None and sweep.keep_runs:

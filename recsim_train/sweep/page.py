@@ -198,7 +198,6 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
 
 
 def _repeating(record: SweepRecord) -> list[str]:
-    """The commands that make this sweep and its report anew."""
     header = record.header
     command = list(map(str, header["command"]))
     profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")

@@ -121,14 +121,9 @@ class Row:
         return [eps / run.examples_per_second - 1 for run in self.runs]
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """90 % of what is predicted."""
-        return self.predicted.interval
-
-    @property
     def covered(self) -> bool | None:
-        """Whether `interval` holds `measured`; None without one of them."""
-        interval, measured = self.interval, self.measured
+        """Whether the prediction's interval holds `measured`; None without one of them."""
+        interval, measured = self.predicted.interval, self.measured
         if interval is None or measured is None:
             return None
         return interval[0] <= measured <= interval[1]
@@ -139,18 +134,19 @@ class Row:
         shares of all that was measured. Empty where either is not known."""
         if not self.predicted.cpu or not self.runs or not all(run.cpu for run in self.runs):
             return {}
-        names = self.predicted.cpu.keys() | {name for run in self.runs for name in run.cpu}
+        lines = self.predicted.cpu.keys() | {name for run in self.runs for name in run.cpu}
+        names = sorted(lines)  # so that sums are the same every time
         measured = {n: median([run.cpu.get(n, 0.0) for run in self.runs]) for n in names}
         whole = sum(measured.values())
         return {
             name: (self.predicted.cpu.get(name, 0.0) / whole, measured[name] / whole)
-            for name in sorted(names)
+            for name in names
         }
 
     @property
     def half_width(self) -> float | None:
-        """Half of `interval`, relative to the prediction."""
-        interval = self.interval
+        """Half of the prediction's interval, relative to the prediction."""
+        interval = self.predicted.interval
         if interval is None:
             return None
         return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
@@ -163,7 +159,7 @@ FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
 def row_document(row: Row) -> dict[str, Any]:
     """One configuration's figures, by name."""
     p = row.predicted
-    interval = row.interval or (None, None)
+    interval = p.interval or (None, None)
     return {
         "key": p.key,
         "label": p.label,
@@ -195,15 +191,14 @@ def speeds_at_calibration(cluster: Cluster) -> MachineSpeeds | None:
 def roofline(job: Job) -> float:
     """Examples per second if training threads did nothing but the net's arithmetic at the rate of
     matrix products, or moved nothing but its and its rows' bytes in order: the lower of both."""
-    assert job.cluster is not None
-    spec, costs, host = job.loaded.experiment, job.cluster.costs, job.cluster.host("trainer")
+    spec, costs, host = job.loaded.experiment, job.profile.costs, job.profile.host("trainer")
     model, batch = spec.model, spec.training.batch_size
     net = net_work(model, batch)
     flops = net.get("gemm_flop", 0.0) + net.get("dot_flop", 0.0)
     moved = moved_bytes(model, batch)
     seconds = max(flops * costs.gemm_flop.value, moved * costs.stream_byte.value)
     trainers, threads = spec.roles.trainers, spec.training.threads
-    shared = job.cluster.colocate
+    shared = job.profile.colocate
     cores = min(trainers * threads, host.cores) if shared else trainers * min(threads, host.cores)
     return batch * cores / seconds
 

@@ -56,7 +56,7 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
             p, measured = row.predicted, row.measured
             assert measured is not None
             eps = p.examples_per_second
-            low, high = row.interval or (eps, eps)
+            low, high = row.predicted.interval or (eps, eps)
             fill = LINES[strategies.index(p.strategy) % len(LINES)]
             axes.errorbar(
                 [measured], [eps], xerr=[(row.spread or 0.0) * measured],

@@ -12,7 +12,6 @@ import json
 import random
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.folder import (
     PREDICTIONS,
     clean,
+    free_path,
     is_validation,
     json_bytes,
     newest_first,
-    numbered,
     put,
     read_json,
     slug,
@@ -85,8 +84,7 @@ class ValidationFolder:
     @classmethod
     def start(cls, base: Path, content: Mapping[str, Any]) -> ValidationFolder:
         """A new folder, ``base`` or the next free name after it, with its predictions, dated."""
-        paths = map(base.with_name, numbered(base.name))
-        path = next(path for path in paths if not path.exists())
+        path = free_path(base)
         predictions: dict[str, Any] = clean(
             {"tool": "recsim-train", "format": FORMAT, "made": now(), **content}
         )
@@ -170,13 +168,8 @@ class ValidationFolder:
         return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
 
 
-def prediction_document(predicted: Predicted, more: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of ``predictions``; ``more``: further figures of it."""
-    return {**asdict(predicted), "regime": predicted.regime, **more}
-
-
 def predicted_of(entry: Mapping[str, Any]) -> Predicted:
-    """Back from `prediction_document`."""
+    """Back from an entry of ``predictions``."""
     known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
     return Predicted(**known | {"interval": _pair(known.get("interval"))})
 

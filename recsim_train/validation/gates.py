@@ -69,7 +69,7 @@ def _configurations(found: Fidelity, gates: Gates) -> Iterator[Gate]:
 
 
 def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    raw = found.raw
+    raw, every = found.raw, found.repeats * len(found.rows)
     figures: tuple[tuple[str, str, Callable[[Errors], float]], ...] = (
         ("raw_median", "median absolute raw error", lambda e: e.median),
         ("raw_p90", "nine in ten absolute raw errors", lambda e: e.p90),
@@ -80,14 +80,9 @@ def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         value = None if raw is None else of(raw)
         said = "unknown" if value is None else _percent(value)
         within = value is not None and value <= bar + _ROUNDING
-        figure = f"{said} ({0 if raw is None else raw.count} of {_every(found)} runs)"
+        figure = f"{said} ({0 if raw is None else raw.count} of {every} runs)"
         says = f"{what} at most {_percent(bar)}"
         yield Gate(name, says, figure, _verdict(found.complete and value is not None, within))
-
-
-def _every(found: Fidelity) -> int:
-    """How many runs there should be."""
-    return found.repeats * len(found.rows)
 
 
 def _order(found: Fidelity, gates: Gates) -> Iterator[Gate]:

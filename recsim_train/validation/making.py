@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,9 @@ def validate(
 
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
-    cluster = jobs[0].cluster
-    assert cluster is not None
     return {
         "configurations": results.hash_of([key_of(job) for job in jobs]),
-        "profile": results.profile_hash(cluster),
+        "profile": results.profile_hash(jobs[0].profile),
         "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_revision(),
@@ -135,11 +133,7 @@ def _predictions(
     keep: Keep,
     caller: Caller,
 ) -> dict[str, Any]:
-    """What is settled before the first run."""
-    tasks = []
-    for number, job in enumerate(jobs):
-        assert job.cluster is not None
-        tasks.append(Task(number, job.plan, job.cluster))
+    tasks = [Task(number, job.plan, job.profile) for number, job in enumerate(jobs)]
     rows: dict[int, dict[str, Any]] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
         for number, row in simulate_points(tasks, processes):
@@ -149,6 +143,8 @@ def _predictions(
             progress(len(rows), len(jobs))
     cluster, loaded = tasks[0].cluster, jobs[0].loaded
     speeds = speeds_at_calibration(cluster)
+    figures = [rows[number] for number in range(len(jobs))]
+    predictions = zip(jobs, figures, map(predicted, jobs, figures), strict=True)
     return {
         "name": loaded.experiment.name,
         "file": loaded.path.as_posix(),
@@ -160,15 +156,14 @@ def _predictions(
         "speeds_at_calibration": speeds and speeds.model_dump(),
         "profile": plain(cluster, digits=None),
         "predictions": [
-            results.prediction_document(
-                predicted(job, rows[number]),
-                {
-                    "options": job.plan.strategy.options,
-                    "figures": {name: rows[number][name] for name in _KEPT},
-                    "experiment": resolved(job.loaded.experiment),
-                },
-            )
-            for number, job in enumerate(jobs)
+            {
+                **asdict(entry),
+                "regime": entry.regime,
+                "options": job.plan.strategy.options,
+                "figures": {name: row[name] for name in _KEPT},
+                "experiment": resolved(job.loaded.experiment),
+            }
+            for job, row, entry in predictions
         ],
     }
 

@@ -106,7 +106,6 @@ def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
 
 
 def _csv(rows: Sequence[Row]) -> bytes:
-    """A line for each configuration."""
     stream = io.StringIO()
     lines = [row_document(row) for row in rows]
     writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
