@@ -41,18 +41,17 @@ from recsim_train.sim.fluid.layout import (
     K_WEIGHT,
     PENDING,
     R_CLOCK,
-    R_COUNT,
     R_FIRST_KIND,
     R_LEVEL,
     R_SINCE,
     R_USED,
-    R_USERS,
     ROUNDING,
     SCRATCH,
     Floats,
     Ints,
     compiled,
     entry,
+    users_of,
 )
 
 # ---------------------------------------------------------------- time
@@ -83,8 +82,7 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
             size = _list(f, i, kind, size)
         else:
             resource, found = -kind, size
-            users = i[resource + R_USERS]
-            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+            for at in users_of(i, resource):
                 kind = i[at]
                 if i[kind + K_AT] == resource:
                     left = f[kind + K_KEY] - f[resource + R_CLOCK]
@@ -209,8 +207,7 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
         for index in range(resources.size):
             resource = resources[index]
             total = f[resource + R_USED]
-            users = i[resource + R_USERS]
-            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+            for at in users_of(i, resource):
                 kind, use = i[at], i[at + 1]
                 done = i[kind + K_COUNT] * _clock(f, i, kind, now) - f[kind + K_STARTS]
                 total += done * f[use + 2 * i[kind + K_USES]]
