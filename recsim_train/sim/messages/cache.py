@@ -88,10 +88,10 @@ def fetch(service: EmbeddingRuntime, loop: LoopState, ids: object) -> Steps:
 
 
 def store(service: EmbeddingRuntime, loop: LoopState, rows: object) -> Steps:
-    """Returns payload bytes."""
+    """Returns (None, payload bytes)."""
     if not isinstance(rows, GhostStored):
         raise TypeError(f"Store needs rows with their state, not {type(rows).__name__}")
-    return (yield from _move(service, loop, "store", rows.by_shard))
+    return None, (yield from _move(service, loop, "store", rows.by_shard))
 
 
 def _move(
