@@ -39,9 +39,7 @@ def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
     plan, busiest = simulated.plan, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
-    if not free or not here or busiest is None:
-        return
-    if busiest.partition("[")[0] not in SERVERS:
+    if not free or not here or busiest is None or busiest.partition("[")[0] not in SERVERS:
         return
     jitter = simulated.cluster.jitter if plan.experiment.simulation.stragglers else 0.0
     other_jitter = 0.0 if jitter > 0.0 else _JITTER
