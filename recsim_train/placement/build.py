@@ -100,9 +100,8 @@ def _net(
                 f"are {experiment.roles.trainers} trainers; use outer: easgd, ma or bmuf, or "
                 f"roles.trainers={hosts}"
             )
-        graph = graph_of(experiment.model)
-        size = value_bytes(experiment.model)
-        return tagged(graph, request, experiment.training.batch_size, size, threads)
+        model, batch = experiment.model, experiment.training.batch_size
+        return tagged(graph_of(model), request, batch, value_bytes(model), threads)
     assert embedding is not None
     fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
     return substitute(experiment, request, hosts, fields)

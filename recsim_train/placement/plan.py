@@ -278,8 +278,9 @@ class Plan:
     @cached_property
     def positions(self) -> dict[LoopId, int]:
         """The place in the stream of every feeding loop."""
-        at = 0 if self.shares_batches else 1
-        return {loop: at * number for number, loop in enumerate(self.feeding)}
+        return {
+            loop: 0 if self.shares_batches else number for number, loop in enumerate(self.feeding)
+        }
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""

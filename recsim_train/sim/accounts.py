@@ -63,8 +63,7 @@ class Account:
         """
         if chain is None or chain.total <= 0.0:
             return
-        hidden = chain.total - waited
-        self._certain += max(0.0, chain.compute + chain.transfer - hidden)
+        self._certain += max(0.0, chain.compute + chain.transfer - (chain.total - waited))
         share = min(1.0, waited / chain.total)
         self.now[COMPUTE] += share * chain.compute
         self.now[TRANSFER] += share * chain.transfer
@@ -82,12 +81,9 @@ class Account:
         if now[QUEUEING] < 0.0:  # own work that went on while the chain did: it hid behind it
             now[TRANSFER] = max(0.0, now[TRANSFER] + now[QUEUEING])
             now[QUEUEING] = 0.0
-        known = self.effects.get(effect)
-        if known is None:
-            self.effects[effect] = now
-        else:
-            for part, value in enumerate(now):
-                known[part] += value
+        known = self.effects.setdefault(effect, [0.0, 0.0, 0.0, 0.0])
+        for part, value in enumerate(now):
+            known[part] += value
 
 
 def merged(accounts: Iterable[Account]) -> dict[str, Split]:

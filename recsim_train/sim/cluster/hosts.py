@@ -79,8 +79,9 @@ def slow_hosts(plan: Plan, cluster: Cluster) -> dict[str, float]:
         names: Sequence[str] = slow.hosts
         if slow.share is not None:
             role = [i.name for i in plan.of_role(slow.role)]
-            seed = plan.experiment.seed
-            drawn = {name: stream(seed, name, f"slow/{n}").random() for name in role}
+            drawn = {
+                name: stream(plan.experiment.seed, name, f"slow/{n}").random() for name in role
+            }
             count = max(1, int(slow.share * len(role) + 0.5))
             names = sorted(role, key=drawn.__getitem__)[:count]
         for name in names:

@@ -120,8 +120,7 @@ def _apply(f: Floats, i: Ints, now: float, pending: int) -> None:
     """Start the first ``pending`` entries of the list of changes."""
     at = i[PENDING]
     for _ in range(pending):
-        kind, group = i[at], i[at + 2]
-        start(f, i, now, kind, f[at + 1], group)
+        start(f, i, now, i[at], f[at + 1], i[at + 2])
         at += 3
 
 
@@ -145,7 +144,6 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
 
     @entry
     def apply(f: Floats, i: Ints, now: float, pending: int) -> None:
-        """Start what is in the list of changes, without solving."""
         _ = stamp
         _apply(f, i, now, pending)
 
@@ -224,13 +222,11 @@ def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
 
     @entry
     def limit(f: Floats, i: Ints, resource: int, capacity: float) -> None:
-        """Give a resource another capacity."""
         _ = stamp
         set_capacity(f, i, resource, capacity)
 
     @entry
     def pace(f: Floats, i: Ints, resource: int, value: float) -> None:
-        """Give a resource another pace."""
         _ = stamp
         set_pace(f, i, resource, value)
 

@@ -125,9 +125,11 @@ class WordBlock:
     def rate(self, kind: int) -> float:
         """A kind's present rate."""
         held = self.ints[kind + lay.K_AT]
-        if held:
-            return self.floats[held + lay.R_LEVEL] * self.floats[kind + lay.K_WEIGHT]
-        return self.floats[kind + lay.K_RATE]
+        return (
+            self.floats[held + lay.R_LEVEL] * self.floats[kind + lay.K_WEIGHT]
+            if held
+            else self.floats[kind + lay.K_RATE]
+        )
 
 
 def _aligned(words: int) -> lay.Floats:

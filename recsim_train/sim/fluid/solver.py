@@ -92,8 +92,9 @@ class Fluid:
             raise ValueError(f"capacity of {name} must be positive and finite, not {capacity!r}")
         if not pace > 0.0:
             raise ValueError(f"pace of {name} must be positive, not {pace!r}")
-        address = self.block.resource(capacity, pace)
-        made = Resource(name, capacity, len(self.resources), address, pace)
+        made = Resource(
+            name, capacity, len(self.resources), self.block.resource(capacity, pace), pace
+        )
         if listed:
             self.resources.append(made)
         return made
@@ -171,7 +172,6 @@ class Fluid:
         return self.block
 
     def _apply(self) -> None:
-        """Start what waits, without solving."""
         block = self._room()
         core.apply(block.f, block.i, self.now, self.changed)
         self.changed = 0
@@ -269,12 +269,6 @@ class Fluid:
         addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
         return found
-
-    def full(self, resource: Resource) -> bool:
-        """Whether those that used it when time last moved would take all of it."""
-        demand: float = self.block.floats[resource.address + lay.R_DEMAND]
-        held = resource.history[-1][1] if resource.history else resource.capacity
-        return demand >= held
 
     def rate_of(self, activity: Activity) -> float:
         """Current rate of a running activity."""

@@ -100,9 +100,11 @@ class Readers:
             yield made.get()
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
-            messages = world.pricing.gloo_messages(_MESSAGES)
             sending = world.machines.compute(
-                thread, messages, f"{loop.name}.send", client=loop.process
+                thread,
+                world.pricing.gloo_messages(_MESSAGES),
+                f"{loop.name}.send",
+                client=loop.process,
             )
             yield sending.done
             yield engine.timeout(world.machines.latency)
@@ -120,8 +122,9 @@ class Readers:
             payload, delivered = yield inbox.get()
             yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES).done
             delivered.succeed()
-            messages = world.pricing.gloo_messages(_MESSAGES)
-            yield world.machines.compute(thread, messages, f"{loop.label}.receive_batch").done
+            yield world.machines.compute(
+                thread, world.pricing.gloo_messages(_MESSAGES), f"{loop.label}.receive_batch"
+            ).done
             yield queue.reserve()
             queue.put(None)
 
