@@ -71,7 +71,7 @@ def ends(threads: list[Pieces], count: int, look: Callable[[Machine], None] | No
         machine.engine.meanwhile(2.5e-4, again)
     machine.engine.run()
     whole = sum(seconds for pieces in threads for _, seconds in pieces)
-    assert machine.engine.used()[0] == pytest.approx(whole)
+    assert machine.engine.fluid.used()[0] == pytest.approx(whole)
     return found
 
 

@@ -55,6 +55,7 @@ from recsim_train.sim.fluid.layout import (
     Floats,
     Ints,
     compiled,
+    entry,
     users_of,
     uses_of,
 )
@@ -90,7 +91,7 @@ def _keep_pace(f: Floats, i: Ints, kind: int) -> None:
     f[kind + K_LEVEL] = f[kind + K_CAP] / f[kind + K_WEIGHT]
 
 
-@compiled
+@entry
 def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
     """The pace of a resource changes, and with it the caps of those that use it."""
     i[PACED] = 1
@@ -111,7 +112,7 @@ def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
             touch(i, kind)
 
 
-@compiled
+@entry
 def set_capacity(f: Floats, i: Ints, resource: int, capacity: float) -> None:
     """The capacity of a resource changes."""
     f[resource + R_CAPACITY] = capacity

@@ -35,6 +35,7 @@ import numpy as np
 
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
+from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
 from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
 
@@ -206,7 +207,7 @@ class Fluid:
         if capacity == (resource.history[-1][1] if resource.history else resource.capacity):
             return
         resource.history.append((self.now, capacity))
-        core.limit(self.block.f, self.block.i, resource.address, capacity)
+        set_capacity(self.block.f, self.block.i, resource.address, capacity)
         self.due = -inf
 
     def set_pace(self, resource: Resource, pace: float) -> None:
@@ -216,7 +217,7 @@ class Fluid:
         if pace == resource.pace:
             return
         resource.pace = pace
-        core.pace(self.block.f, self.block.i, resource.address, pace)
+        set_pace(self.block.f, self.block.i, resource.address, pace)
         self.due = -inf
 
     # ------------------------------------------------------------------ time
