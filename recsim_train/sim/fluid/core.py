@@ -198,11 +198,3 @@ def used(f: Floats, i: Ints, now: float, resources: Ints) -> Floats:
             total += done * f[use + 2 * i[kind + K_USES]]
         found[index] = total
     return found
-
-
-@entry
-def peek(f: Floats, i: Ints, now: float, pending: int) -> float:
-    """When the next activity is finished (inf: never) if nothing changes any more."""
-    apply(f, i, now, pending)
-    solve(f, i, now)
-    return f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf

@@ -243,26 +243,6 @@ class Fluid:
             group = ints[group + lay.G_NEXT]
         return done
 
-    def advance(self, time: float) -> list[object]:
-        """Move the clock to ``time``; returns the tags of what was finished on the way, in order.
-
-        Raises ValueError when ``time`` lies in the past.
-        """
-        if time < self.now:
-            raise ValueError(f"time may not run back from {self.now!r} to {time!r}")
-        done: list[object] = []
-        while some := self.run(time):
-            done += some
-        self.now = time
-        return done
-
-    def next_completion(self) -> float | None:
-        """When the next activity finishes if nothing changes; None when nothing runs."""
-        block = self._room()
-        self.due = core.peek(block.f, block.i, self.now, self.changed)
-        self.changed = 0
-        return None if self.due == inf else self.due
-
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
         self._apply()
@@ -270,8 +250,3 @@ class Fluid:
         addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
         return found
-
-    def rate_of(self, activity: Activity) -> float:
-        """Current rate of a running activity."""
-        self.next_completion()
-        return self.block.rate(activity.kind.address)
