@@ -271,13 +271,9 @@ class Plan:
         assert self.net is not None
         return trainer % self.net.hosts
 
-    def position(self, loop: LoopId) -> int:
-        """A feeding loop's place in the stream, below ``streams``."""
-        return self.positions[loop]
-
     @cached_property
     def positions(self) -> dict[LoopId, int]:
-        """The place in the stream of every feeding loop."""
+        """The place in the stream of every feeding loop, below ``streams``."""
         return {
             loop: 0 if self.shares_batches else number for number, loop in enumerate(self.feeding)
         }
