@@ -73,30 +73,25 @@ def _own(at: Trainer, loop: LoopState, effect: Effect[Any]) -> Event:
     return at.world.work(loop, at.world.overhead, effect.kind)
 
 
-def _hand_over(
-    at: Trainer, loop: LoopState, effect: effects.Put | effects.Close, item: object
-) -> Steps:
+def _until(at: Trainer, loop: LoopState, effect: Effect[Any], what: str, wait: Steps) -> Steps:
+    """Wait for ``what`` others do."""
     yield _own(at, loop, effect)
-    loop.waiting = f"room in queue {effect.queue!r}"
-    return (yield from at.world.waited(loop, at.queues[effect.queue].put(item))), 0
+    loop.waiting = what
+    return (yield from at.world.waited(loop, wait)), 0
+
+
+def _once(begin: Callable[[], Event]) -> Steps:
+    return (yield begin())
 
 
 def _take(at: Trainer, loop: LoopState, effect: effects.Take | effects.NextItem) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"an item of queue {effect.queue!r}"
-    return (yield from at.world.waited(loop, at.queues[effect.queue].take())), 0
+    what = f"an item of queue {effect.queue!r}"
+    return _until(at, loop, effect, what, at.queues[effect.queue].take())
 
 
-def _barrier(at: Trainer, loop: LoopState, effect: effects.Barrier) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"barrier {effect.barrier!r}"
-    return (yield from at.world.wait_for_others(loop, at.barriers[effect.barrier].arrive())), 0
-
-
-def _progress(at: Trainer, loop: LoopState, effect: effects.Progress) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"{effect.iterations} iterations of its trainer"
-    return (yield from at.world.wait_for_others(loop, at.progress.reach(effect.iterations))), 0
+def _put(at: Trainer, loop: LoopState, effect: effects.Put | effects.Close, item: object) -> Steps:
+    what = f"room in queue {effect.queue!r}"
+    return _until(at, loop, effect, what, at.queues[effect.queue].put(item))
 
 
 def _now(at: Trainer, loop: LoopState, effect: effects.Now) -> Steps:
@@ -123,11 +118,23 @@ PERFORM: dict[type, Callable[..., Steps]] = {
     effects.AllReduce: lambda at, loop, ask: at.groups[ask.group].all_reduce(loop, ask.value),
     effects.AllGather: lambda at, loop, ask: at.groups[ask.group].all_gather(loop, ask.value),
     effects.AllToAll: lambda at, loop, ask: at.groups[ask.group].all_to_all(loop, ask.parts),
-    effects.Put: lambda at, loop, ask: _hand_over(at, loop, ask, ask.item),
+    effects.Put: lambda at, loop, ask: _put(at, loop, ask, ask.item),
     effects.Take: _take,
-    effects.Close: lambda at, loop, ask: _hand_over(at, loop, ask, END),
-    effects.Barrier: _barrier,
-    effects.Progress: _progress,
+    effects.Close: lambda at, loop, ask: _put(at, loop, ask, END),
+    effects.Barrier: lambda at, loop, ask: _until(
+        at,
+        loop,
+        ask,
+        f"barrier {ask.barrier!r}",
+        _once(at.barriers[ask.barrier].arrive),
+    ),
+    effects.Progress: lambda at, loop, ask: _until(
+        at,
+        loop,
+        ask,
+        f"{ask.iterations} iterations of its trainer",
+        _once(lambda: at.progress.reach(ask.iterations)),
+    ),
     effects.Now: _now,
 }
 """Of every effect but `Synced`, which the driver answers."""

@@ -325,4 +325,4 @@ def test_loops_that_differ_count_by_what_they_do(plans: Plans, clusters: Cluster
     seconds = {i.loop: i.end - i.start for i in outcome.iterations}
     both = sum(plan.experiment.training.batch_size / s for s in seconds.values())
     short = _Short(plan, counts_for(plan), 8, None, Folding(2, 2))
-    assert exp(short.speed(cluster)) == pytest.approx(both, rel=1e-3)
+    assert exp(short.run(cluster)[0]) == pytest.approx(both, rel=1e-3)

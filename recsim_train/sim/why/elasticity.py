@@ -113,12 +113,9 @@ class _Short:
     runs: int = 0
     events: int = 0
 
-    def speed(self, cluster: Cluster) -> float:
-        """log(examples per second)."""
-        return self.run(cluster)[0]
-
     def run(self, cluster: Cluster) -> tuple[float, SimulatedRun, Outcome]:
-        """`speed`, and what has run: a prediction like any other, which ends after ``steps``."""
+        """log(examples per second), and what has run: a prediction like any other, which ends
+        after ``steps``."""
         simulated = SimulatedRun(self.plan, cluster, self.folding, self.counts, self.replay)
         outcome = simulated.run(None, self.steps)
         self.runs += 1
@@ -165,7 +162,7 @@ def elasticities(
         {name: (1.0 + STEP) ** sign for name, sign in zip(names, signs, strict=False)}
         for signs in design.tolist()
     )
-    answers = np.array([short.speed(scaled(cluster, factors)) for factors in changed])
+    answers = np.array([short.run(scaled(cluster, factors))[0] for factors in changed])
     effects = design.T @ answers / len(answers)
     rest = answers - answers.mean() - design[:, : len(names)] @ effects[: len(names)]
     spare = len(answers) - 1 - len(names)
@@ -287,16 +284,16 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         "latency": cluster.network.latency * factors.get("latency", 1.0),
         "connection_cap": None if cap is None else cap * factors.get("nic", 1.0),
     }
-    costs = {}
-    for name in Costs.model_fields:
-        price = getattr(cluster.costs, name)
-        value = price.value * factors.get(f"costs.{name}", 1.0)
-        costs[name] = price.model_copy(update={"value": value})
-    laws: dict[str, Section] = {}
-    for name in THREAD_CLASSES:
-        law = cluster.threads.of(name)
-        serial = min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))
-        laws[name] = law.model_copy(update={"serial": serial})
+    costs = {
+        name: price.model_copy(update={"value": price.value * factors.get(f"costs.{name}", 1.0)})
+        for name, price in cluster.costs
+    }
+    laws: dict[str, Section] = {
+        name: law.model_copy(
+            update={"serial": min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))}
+        )
+        for name, law in zip(THREAD_CLASSES, map(cluster.threads.of, THREAD_CLASSES), strict=True)
+    }
     wake, longer = cluster.threads.wake, factors.get("threads.wake", 1.0)
     laws["wake"] = wake.model_copy(
         update={part: getattr(wake, part) * longer for part in ("wall", "caller", "pool")}
