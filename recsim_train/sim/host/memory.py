@@ -47,10 +47,6 @@ class MemoryUse:
     def needed(self) -> float:
         return sum(self.parts.values())
 
-    @property
-    def tables(self) -> float:
-        return self.parts.get("tables", 0.0)
-
     def figures(self) -> ProcessMemory:
         """For a run's facts."""
         return ProcessMemory(self.needed, self.available, **self.parts)

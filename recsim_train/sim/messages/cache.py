@@ -63,8 +63,10 @@ class CacheRuntime:
     def cached_rows(self, trainer: int, slots: GhostSlots) -> Ghost:
         ids = slots.ids
         size = ids.unique * shape.row_bytes(self.world.model)
-        owned = self._turnover(trainer, ids).owned
-        return GhostTable(ids, size=size), {"ids": ids.unique, "unique": owned}
+        return GhostTable(ids, size=size), {
+            "ids": ids.unique,
+            "unique": self._turnover(trainer, ids).owned,
+        }
 
     def update_cached(self, trainer: int, slots: GhostSlots, _: GhostTable) -> Ghost:
         owned = self._turnover(trainer, slots.ids).owned

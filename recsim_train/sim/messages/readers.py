@@ -69,10 +69,8 @@ class Readers:
         loop's sending thread, which holds one more. Loops of one place get the same batch."""
         process = self._world.machines.processes[reader]
         thread = Thread(process, "reader", "", only=True)
-        made = []
-        for loop in clients:
-            queue = Queue(self._world.engine, 1)
-            made.append(queue)
+        made = [Queue(self._world.engine, 1) for _ in clients]
+        for loop, queue in zip(clients, made, strict=True):
             self._world.engine.process(self._send(process, loop, queue))
         bunch = 0
         for iteration in range(self._iterations):
