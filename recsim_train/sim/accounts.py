@@ -81,9 +81,12 @@ class Account:
         if now[QUEUEING] < 0.0:  # own work that went on while the chain did: it hid behind it
             now[TRANSFER] = max(0.0, now[TRANSFER] + now[QUEUEING])
             now[QUEUEING] = 0.0
-        known = self.effects.setdefault(effect, [0.0, 0.0, 0.0, 0.0])
-        for part, value in enumerate(now):
-            known[part] += value
+        known = self.effects.get(effect)
+        if known is None:
+            self.effects[effect] = now
+        else:
+            for part, value in enumerate(now):
+                known[part] += value
 
 
 def merged(accounts: Iterable[Account]) -> dict[str, Split]:
