@@ -29,7 +29,7 @@ def test_tables_and_optimizer_state_by_hand(plans: Plans, clusters: Clusters) ->
         "trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]",
     ]  # fmt: skip
     server = uses[2]
-    assert server.tables == TABLES
+    assert server.parts["tables"] == TABLES
     assert server.parts["process"] == PROCESS_BYTES
     assert TABLES + PROCESS_BYTES < server.needed < TABLES + PROCESS_BYTES + 2**27
     assert "tables" not in uses[0].parts
