@@ -38,11 +38,13 @@ class _Files(IndexDataCacheFile):
 
 
 class _Kept(FunctionCache):
-    """What is kept of one function. Whatever is wrong with it, the function is compiled anew."""
+    """What is kept of one function, until a file of its folder changes: what it calls there is part
+    of it. Whatever is wrong with it, the function is compiled anew."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
+        files = sorted(Path(function.__code__.co_filename).parent.glob("*.py"))
+        stamp = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, *asked: Any) -> Any:

@@ -61,7 +61,7 @@ def stream_of(
     """(loop, iteration, batch) of the given loops, in stream order."""
     places: dict[int, list[LoopId]] = {}
     for loop in loops:
-        places.setdefault(plan.position(loop), []).append(loop)
+        places.setdefault(plan.positions[loop], []).append(loop)
     spec = plan.experiment
     with open_stream(
         spec.model,

@@ -39,9 +39,6 @@ def table_needs(experiment: Experiment) -> list[Need]:
     """What is balanced, per table; with ``cost: bytes`` both are the bytes."""
     model, b = experiment.model, experiment.training.batch_size
 
-    def size(table: int) -> float:
-        return model.tables[table].rows
-
     def time(table: int) -> float:
         ids = b * shape.mean_ids(model, table)
         scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
@@ -53,7 +50,7 @@ def table_needs(experiment: Experiment) -> list[Need]:
         total = sum(values)
         return [value / total for value in values]
 
-    sizes = shares(size)
+    sizes = shares(lambda table: model.tables[table].rows)
     times = sizes if experiment.placement.cost == "bytes" else shares(time)
     return [Need(*pair) for pair in zip(sizes, times, strict=True)]
 

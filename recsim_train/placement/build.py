@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from recsim_train.config.errors import UserError
@@ -29,8 +28,6 @@ from recsim_train.strategy.registry import create
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
 
-Services = Mapping[str, EmbeddingService | DenseService]
-
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings cannot work together."""
@@ -38,15 +35,15 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     strategy = create(StrategyChoice(kind=choice.kind, options={**choice.options, **followed}))
     if problems := strategy.problems():
         raise UserError("\n".join(f"{choice.kind}: {problem}" for problem in problems))
-    notes: list[str] = []
     threads = experiment.training.threads
     workers, within = (1, threads) if strategy.lock_step else (threads, 1)
     topology = strategy.topology(workers)
-    services = {service.name: service for service in topology.services}
-    instances = _instances(experiment, services)
-    notes += [f"{choice.kind} {note}" for note in strategy.notes()]
-    for role, count in _unused(experiment, services):
-        notes.append(f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0")
+    instances = _instances(experiment, topology)
+    notes = [f"{choice.kind} {note}" for note in strategy.notes()]
+    notes += [
+        f"{choice.kind} needs no {role}: roles.{role}s={count} is used as 0"
+        for role, count in _unused(experiment, topology)
+    ]
     embedding = _embedding(experiment, topology, instances)
     groups = _groups(experiment, topology)
     net = _net(experiment, topology, embedding, within)
@@ -100,19 +97,17 @@ def _net(
                 f"are {experiment.roles.trainers} trainers; use outer: easgd, ma or bmuf, or "
                 f"roles.trainers={hosts}"
             )
-        graph = graph_of(experiment.model)
-        size = value_bytes(experiment.model)
-        return tagged(graph, request, experiment.training.batch_size, size, threads)
+        model, batch = experiment.model, experiment.training.batch_size
+        return tagged(graph_of(model), request, batch, value_bytes(model), threads)
     assert embedding is not None
     fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
     return substitute(experiment, request, hosts, fields)
 
 
-def _unused(experiment: Experiment, services: Services) -> list[tuple[str, int]]:
-    has_dense = any(isinstance(s, DenseService) for s in services.values())
-    has_embedding = any(
-        isinstance(s, EmbeddingService) and s.access == "all" for s in services.values()
-    )
+def _unused(experiment: Experiment, topology: Topology) -> list[tuple[str, int]]:
+    services = topology.services
+    has_dense = any(isinstance(s, DenseService) for s in services)
+    has_embedding = any(isinstance(s, EmbeddingService) and s.access == "all" for s in services)
     counts = [
         ("dense_server", experiment.roles.dense_servers, has_dense),
         ("embedding_server", experiment.roles.embedding_servers, has_embedding),
@@ -120,9 +115,9 @@ def _unused(experiment: Experiment, services: Services) -> list[tuple[str, int]]
     return [(role, count) for role, count, used in counts if count and not used]
 
 
-def _instances(experiment: Experiment, services: Services) -> tuple[Instance, ...]:
+def _instances(experiment: Experiment, topology: Topology) -> tuple[Instance, ...]:
     roles = experiment.roles
-    unused = {role for role, _ in _unused(experiment, services)}
+    unused = {role for role, _ in _unused(experiment, topology)}
     counts: list[tuple[Role, int]] = [
         ("trainer", roles.trainers),
         ("embedding_server", roles.embedding_servers),

@@ -86,8 +86,8 @@ def _threads(plan: Plan) -> str:
     """What each trainer's threads are."""
     if plan.operation_threads > 1:
         return f"one worker thread per trainer, its operations on {plan.operation_threads} threads"
-    many = plan.worker_threads > 1
-    return f"{plan.worker_threads} worker thread{'s' * many} per trainer"
+    many = "s" if plan.worker_threads > 1 else ""
+    return f"{plan.worker_threads} worker thread{many} per trainer"
 
 
 def describe(plan: Plan) -> str:
@@ -147,7 +147,6 @@ def describe(plan: Plan) -> str:
         held = f"{cache.rows:,} rows" if cache.rows else f"{cache.share:.0%} of its own rows"
         lines.append(f"  cache of each trainer: {held if cache.keep else 'none'}")
     if plan.net is not None:
-        batch = spec.training.batch_size
-        lines += net_lines(plan.net, batch, shape.value_bytes(model))
+        lines += net_lines(plan.net, spec.training.batch_size, shape.value_bytes(model))
     lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(lines)

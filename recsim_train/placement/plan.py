@@ -271,15 +271,12 @@ class Plan:
         assert self.net is not None
         return trainer % self.net.hosts
 
-    def position(self, loop: LoopId) -> int:
-        """A feeding loop's place in the stream, below ``streams``."""
-        return self.positions[loop]
-
     @cached_property
     def positions(self) -> dict[LoopId, int]:
-        """The place in the stream of every feeding loop."""
-        at = 0 if self.shares_batches else 1
-        return {loop: at * number for number, loop in enumerate(self.feeding)}
+        """The place in the stream of every feeding loop, below ``streams``."""
+        return {
+            loop: 0 if self.shares_batches else number for number, loop in enumerate(self.feeding)
+        }
 
     def reader_of(self, loop: LoopId) -> Instance | None:
         """The reader process that feeds a loop; None: the trainer reads for itself."""

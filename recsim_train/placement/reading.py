@@ -13,7 +13,7 @@ def positions_of(plan: Plan, reader: Instance | None) -> list[int]:
     """The places in the stream that a reader process makes batches for; None: the first reader
     thread."""
     loops = [loop for loop in plan.feeding if plan.reader_of(loop) == reader]
-    return sorted({plan.position(loop) for loop in (loops if reader else loops[:1])})
+    return sorted({plan.positions[loop] for loop in (loops if reader else loops[:1])})
 
 
 def reading_of(plan: Plan, reader: Instance | None) -> Scope:

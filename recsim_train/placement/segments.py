@@ -52,9 +52,8 @@ def _tagged(
             out = program.sent(cut, host, batch, value_bytes, backward=True)
             return Segment(done, sum(out) / value_bytes, out)
         case "net_receive" | "net_return":
-            backward = name == "net_return"
             came = [
-                program.sent(cut, h, batch, value_bytes, backward=backward)[host]
+                program.sent(cut, h, batch, value_bytes, backward=name == "net_return")[host]
                 for h in range(program.hosts)
             ]
             return Segment(numbers=sum(came) / value_bytes)
@@ -88,8 +87,7 @@ def _substituted(
 
     def rest() -> tuple[Piece, ...]:
         replaced = {part.operator for part in program.partials} | program.skipped
-        names = [name for name in program.rest if name not in replaced]
-        return tuple(Piece(name, mine) for name in names)
+        return tuple(Piece(name, mine) for name in program.rest if name not in replaced)
 
     at_sum = cut == program.sum_cut
     match name:

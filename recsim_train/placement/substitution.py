@@ -49,8 +49,7 @@ def substitute(
     if model.kind == "dlrm":
         if request.partition == "column":
             before = tuple(o.name for o in graph.operators if o.name.startswith("bottom."))
-            pairs = (graph.tables + 1) * graph.tables // 2
-            partials.append(Partial("interaction", "pairs", pairs))
+            partials.append(Partial("interaction", "pairs", (graph.tables + 1) * graph.tables // 2))
         else:
             partials.append(whole)
     else:

@@ -141,11 +141,16 @@ def cost(
     everyone = range(hosts)
 
     def seconds(host: int, level: int) -> float:
-        found = 0.0
-        for o in net.operators(host, level):
-            examples = batch * (1 if net.tags[o.name] == DATA_PARALLEL else hosts)
-            found += operator_seconds(net.graph, o, examples, request.flops, threads)
-        return found
+        return sum(
+            operator_seconds(
+                net.graph,
+                o,
+                batch * (1 if net.tags[o.name] == DATA_PARALLEL else hosts),
+                request.flops,
+                threads,
+            )
+            for o in net.operators(host, level)
+        )
 
     def ring(size: float, members: int) -> float:
         return 2 * (members - 1) * (request.latency + size / members / link) if size else 0.0
@@ -161,8 +166,11 @@ def cost(
     outer = 0.0
     if net.outer:
         answered = max(map(net.answered_elements, everyone)) * value_bytes
-        to_and_fro = 2 * (request.latency + answered / link)
-        outer = to_and_fro if request.central else ring(answered, request.groups)
+        outer = (
+            2 * (request.latency + answered / link)
+            if request.central
+            else ring(answered, request.groups)
+        )
     return TagCost(arithmetic, cuts, gradients, outer / request.every)
 
 

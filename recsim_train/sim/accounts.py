@@ -63,8 +63,7 @@ class Account:
         """
         if chain is None or chain.total <= 0.0:
             return
-        hidden = chain.total - waited
-        self._certain += max(0.0, chain.compute + chain.transfer - hidden)
+        self._certain += max(0.0, chain.compute + chain.transfer - (chain.total - waited))
         share = min(1.0, waited / chain.total)
         self.now[COMPUTE] += share * chain.compute
         self.now[TRANSFER] += share * chain.transfer

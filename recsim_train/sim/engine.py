@@ -86,12 +86,6 @@ class Engine:
         self.fluid.start(kind, work, event)
         return event
 
-    # ------------------------------------------------------------------ fluid and clock
-
-    def used(self) -> list[float]:
-        """Units consumed so far of each fluid resource."""
-        return self.fluid.used()
-
     # ------------------------------------------------------------------ running
 
     def stop(self) -> None:

@@ -75,8 +75,7 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     blocks = trainers // hosts
     varies = settings.stragglers and (cluster.jitter > 0.0 or cluster.stragglers is not None)
     own = plan.embedding is not None and plan.embedding.service.access == "own"
-    readers = len(plan.of_role("reader"))
-    equal = not varies and not own and not readers and not depends_on_data(plan)
+    equal = not (varies or own or plan.of_role("reader") or depends_on_data(plan))
     if equal and trainers > _WORTH_IT:
         return Folding(trainers, hosts)
     wanted = max(1, most // hosts)

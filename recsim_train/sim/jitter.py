@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
-from math import log, sqrt
+from math import log, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,21 +78,14 @@ class Jitter:
             parts.append(_lognormal(stream(self._seed, instance, purpose), self._deviation))
         tail, hiccups = self._tail, self._hiccups
         if tail is not None and tail.role in (None, role):
-            parts.append(_tail(stream(self._seed, instance, f"{purpose}/tail"), tail))
+            parts.append(_heavy(stream(self._seed, instance, f"{purpose}/tail"), tail))
         if hiccups is not None and hiccups.role in (None, role):
-            own = stream(self._seed, instance, f"{purpose}/hiccups")
-            parts.append(_hiccups(own, hiccups.probability, hiccups.factor))
+            own = uniforms(stream(self._seed, instance, f"{purpose}/hiccups"))
+            chance, factor = hiccups.probability, hiccups.factor
+            parts.append(factor if draw < chance else 1.0 for draw in own)
         if not parts:
             return repeat(1.0)
-        return parts[0] if len(parts) == 1 else _product(parts)
-
-
-def _product(parts: list[Iterator[float]]) -> Iterator[float]:
-    for factors in zip(*parts, strict=True):
-        result = 1.0
-        for factor in factors:
-            result *= factor
-        yield result
+        return parts[0] if len(parts) == 1 else map(prod, zip(*parts, strict=True))
 
 
 def _lognormal(generator: np.random.Generator, deviation: float) -> Iterator[float]:
@@ -102,20 +95,12 @@ def _lognormal(generator: np.random.Generator, deviation: float) -> Iterator[flo
         yield from generator.lognormal(-0.5 * sigma * sigma, sigma, _BLOCK).tolist()
 
 
-def _pareto(generator: np.random.Generator, index: float) -> Iterator[float]:
-    """Mean 1: P(factor > x) = (smallest / x) ** index."""
-    smallest = (index - 1.0) / index
+def _heavy(generator: np.random.Generator, tail: Tail) -> Iterator[float]:
+    """Mean 1; of a Pareto law: P(factor > x) = (smallest / x) ** index."""
+    if tail.distribution == "lognormal":
+        assert tail.deviation is not None
+        yield from _lognormal(generator, tail.deviation)
+    assert tail.index is not None
+    smallest = (tail.index - 1.0) / tail.index
     while True:
-        yield from ((1.0 + generator.pareto(index, _BLOCK)) * smallest).tolist()
-
-
-def _tail(generator: np.random.Generator, tail: Tail) -> Iterator[float]:
-    if tail.distribution == "pareto":
-        assert tail.index is not None
-        return _pareto(generator, tail.index)
-    assert tail.deviation is not None
-    return _lognormal(generator, tail.deviation)
-
-
-def _hiccups(generator: np.random.Generator, probability: float, factor: float) -> Iterator[float]:
-    return (factor if draw < probability else 1.0 for draw in uniforms(generator))
+        yield from ((1.0 + generator.pareto(tail.index, _BLOCK)) * smallest).tolist()

@@ -120,9 +120,9 @@ class LoopState:
         key = effect.kind, effect.about, number
         series = self._series.get(key)
         if series is None:
-            label = lane(self.label, number)
-            series = self._records.series(self.process.name, label, effect.kind, effect.about)
-            self._series[key] = series
+            series = self._series[key] = self._records.series(
+                self.process.name, lane(self.label, number), effect.kind, effect.about
+            )
         series.add(iteration, began, now, sent)
 
     def over(self) -> None:
@@ -140,10 +140,8 @@ class LoopState:
 
     def served(self, iteration: int) -> None:
         """A shard has finished a request of ``iteration``."""
-        left = self.unserved[iteration] - 1
-        if left:
-            self.unserved[iteration] = left
-        else:
+        self.unserved[iteration] -= 1
+        if not self.unserved[iteration]:
             del self.unserved[iteration]
 
     def settled(self) -> int:

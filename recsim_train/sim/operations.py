@@ -28,8 +28,7 @@ from recsim_train.sim.ghosts import (
 )
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.cache import CacheRuntime
-from recsim_train.sim.net import NetRuntime
-from recsim_train.sim.trainer import Trainer
+from recsim_train.sim.trainer import NetRuntime, Trainer
 from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.values import Batch, Gradients
 from recsim_train.workload import compression, shape
@@ -39,8 +38,7 @@ from recsim_train.workload.compression import DIFFERENCES, GRADIENTS, INDEX_BYTE
 
 
 def _deduplicate(_: Trainer, __: LoopState, ids: GhostIds) -> Ghost:
-    unique = GhostIds(ids.position, ids.batch, ids.ids, ids.unique, distinct=True)
-    return unique, {"ids": ids.ids}
+    return replace(ids, distinct=True), {"ids": ids.ids}
 
 
 def _forward_backward(at: Trainer, loop: LoopState, _: Batch, rows: GhostRows) -> Ghost:
@@ -49,8 +47,7 @@ def _forward_backward(at: Trainer, loop: LoopState, _: Batch, rows: GhostRows) -
         "ids": rows.ids.ids,
         "unique": rows.ids.unique,
     }
-    flat = replace(at.whole, maker=loop.name)
-    return Gradients(flat, rows.as_gradient()), counts
+    return Gradients(replace(at.whole, maker=loop.name), rows.as_gradient()), counts
 
 
 def _streaming(at: Trainer, _: LoopState, *__: object) -> Ghost:
@@ -72,8 +69,8 @@ def _block_step(_: Trainer, __: LoopState, mean: GhostDense, ___: float, ____: f
 
 def _threshold(at: Trainer, loop: LoopState, _: GhostDense, share: float) -> Ghost:
     layout = at.world.layout
-    large = at.whole.elements - layout.small_elements
     loop.share = share
+    large = at.whole.elements - layout.small_elements
     return None, {"elements": large, "tables": len(layout.large)}
 
 
@@ -96,9 +93,8 @@ def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghos
         (size - small * value) // (value + INDEX_BYTES) * count
         for size, count in Counter(sizes).items()
     )
-    whole = at.whole
     kept = entries + small * len(sizes)
-    return whole, {"elements": whole.elements, "kept": kept, "shards": len(sizes)}
+    return at.whole, {"elements": at.whole.elements, "kept": kept, "shards": len(sizes)}
 
 
 def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
@@ -117,18 +113,6 @@ def _masked(at: Trainer, masked: GhostMasked, *, whole: bool) -> Ghost:
         "elements": values,
         "kept": masked.kept,
     }
-
-
-def _unmask(at: Trainer, _: LoopState, masked: GhostMasked) -> Ghost:
-    return _masked(at, masked, whole=True)
-
-
-def _pick(at: Trainer, _: LoopState, __: GhostBlock, masked: GhostMasked) -> Ghost:
-    return _masked(at, masked, whole=False)
-
-
-def _unpick(at: Trainer, _: LoopState, __: GhostBlock, masked: GhostMasked) -> Ghost:
-    return _masked(at, masked, whole=True)
 
 
 # ---------------------------------------------------------------- a cut net, a cache of rows
@@ -178,9 +162,9 @@ GHOSTS: dict[str, Callable[..., Ghost]] = {
     "sparsify_difference": _sparsify(DIFFERENCES),
     "densify": _densify,
     "mask": _mask,
-    "unmask": _unmask,
-    "pick": _pick,
-    "unpick": _unpick,
+    "unmask": lambda at, _, masked: _masked(at, masked, whole=True),
+    "pick": lambda at, _, __, masked: _masked(at, masked, whole=False),
+    "unpick": lambda at, _, __, masked: _masked(at, masked, whole=True),
     "net_open": _cut(NetRuntime.open),
     "net_forward": _cut(NetRuntime.forward),
     "net_receive": _cut(NetRuntime.receive),

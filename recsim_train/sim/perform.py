@@ -19,7 +19,7 @@ from recsim_train.sim.trainer import Trainer
 from recsim_train.sim.world import SENT
 from recsim_train.strategy import effects
 from recsim_train.strategy.effects import END, Effect
-from recsim_train.strategy.values import Batch, Block
+from recsim_train.strategy.values import Batch
 
 
 def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Steps:
@@ -44,34 +44,6 @@ def _compute(at: Trainer, loop: LoopState, effect: effects.Compute[object]) -> S
     return answer, 0
 
 
-def _lookup(at: Trainer, loop: LoopState, effect: effects.Lookup) -> Steps:
-    return at.embedding[effect.service].lookup(loop, effect.ids)
-
-
-def _update(at: Trainer, loop: LoopState, effect: effects.Update) -> Steps:
-    return at.embedding[effect.service].update(loop, effect.gradient)
-
-
-def _fetch(at: Trainer, loop: LoopState, effect: effects.Fetch) -> Steps:
-    return cache.fetch(at.embedding[effect.service], loop, effect.ids)
-
-
-def _store(at: Trainer, loop: LoopState, effect: effects.Store) -> Steps:
-    return None, (yield from cache.store(at.embedding[effect.service], loop, effect.rows))
-
-
-def _pull(at: Trainer, loop: LoopState, effect: effects.Pull) -> Steps:
-    return at.dense[effect.service].pull(loop)
-
-
-def _push(at: Trainer, loop: LoopState, effect: effects.Push) -> Steps:
-    return at.dense[effect.service].push(loop, effect.gradient, add=effect.add)
-
-
-def _exchange(at: Trainer, loop: LoopState, effect: effects.Exchange) -> Steps:
-    return at.dense[effect.service].exchange(loop, effect.parameters, effect.central)
-
-
 def _start(at: Trainer, loop: LoopState, effect: effects.Start[object]) -> Steps:
     """Answers with the process that goes on where the loop waits for the request."""
     steps = PERFORM[type(effect.request)](at, loop, effect.request)
@@ -90,18 +62,6 @@ def _wait(at: Trainer, loop: LoopState, effect: effects.Wait[object]) -> Steps:
     return (yield from effect.handle.under_way)
 
 
-def _all_reduce(at: Trainer, loop: LoopState, effect: effects.AllReduce[Block]) -> Steps:
-    return at.groups[effect.group].all_reduce(loop, effect.value)
-
-
-def _all_gather(at: Trainer, loop: LoopState, effect: effects.AllGather) -> Steps:
-    return at.groups[effect.group].all_gather(loop, effect.value)
-
-
-def _all_to_all(at: Trainer, loop: LoopState, effect: effects.AllToAll) -> Steps:
-    return at.groups[effect.group].all_to_all(loop, effect.parts)
-
-
 def _next_round(at: Trainer, loop: LoopState, effect: effects.NextRound) -> Steps:
     if effect.group is None:
         yield _own(at, loop, effect)
@@ -110,43 +70,28 @@ def _next_round(at: Trainer, loop: LoopState, effect: effects.NextRound) -> Step
 
 
 def _own(at: Trainer, loop: LoopState, effect: Effect[Any]) -> Event:
-    """The runtime's own work for an effect."""
     return at.world.work(loop, at.world.overhead, effect.kind)
 
 
-def _put(at: Trainer, loop: LoopState, effect: effects.Put) -> Steps:
-    return _hand_over(at, loop, effect, effect.item)
-
-
-def _close(at: Trainer, loop: LoopState, effect: effects.Close) -> Steps:
-    return _hand_over(at, loop, effect, END)
-
-
-def _hand_over(
-    at: Trainer, loop: LoopState, effect: effects.Put | effects.Close, item: object
-) -> Steps:
+def _until(at: Trainer, loop: LoopState, effect: Effect[Any], what: str, wait: Steps) -> Steps:
+    """Wait for ``what`` others do."""
     yield _own(at, loop, effect)
-    loop.waiting = f"room in queue {effect.queue!r}"
-    return (yield from at.world.waited(loop, at.queues[effect.queue].put(item))), 0
+    loop.waiting = what
+    return (yield from at.world.waited(loop, wait)), 0
+
+
+def _once(begin: Callable[[], Event]) -> Steps:
+    return (yield begin())
 
 
 def _take(at: Trainer, loop: LoopState, effect: effects.Take | effects.NextItem) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"an item of queue {effect.queue!r}"
-    return (yield from at.world.waited(loop, at.queues[effect.queue].take())), 0
+    what = f"an item of queue {effect.queue!r}"
+    return _until(at, loop, effect, what, at.queues[effect.queue].take())
 
 
-def _barrier(at: Trainer, loop: LoopState, effect: effects.Barrier) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"barrier {effect.barrier!r}"
-    return (yield from at.world.wait_for_others(loop, at.barriers[effect.barrier].arrive())), 0
-
-
-def _progress(at: Trainer, loop: LoopState, effect: effects.Progress) -> Steps:
-    yield _own(at, loop, effect)
-    loop.waiting = f"{effect.iterations} iterations of its trainer"
-    reached = at.progress.reach(effect.iterations)
-    return (yield from at.world.wait_for_others(loop, reached)), 0
+def _put(at: Trainer, loop: LoopState, effect: effects.Put | effects.Close, item: object) -> Steps:
+    what = f"room in queue {effect.queue!r}"
+    return _until(at, loop, effect, what, at.queues[effect.queue].put(item))
 
 
 def _now(at: Trainer, loop: LoopState, effect: effects.Now) -> Steps:
@@ -159,23 +104,37 @@ PERFORM: dict[type, Callable[..., Steps]] = {
     effects.NextItem: _take,
     effects.NextRound: _next_round,
     effects.Compute: _compute,
-    effects.Lookup: _lookup,
-    effects.Update: _update,
-    effects.Fetch: _fetch,
-    effects.Store: _store,
-    effects.Pull: _pull,
-    effects.Push: _push,
-    effects.Exchange: _exchange,
+    effects.Lookup: lambda at, loop, ask: at.embedding[ask.service].lookup(loop, ask.ids),
+    effects.Update: lambda at, loop, ask: at.embedding[ask.service].update(loop, ask.gradient),
+    effects.Fetch: lambda at, loop, ask: cache.fetch(at.embedding[ask.service], loop, ask.ids),
+    effects.Store: lambda at, loop, ask: cache.store(at.embedding[ask.service], loop, ask.rows),
+    effects.Pull: lambda at, loop, ask: at.dense[ask.service].pull(loop),
+    effects.Push: lambda at, loop, ask: at.dense[ask.service].push(loop, ask.gradient, add=ask.add),
+    effects.Exchange: lambda at, loop, ask: at.dense[ask.service].exchange(
+        loop, ask.parameters, ask.central
+    ),
     effects.Start: _start,
     effects.Wait: _wait,
-    effects.AllReduce: _all_reduce,
-    effects.AllGather: _all_gather,
-    effects.AllToAll: _all_to_all,
-    effects.Put: _put,
+    effects.AllReduce: lambda at, loop, ask: at.groups[ask.group].all_reduce(loop, ask.value),
+    effects.AllGather: lambda at, loop, ask: at.groups[ask.group].all_gather(loop, ask.value),
+    effects.AllToAll: lambda at, loop, ask: at.groups[ask.group].all_to_all(loop, ask.parts),
+    effects.Put: lambda at, loop, ask: _put(at, loop, ask, ask.item),
     effects.Take: _take,
-    effects.Close: _close,
-    effects.Barrier: _barrier,
-    effects.Progress: _progress,
+    effects.Close: lambda at, loop, ask: _put(at, loop, ask, END),
+    effects.Barrier: lambda at, loop, ask: _until(
+        at,
+        loop,
+        ask,
+        f"barrier {ask.barrier!r}",
+        _once(at.barriers[ask.barrier].arrive),
+    ),
+    effects.Progress: lambda at, loop, ask: _until(
+        at,
+        loop,
+        ask,
+        f"{ask.iterations} iterations of its trainer",
+        _once(lambda: at.progress.reach(ask.iterations)),
+    ),
     effects.Now: _now,
 }
 """Of every effect but `Synced`, which the driver answers."""

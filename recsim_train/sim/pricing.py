@@ -83,7 +83,11 @@ class Pricing:
         self._erring: dict[str, tuple[float, float]] = {}
         self.asked: list[tuple[str, Scope]] | None = None
         """Operations in the order in which each was first asked for; None: nobody wants to know."""
-        self._measured = MeasuredOperations(cluster.operations or ())
+        self._measured: dict[str, list[tuple[Signature, MeasuredOperation]]] = {}
+        """By operation, the shapes at which it was measured, as the profile has them."""
+        for entry in cluster.operations or ():
+            shapes = self._measured.setdefault(entry.operation, [])
+            shapes.append((Signature.parse(entry.shape), entry))
         self._beside, self._contention = beside, cluster.contention
         self._in_runs = cluster.in_runs or InRuns()
         self._known: dict[tuple[object, ...], Priced] = {}
@@ -97,11 +101,11 @@ class Pricing:
 
     def requests(self, payloads: Iterable[int]) -> Priced:
         """Handling requests at one end: one message each; over gloo a header and its payload."""
-        return self._talk(sum(1 + (self._over_gloo and size > 0) for size in payloads))
+        return self.answers(sum(1 + (self._over_gloo and size > 0) for size in payloads))
 
     def answers(self, count: int) -> Priced:
         """Handling ``count`` answers at one end."""
-        return self._talk(count)
+        return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
 
     def gloo_messages(self, count: int) -> Priced:
         """Handling ``count`` messages of reader feeds at one end."""
@@ -110,9 +114,6 @@ class Pricing:
     def meeting(self, steps: int) -> Priced:
         """One member's part in a collective of so many steps, without its bytes."""
         return self._handling("collective_message", steps, COLLECTIVES)
-
-    def _talk(self, count: int) -> Priced:
-        return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
 
     def _handling(self, price: str, count: int, what: str) -> Priced:
         key = price, count, what
@@ -183,19 +184,22 @@ class Pricing:
             change = self._gains(name, scope, longer)
             return rest, Priced(seconds, longer * held, ((name, seconds, *change),))
         shape = signature(name, scope)
-        known = self._measured.nearest(name, shape)
-        rest = "measured" if shape.is_own(known.shape) else "scaled"
-        seconds = self._measured_seconds(known)
-        error = known.error
+        # of equally near ones the first in the profile
+        nearest, entry = min(self._measured[name], key=lambda known: shape.distance(known[0]))
+        rest = "measured" if shape.is_own(nearest) else "scaled"
+        # on an idle core, which the simulated machine slows by its contention when all are busy: so
+        # that on busy cores they come to what was measured on busy cores
+        seconds = entry.alone + self._beside * (entry.seconds * self._contention - entry.alone)
+        error = hypot(entry.uncertainty, entry.spread or 0.0)
         if op.net_pass or name == READING:
             seconds *= self._in_runs.times
             error = hypot(error, self._in_runs.uncertainty)
         whole, erring = self._erring.get(name, (0.0, 0.0))
         self._erring[name] = whole + seconds, erring + seconds * error
-        if shape != known.shape:
-            seconds *= total / known.priced(self.prices)
+        if shape != nearest:
+            seconds *= total / fsum(units * self.prices[n] for n, units in entry.work.items())
         ratio = seconds / total
-        change = self._on_threads(known, seconds) or self._gains(name, scope, ratio)
+        change = self._on_threads(entry, seconds) or self._gains(name, scope, ratio)
         return rest, Priced(seconds, held * ratio, ((name, seconds, *change),))
 
     def _gains(self, name: str, scope: Scope, ratio: float = 1.0) -> Gains:
@@ -211,21 +215,14 @@ class Pricing:
         whole, erring = self._erring[name]
         return erring / whole
 
-    def _measured_seconds(self, known: Known) -> float:
-        """On an idle core, which the simulated machine slows by its contention when all are busy:
-        so that on busy cores they come to what was measured on busy cores."""
-        entry = known.entry
-        return entry.alone + self._beside * (entry.seconds * self._contention - entry.alone)
-
-    def _on_threads(self, known: Known, seconds: float) -> Gains | None:
+    def _on_threads(self, entry: MeasuredOperation, seconds: float) -> Gains | None:
         """What the operation's threads came to; None where it was not measured on so many."""
-        pooled = known.entry.pooled
+        pooled = entry.pooled
         if pooled is None or pooled.threads != self._threads:
             return None
-        once = known.entry.seconds
-        wall = pooled.seconds / once
+        wall = pooled.seconds / entry.seconds
         # they cannot be busy for longer than all of them are there
-        spent = min(pooled.cpu / once, self._threads * wall)
+        spent = min(pooled.cpu / entry.seconds, self._threads * wall)
         further = max(0.0, spent - wall)  # the calling thread is busy as long as any is
         return Gains(seconds * (1.0 - wall), seconds * (spent - 1.0), seconds * further)
 
@@ -251,36 +248,3 @@ def plus(*parts: Priced) -> Priced:
 Rest = Literal["measured", "scaled", "unit", "guessed"]
 """What the seconds of an operation rest on: its own measured shape; unit prices, scaled by what the
 nearest measured shape came to; unit prices; unit prices of work that was never measured."""
-
-
-class Known(NamedTuple):
-    """One measured shape."""
-
-    shape: Signature
-    entry: MeasuredOperation
-
-    def priced(self, prices: Mapping[str, float]) -> float:
-        """Seconds of the same by unit prices."""
-        return fsum(units * prices[name] for name, units in self.entry.work.items())
-
-    @property
-    def error(self) -> float:
-        """Relative: how far what a run sees may lie from its seconds."""
-        return hypot(self.entry.uncertainty, self.entry.spread or 0.0)
-
-
-class MeasuredOperations:
-    """Those of a profile, by operation."""
-
-    def __init__(self, entries: Iterable[MeasuredOperation]) -> None:
-        self._known: dict[str, list[Known]] = {}
-        for entry in entries:
-            known = Known(Signature.parse(entry.shape), entry)
-            self._known.setdefault(entry.operation, []).append(known)
-
-    def __contains__(self, operation: str) -> bool:
-        return operation in self._known
-
-    def nearest(self, operation: str, shape: Signature) -> Known:
-        """The measured shape that is nearest; of equally near ones the first in the profile."""
-        return min(self._known[operation], key=lambda known: shape.distance(known.shape))

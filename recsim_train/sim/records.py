@@ -114,9 +114,7 @@ class Records:
 
         Of background loops: over all rounds that ended.
         """
-        ended: dict[str, int] = {}
-        for done in self.rounds:
-            ended[done.loop] = done.iteration + 1
+        ended = {done.loop: done.iteration + 1 for done in self.rounds}
         found: dict[TotalKey, Total] = {}
         for key in sorted(self._series):
             by_iteration = self._series[key].by_iteration

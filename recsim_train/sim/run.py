@@ -27,19 +27,6 @@ from recsim_train.workload.signature import VARYING, signature
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
-_MORE_THREADS = (
-    "Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's law and "
-    "what waking threads takes are extrapolated, and their uncertainty grows in proportion."
-)
-_MORE_CORES = (
-    "Up to {busy} cores of a host are busy side by side, and the profile's prices were measured "
-    "with {measured}: how much more of them slow each other down was not measured. They are taken "
-    "to do so no more than those; how wrong that is, is not known, and no interval contains it."
-)
-_FIRST_STEPS = (
-    "{kind}'s steps are not alike: what 10 % more of a resource or price would change, and the "
-    "interval from calibration, are those of the first {steps} counted steps."
-)
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in the short runs that ask "what if", where the
 experiment does not say."""
@@ -86,7 +73,13 @@ def simulate(
         if simulated.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / simulated.period) * simulated.period
         if not plan.topology.steady:
-            outcome.warn([_FIRST_STEPS.format(kind=plan.strategy.kind, steps=wanted)])
+            outcome.warn(
+                [
+                    f"{plan.strategy.kind}'s steps are not alike: what 10 % more of a resource or "
+                    "price would change, and the interval from calibration, are those of the first "
+                    f"{wanted} counted steps."
+                ]
+            )
         answers = elasticities(plan, cluster, simulated.counts, wanted, simulated.replay, folding)
         answers.say(outcome.facts, predicted, simulated.runtime.engine.events)
     return outcome
@@ -96,9 +89,18 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
     """A sentence for each way in which there are more threads or cores than were measured."""
     threads, measured = plan.operation_threads, cluster.threads.measured
     if threads > measured:
-        yield _MORE_THREADS.format(threads=threads, measured=measured)
+        yield (
+            f"Operations run on {threads} threads, and calibration has seen {measured}: Amdahl's "
+            "law and what waking threads takes are extrapolated, and their uncertainty grows in "
+            "proportion."
+        )
     if busy := cores_beyond(plan, cluster):
-        yield _MORE_CORES.format(busy=busy, measured=cluster.measured_cores)
+        yield (
+            f"Up to {busy} cores of a host are busy side by side, and the profile's prices were "
+            f"measured with {cluster.measured_cores}: how much more of them slow each other down "
+            "was not measured. They are taken to do so no more than those; how wrong that is, is "
+            "not known, and no interval contains it."
+        )
 
 
 def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> None:

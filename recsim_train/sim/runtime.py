@@ -27,12 +27,11 @@ from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.messages.readers import Readers
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
-from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.records import Records
-from recsim_train.sim.trainer import Trainer
+from recsim_train.sim.trainer import NetRuntime, Trainer
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.sim.world import World
 from recsim_train.strategy.base import Strategy
@@ -72,8 +71,7 @@ class Runtime:
         self.iterations = iterations
         self.engine = Engine()
         varies = experiment.simulation.stragglers
-        chance = (cluster.jitter, cluster.stragglers) if varies else ()
-        jitter = Jitter(experiment.seed, *chance)
+        jitter = Jitter(experiment.seed, *((cluster.jitter, cluster.stragglers) if varies else ()))
         self.machines = Machines(plan, cluster, self.engine, jitter, folding)
         self.records = Records(experiment.execution.max_spans)
         self.pricing = Pricing(
@@ -92,8 +90,7 @@ class Runtime:
             self.embedding[embedding.name] = embedding
         self.dense: dict[str, DenseRuntime] = {}
         if plan.dense is not None:
-            dense = DenseRuntime(self.world, plan.dense)
-            self.dense[dense.name] = dense
+            self.dense[plan.dense.service.name] = DenseRuntime(self.world, plan.dense)
         self.trainers = self._make_trainers(replay)
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
@@ -113,7 +110,6 @@ class Runtime:
             cache = CacheRuntime(self.world, len(plan.embedding.shards), replay)
         made: list[Trainer] = []
         for index in range(folding.simulated):
-            net = NetRuntime(plan, index) if plan.net is not None else None
             trains = (loop.name for loop in plan.loops(index) if plan.loop(loop.loop).training)
             trainer = Trainer(
                 index,
@@ -123,7 +119,7 @@ class Runtime:
                 self.embedding,
                 self.dense,
                 cache,
-                net,
+                NetRuntime(plan, index) if plan.net is not None else None,
                 LoopProgress(self.engine, trains),
             )
             trainer.queues = {q.name: LoopQueue(self.engine, q.capacity) for q in topology.queues}
@@ -227,7 +223,7 @@ class Runtime:
         """A training loop's iteration has begun."""
         warmup = self.plan.experiment.training.warmup_steps
         if self.opening is None and loop.iteration == warmup:
-            self.opening = (self.engine.now, self.engine.used())
+            self.opening = (self.engine.now, self.engine.fluid.used())
             self.machines.books.note(self.engine.now)
 
     def completed(self, loop: LoopState) -> None:
@@ -237,7 +233,7 @@ class Runtime:
             self._on_iteration()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
         if reached == len(self.training):
-            self.closings[loop.completed] = (self.engine.now, self.engine.used())
+            self.closings[loop.completed] = (self.engine.now, self.engine.fluid.used())
             self.machines.books.note(self.engine.now)
             if self._on_step is not None:
                 self._on_step(loop.completed)

@@ -17,13 +17,7 @@ from recsim_train.sim.cluster.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
-from recsim_train.sim.why.bounds import (
-    Window,
-    bounds_of,
-    critical_path,
-    iterations_within,
-    loops_bound,
-)
+from recsim_train.sim.why.bounds import add_bounds
 from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say_surroundings
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
@@ -81,13 +75,10 @@ class SimulatedRun:
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
         warmup, total = self.warmup, self.total
-        iterations = 0
 
         def on_iteration() -> None:
-            nonlocal iterations
-            iterations += 1
             if progress is not None:
-                progress(iterations, total * len(runtime.training))
+                progress(len(runtime.records.iterations), total * len(runtime.training))
 
         def on_step(completed: int) -> None:
             # an early stop would not see what happens rarely
@@ -130,7 +121,13 @@ class SimulatedRun:
         else:
             outcome.facts.stopped = "estimate settled"
             self._window = first, last = self._while_all_go_on(everything, done)
-            outcome.speed = steady.within(first[0], last[0], done, everything)
+            outcome.speed = throughput_within(
+                everything,
+                first[0],
+                last[0],
+                steps=done,
+                batch_size=self.plan.experiment.training.batch_size,
+            )
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
 
@@ -143,10 +140,7 @@ class SimulatedRun:
         Where something is done every k-th step only, to the last such step that is whole periods
         away: 29 steps, of which 5 synchronise, are not like 30 of which 6 do.
         """
-        ends: dict[str, float] = {}
-        for i in iterations:
-            ends[i.loop] = i.end  # in order of time
-        known = min(ends.values())
+        known = min({i.loop: i.end for i in iterations}.values())  # in order of time
         closings, warmup = self.runtime.closings, self.warmup
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
@@ -199,45 +193,14 @@ class SimulatedRun:
         if self._window is None or predicted is None:
             return
         (start, before), (end, after) = self._window
-        window = Window(
-            start,
-            end,
-            [last - first for first, last in zip(before, after, strict=True)],
-            [r.mean_capacity(start, end) for r in runtime.engine.fluid.resources],
-            iterations_within(self._all, start, end),
-        )
-        loops = loops_bound(runtime.training, self.folding, runtime.records.iterations, start, end)
-        path = critical_path(
-            self.plan,
-            runtime.training,
-            outcome.totals,
-            outcome.iterations,
-            self.warmup,
-            runtime.engine.now,
-        )
-        found = bounds_of(
-            self.plan,
-            runtime.engine.fluid.resources,
-            window,
-            outcome.totals,
-            predicted=predicted,
-            loops=None if loops is None else loops * self.plan.experiment.training.batch_size,
-            path=path,
-            latency=self.cluster.network.latency,
-        )
-        self.booked = booked = runtime.machines.books.between(start, end)
-        spent = runtime.machines.cpu_seconds(window.used)
-        outcome.facts.ledger = Ledger.of(end - start, spent, booked)
-        self.busiest = found.busiest
-        outcome.utilisation = found.utilisation
-        outcome.bottleneck = found.bottleneck
-        outcome.bound_eps = found.bound_eps
-        facts = outcome.facts
-        facts.bounds = found.bounds
-        facts.class_bounds = usage.by_class(found.bounds)
-        facts.servers_needed = usage.servers_needed(self.plan, found.bounds)
+        used = [last - first for first, last in zip(before, after, strict=True)]
+        self.busiest = add_bounds(outcome, runtime, self._all, used, start, end)
+        self.booked = runtime.machines.books.between(start, end)
+        facts, spent = outcome.facts, runtime.machines.cpu_seconds(used)
+        facts.ledger = Ledger.of(end - start, spent, self.booked)
+        facts.class_bounds = usage.by_class(facts.bounds)
+        facts.servers_needed = usage.servers_needed(self.plan, facts.bounds)
         facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
-        facts.critical_path = path
 
 
 LEAST_STEPS = 16
@@ -277,12 +240,6 @@ class Steady:
             return False
         low, high = found.ci95
         return (high - low) / 2 <= self._precision * found.examples_per_second
-
-    def within(
-        self, start: float, end: float, counted: int, iterations: list[Iteration]
-    ) -> Throughput:
-        """Throughput between two times, of about ``counted`` iterations of each loop."""
-        return throughput_within(iterations, start, end, steps=counted, batch_size=self._batch)
 
     def overall(self, counted: int, iterations: list[Iteration]) -> Throughput:
         """Throughput over the first ``counted`` counted iterations of each loop."""

@@ -1,20 +1,97 @@
-"""One trainer, as its loops reach it: services, groups, queues, its part of the net."""
+"""One trainer, as its loops reach it: services, groups, queues, and its part of a cut net, whose
+passes are sizes and counts of work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.ghosts import GhostDense
+from recsim_train.placement.program import TaggedNet
+from recsim_train.placement.segments import Segment, segment_of
+from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostParts, GhostPass, GhostRows
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
 from recsim_train.sim.messages.dense import DenseRuntime
 from recsim_train.sim.messages.embedding import EmbeddingRuntime
-from recsim_train.sim.net import NetRuntime
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.world import World
+from recsim_train.strategy.values import Batch, NetGradients
 from recsim_train.workload import shape
+
+
+class NetRuntime:
+    """What the operations on a cut net do at one host."""
+
+    def __init__(self, plan: Plan, trainer: int) -> None:
+        assert plan.net is not None
+        self.program = program = plan.net
+        self.host = host = plan.host(trainer)
+        self._bytes = shape.value_bytes(plan.experiment.model)
+        self._whole = program.graph.elements
+        self._elements = program.elements(host) if isinstance(program, TaggedNet) else self._whole
+        """Parameters that this host holds."""
+
+        @cache
+        def segment(name: str, cut: int = 0) -> Segment:
+            batch = plan.experiment.training.batch_size
+            return segment_of(program, host, name, cut, batch, self._bytes)
+
+        self._segment = segment
+
+    def open(self, _: Batch, rows: GhostRows) -> Ghost:
+        return GhostPass(rows.ids), self._work("net_open")
+
+    def forward(self, _: GhostPass, cut: int) -> Ghost:
+        return self._crossing("net_forward", cut), self._work("net_forward", cut)
+
+    def receive(self, _: GhostPass, cut: int, __: GhostBlock | GhostParts) -> Ghost:
+        return None, self._work("net_receive", cut)
+
+    def backward(self, _: GhostPass, cut: int) -> Ghost:
+        return self._crossing("net_backward", cut), self._work("net_backward", cut)
+
+    def take_back(self, _: GhostPass, cut: int, __: GhostBlock | GhostParts) -> Ghost:
+        return None, self._work("net_return", cut)
+
+    def gradients(self, tape: GhostPass) -> Ghost:
+        # with the moves that were kept back
+        times = 2 if isinstance(self.program, TaggedNet) and self.program.outer else 1
+        own, common = self._dense(self._elements), self._dense(times * self.program.shared_numbers)
+        rows = GhostRows(tape.ids, gradient=True)
+        return NetGradients(own, common, rows), self._work("net_gradients")
+
+    def apply(self, _: NetGradients, __: GhostDense) -> Ghost:
+        return None, {"elements": self._elements}
+
+    def whole(self) -> Ghost:
+        return self._dense(self._whole), {"elements": self._elements}
+
+    def answered(self, *_: object) -> Ghost:
+        """A vector over the parameters that this host answers for to other groups."""
+        elements, start = self._answered
+        return self._dense(elements, start), {"elements": elements}
+
+    def move(self, _: GhostDense) -> Ghost:
+        return None, {"elements": self._answered[0]}
+
+    def _dense(self, elements: int, start: int = 0) -> GhostDense:
+        return GhostDense(elements, elements * self._bytes, start)
+
+    @cached_property
+    def _answered(self) -> tuple[int, int]:
+        """How many elements this host answers for, and where they start in a central copy."""
+        assert isinstance(self.program, TaggedNet)
+        return self.program.answered_elements(self.host), self.program.answered_start(self.host)
+
+    def _work(self, name: str, cut: int = 0) -> dict[str, Any]:
+        segment = self._segment(name, cut)
+        return {"pieces": segment.pieces, "numbers": segment.numbers}
+
+    def _crossing(self, name: str, cut: int) -> GhostBlock | GhostParts:
+        out = self._segment(name, cut).out
+        return GhostBlock(out) if isinstance(out, int) else GhostParts(out)
 
 
 @dataclass(eq=False)

@@ -60,11 +60,9 @@ def trace_document(
         if not chosen and not marks:
             continue
         origin = min([s.start for s in chosen] + [i.start for i in marks])
-        threads = _threads(chosen, marks)
-        for instance, loops in threads.items():
+        for instance, loops in _threads(chosen, marks).items():
             pid += 1
-            name = f"{source.title} {instance}"
-            events.append(_meta("process_name", pid, 0, {"name": name}))
+            events.append(_meta("process_name", pid, 0, {"name": f"{source.title} {instance}"}))
             events.append(_meta("process_sort_index", pid, 0, {"sort_index": pid}))
             for tid, loop in enumerate(loops, start=1):
                 events.append(_meta("thread_name", pid, tid, {"name": loop}))

@@ -57,7 +57,7 @@ class Fed:
             spec.model,
             spec.data,
             batch_size=plan.examples,
-            positions=(plan.position(LoopId(trainer, "worker", 0)),),
+            positions=(plan.positions[LoopId(trainer, "worker", 0)],),
             total=plan.streams,
             iterations=spec.training.steps,
         )

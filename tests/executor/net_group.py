@@ -125,7 +125,7 @@ class _Batches:
             spec.model,
             spec.data,
             batch_size=plan.examples,
-            positions=(plan.position(loop),),
+            positions=(plan.positions[loop],),
             total=plan.streams,
             iterations=spec.training.steps,
         )

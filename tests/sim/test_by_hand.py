@@ -264,7 +264,7 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     cluster = clusters(nic="1 Gbit/s")
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
     runtime.run()
-    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
+    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.fluid.used(), strict=True))
     sent = {r.name: u for r, u in used.items() if r.name.endswith("nic.tx")}
     received = {r.name: u for r, u in used.items() if r.name.endswith("nic.rx")}
     payload = sum(span.bytes for span in runtime.records.spans)
@@ -290,7 +290,7 @@ def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_coun
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
         runtime.run()
         names = [r.name for r in runtime.engine.fluid.resources]
-        used = dict(zip(names, runtime.engine.used(), strict=True))
+        used = dict(zip(names, runtime.engine.fluid.used(), strict=True))
         wire = {i.name: used[f"{i.name}.nic.tx"] + used[f"{i.name}.nic.rx"] for i in plan.instances}
         return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire
 

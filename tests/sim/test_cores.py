@@ -16,6 +16,7 @@ from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.host import cores as cores_module
 from recsim_train.sim.host.cores import Cores
 from recsim_train.trace.record import Outcome
+from tests.sim.fluids import rate_of
 
 TURN = 4e-3
 
@@ -71,7 +72,7 @@ def ends(threads: list[Pieces], count: int, look: Callable[[Machine], None] | No
         machine.engine.meanwhile(2.5e-4, again)
     machine.engine.run()
     whole = sum(seconds for pieces in threads for _, seconds in pieces)
-    assert machine.engine.used()[0] == pytest.approx(whole)
+    assert machine.engine.fluid.used()[0] == pytest.approx(whole)
     return found
 
 
@@ -91,7 +92,7 @@ def test_what_is_busy_works_and_two_threads_leave_a_full_core_at_the_next_turn(
         nonlocal looked, even
         loads = [core.load for core in machine.cores._cores]
         working = [core.running for core in machine.cores._cores if core.running is not None]
-        rates = [machine.engine.fluid.rate_of(w.activity) for w in working if w.activity]
+        rates = [rate_of(machine.engine.fluid, w.activity) for w in working if w.activity]
         assert sum(rates) == pytest.approx(sum(load > 0 for load in loads))
         if max(loads) < min(loads) + 2:
             even = machine.engine.now

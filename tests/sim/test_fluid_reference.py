@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.fluid.solver import Fluid, Resource
 from recsim_train.sim.queues import Countdown
+from tests.sim.fluids import advance, next_completion, rate_of
 
 # ---------------------------------------------------------------- the reference
 
@@ -154,20 +155,20 @@ def ends_of(case: Case, changes: Sequence[Change] = ()) -> tuple[list[float], Fl
     fluid, resources = begin(case)
     ends = [0.0] * len(case.flows)
 
-    def advance(time: float) -> None:
-        for tag in fluid.advance(time):
+    def move_on(time: float) -> None:
+        for tag in advance(fluid, time):
             assert isinstance(tag, int)
             ends[tag] = time
 
     def until(time: float) -> None:
-        while (due := fluid.next_completion()) is not None and due <= time:
-            advance(due)
+        while (due := next_completion(fluid)) is not None and due <= time:
+            move_on(due)
 
     steps: list[tuple[float, int | Change]] = [(c.time, c) for c in changes]
     steps += [(flow.start, n) for n, flow in enumerate(case.flows)]
     for time, step in sorted(steps, key=lambda s: s[0]):
         until(time)
-        advance(max(fluid.now, time))
+        move_on(max(fluid.now, time))
         if isinstance(step, int):
             start(fluid, resources, case.flows[step], step)
         elif step.what == "capacity":
@@ -252,7 +253,7 @@ def test_rates_use_what_there_is_and_nobody_gains_by_anothers_loss(case: Case) -
         for flow in case.flows
     ]
     running = [fluid.add(k, f.work) for k, f in zip(kinds, case.flows, strict=True)]
-    rates = [fluid.rate_of(activity) for activity in running]
+    rates = [rate_of(fluid, activity) for activity in running]
     assert rates == pytest.approx(fair_rates(case.capacities, case.flows), rel=1e-9)
     load = [0.0] * len(case.capacities)
     for flow, rate in zip(case.flows, rates, strict=True):
@@ -292,9 +293,9 @@ def test_removing_one_is_as_if_it_had_less_work(case: Case, when: float, which: 
         kind = fluid.kind([(resources[r], c) for r, c in flow.uses], cap, flow.weight)
         running.append(fluid.add(kind, flow.work, n))
     ends: dict[object, float] = {}
-    while (due := fluid.next_completion()) is not None and due <= when:
-        ends |= dict.fromkeys(fluid.advance(due), due)
-    ends |= dict.fromkeys(fluid.advance(when), when)  # an end in this very instant
+    while (due := next_completion(fluid)) is not None and due <= when:
+        ends |= dict.fromkeys(advance(fluid, due), due)
+    ends |= dict.fromkeys(advance(fluid, when), when)  # an end in this very instant
     if which in ends:
         with pytest.raises(ValueError, match="not running"):
             fluid.remove(running[which])
@@ -304,8 +305,8 @@ def test_removing_one_is_as_if_it_had_less_work(case: Case, when: float, which: 
         assert 0.0 < left < old.work
         flows[which] = Flow(old.uses, old.cap, old.weight, old.work - left, 0.0)
         ends[which] = when
-    while (due := fluid.next_completion()) is not None:
-        ends |= dict.fromkeys(fluid.advance(due), due)
+    while (due := next_completion(fluid)) is not None:
+        ends |= dict.fromkeys(advance(fluid, due), due)
     wanted = completions(case.capacities, flows)
     assert [ends[n] for n in range(len(flows))] == pytest.approx(wanted, rel=1e-9)
 
@@ -393,10 +394,10 @@ def test_equal_ends_are_equally_used_until_one_is_used_besides() -> None:
     near, fars = fluid.resource("near", 1.0), [fluid.resource(f"far{n}", 1.0) for n in range(9)]
     for far in fars:
         engine.activity(fluid.kind([(near, 1.0), (far, 1.0)]), 2.0)
-    assert fluid.advance(9.0) == []
+    assert advance(fluid, 9.0) == []
     assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
     fluid.kind([(fars[4], 1.0)])
-    assert fluid.next_completion() == pytest.approx(18.0)
+    assert next_completion(fluid) == pytest.approx(18.0)
     assert fluid.used() == pytest.approx([9.0, *[1.0] * 9])
 
 
@@ -405,17 +406,17 @@ def test_no_capacity_no_progress_until_it_is_back() -> None:
     link, core = fluid.resource("link", 2.0), fluid.resource("core", 4.0, pace=1.0)
     fluid.add(fluid.kind([(link, 1.0)]), 6.0, "flow")
     fluid.add(fluid.kind([(core, 1.0)], paced=1.0), 3.0, "work")
-    fluid.advance(1.0)
+    advance(fluid, 1.0)
     fluid.set_capacity(link, 0.0)
     fluid.set_pace(core, 0.25)
-    assert fluid.next_completion() == pytest.approx(9.0)  # 2 of 3 are left, at a quarter
-    assert fluid.advance(9.0) == ["work"]
-    assert fluid.next_completion() is None
+    assert next_completion(fluid) == pytest.approx(9.0)  # 2 of 3 are left, at a quarter
+    assert advance(fluid, 9.0) == ["work"]
+    assert next_completion(fluid) is None
     assert not fluid.idle
-    fluid.advance(11.0)
+    advance(fluid, 11.0)
     fluid.set_capacity(link, 1.0)
-    assert fluid.next_completion() == pytest.approx(15.0)
-    assert fluid.advance(15.0) == ["flow"]
+    assert next_completion(fluid) == pytest.approx(15.0)
+    assert advance(fluid, 15.0) == ["flow"]
     assert fluid.idle
     assert link.mean_capacity(0.0, 15.0) == pytest.approx((2.0 + 4.0) / 15)
     assert link.mean_capacity(5.0, 12.0) == pytest.approx(1 / 7)
@@ -431,12 +432,12 @@ def test_an_end_that_changes_is_slower_than_its_equals() -> None:
     near = fluid.resource("near", 9.0)
     for n, far in enumerate(fars):
         fluid.start(fluid.kind([(near, 1.0), (far, 1.0)]), 2.0, n)
-    fluid.advance(1.0)
+    advance(fluid, 1.0)
     fluid.set_capacity(fars[1], 0.5)
-    assert fluid.next_completion() == pytest.approx(2.0)
-    assert fluid.advance(2.5) == [0, 2]
+    assert next_completion(fluid) == pytest.approx(2.0)
+    assert advance(fluid, 2.5) == [0, 2]
     assert fluid.used() == pytest.approx([2.0, 1.75, 2.0, 5.75])
-    assert fluid.advance(3.0) == [1]
+    assert advance(fluid, 3.0) == [1]
 
 
 def test_what_comes_from_outside_keeps_no_run_alive() -> None:

@@ -88,7 +88,7 @@ def test_bytes_are_conserved_and_nothing_exceeds_its_capacity(
 ) -> None:
     plan = setting(plans, name, training={"batch_size": batch}, roles={"trainers": 2 * groups})
     runtime = ran(plan, clusters(nic=rate, jitter=jitter, colocate=colocate))
-    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.used(), strict=True))
+    used = dict(zip(runtime.engine.fluid.resources, runtime.engine.fluid.used(), strict=True))
     sent = sum(units for r, units in used.items() if r.name.endswith("nic.tx"))
     received = sum(units for r, units in used.items() if r.name.endswith("nic.rx"))
     assert sent == pytest.approx(received, rel=1e-9)

@@ -29,12 +29,12 @@ def test_tables_and_optimizer_state_by_hand(plans: Plans, clusters: Clusters) ->
         "trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]",
     ]  # fmt: skip
     server = uses[2]
-    assert server.tables == TABLES
+    assert server.parts["tables"] == TABLES
     assert server.parts["process"] == PROCESS_BYTES
     assert TABLES + PROCESS_BYTES < server.needed < TABLES + PROCESS_BYTES + 2**27
-    assert uses[0].tables == 0
+    assert "tables" not in uses[0].parts
     sgd = plans(roles=SERVERS, model=LARGE, training={"sparse_optimizer": "sgd"})
-    assert check_memory(sgd, clusters())[2].tables == TABLES * 8 / 9
+    assert check_memory(sgd, clusters())[2].parts["tables"] == TABLES * 8 / 9
 
 
 def test_the_sentence_names_the_role_the_need_and_a_way_out(

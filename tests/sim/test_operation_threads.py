@@ -324,7 +324,7 @@ def test_the_lock_is_held_as_long_as_on_one_thread(
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=10)
         runtime.run()
         fluid = runtime.engine.fluid
-        used = zip(fluid.resources, runtime.engine.used(), strict=True)
+        used = zip(fluid.resources, runtime.engine.fluid.used(), strict=True)
         held.append({r.name: seconds for r, seconds in used}["trainer[0].interpreter"])
         ends.append(runtime.engine.now)
     assert held[0] == pytest.approx(held[1])

@@ -74,7 +74,7 @@ class World:
 
     def used(self) -> dict[str, float]:
         names = [r.name for r in self.engine.fluid.resources]
-        return dict(zip(names, self.engine.used(), strict=True))
+        return dict(zip(names, self.engine.fluid.used(), strict=True))
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_what_leaves_racks_arrives_in_racks(
     runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
     runtime.run()
     names = [r.name for r in runtime.engine.fluid.resources]
-    used = dict(zip(names, runtime.engine.used(), strict=True))
+    used = dict(zip(names, runtime.engine.fluid.used(), strict=True))
     up, down, sent = (
         sum(u for name, u in used.items() if name.endswith(way)) for way in (".up", ".down", ".tx")
     )

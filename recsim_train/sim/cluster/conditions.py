@@ -58,8 +58,7 @@ class HostCondition:
     def _apply(self) -> None:
         pace = 1.0 / prod(self._factors)
         for resource in self._computing:
-            share = 0.0 if self._holds else pace
-            self._fluid.set_capacity(resource, resource.capacity * share)
+            self._fluid.set_capacity(resource, resource.capacity * (0.0 if self._holds else pace))
         self._fluid.set_pace(self._cores, self._speed * pace)
         self._nic.stop(self._holds > 0)
 

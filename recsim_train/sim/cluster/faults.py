@@ -199,9 +199,6 @@ class Faults:
         end = max((i.end for i in counted), default=0.0)
         still = sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.standstills)
         share = 1.0 - lost / (len(counted) * batch) if counted else None
-        goodput = None
-        if examples_per_second is not None and share is not None:
-            goodput = examples_per_second * share
         return Reliability(
             policy=self._recovery.policy,
             failures=len(self.failures),
@@ -209,5 +206,7 @@ class Faults:
             checkpoints=self.checkpoints,
             standstill_seconds=still,
             lost_examples=lost,
-            goodput=goodput,
+            goodput=None
+            if examples_per_second is None or share is None
+            else examples_per_second * share,
         )

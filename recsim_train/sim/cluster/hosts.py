@@ -34,17 +34,6 @@ def sites_of(plan: Plan, cluster: Cluster) -> dict[Instance, Site]:
 
     Raises UserError where the profile describes too few hosts, or names one that does not exist.
     """
-    check_names(plan, cluster)
-    racks = racks_of(plan.instances, cluster)
-    slow = slow_hosts(plan, cluster)
-    return {
-        i: Site(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
-        for i in plan.instances
-    }
-
-
-def check_names(plan: Plan, cluster: Cluster) -> None:
-    """Raises UserError where the profile names a host that the experiment does not have."""
     for key, name in _named(cluster):
         role, index = host_of_name(name)
         count: int = getattr(plan.experiment.roles, f"{role}s")
@@ -53,6 +42,12 @@ def check_names(plan: Plan, cluster: Cluster) -> None:
                 f"cluster profile {cluster.name}: {key}: there is no {name}: roles.{role}s is "
                 f"{count}"
             )
+    racks = racks_of(plan.instances, cluster)
+    slow = slow_hosts(plan, cluster)
+    return {
+        i: Site(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
+        for i in plan.instances
+    }
 
 
 def _named(cluster: Cluster) -> Iterator[tuple[str, str]]:
@@ -79,8 +74,9 @@ def slow_hosts(plan: Plan, cluster: Cluster) -> dict[str, float]:
         names: Sequence[str] = slow.hosts
         if slow.share is not None:
             role = [i.name for i in plan.of_role(slow.role)]
-            seed = plan.experiment.seed
-            drawn = {name: stream(seed, name, f"slow/{n}").random() for name in role}
+            drawn = {
+                name: stream(plan.experiment.seed, name, f"slow/{n}").random() for name in role
+            }
             count = max(1, int(slow.share * len(role) + 0.5))
             names = sorted(role, key=drawn.__getitem__)[:count]
         for name in names:

@@ -55,6 +55,9 @@ from recsim_train.sim.fluid.layout import (
     Floats,
     Ints,
     compiled,
+    entry,
+    users_of,
+    uses_of,
 )
 
 # ---------------------------------------------------------------- activities
@@ -64,8 +67,7 @@ from recsim_train.sim.fluid.layout import (
 def _sum(f: Floats, i: Ints, resource: int) -> None:
     """Sum anew what a resource's users consume: differences drift."""
     total = demand = 0.0
-    users = i[resource + R_USERS]
-    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+    for at in users_of(i, resource):
         pull = f[i[at + 1] + 1]
         total += pull
         demand += pull * f[i[at] + K_LEVEL]
@@ -83,27 +85,24 @@ def _dirty(i: Ints, resource: int) -> None:
 def _keep_pace(f: Floats, i: Ints, kind: int) -> None:
     """Bring a kind's cap up to date with the pace of what it uses."""
     pace = inf
-    first = kind + K_HOT
-    for use in range(first, first + 2 * i[kind + K_USES], 2):
+    for use in uses_of(i, kind):
         pace = min(pace, f[i[use] + R_PACE])
     f[kind + K_CAP] = min(f[kind + K_PLAIN], f[kind + K_PACED] * pace)
     f[kind + K_LEVEL] = f[kind + K_CAP] / f[kind + K_WEIGHT]
 
 
-@compiled
+@entry
 def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
     """The pace of a resource changes, and with it the caps of those that use it."""
     i[PACED] = 1
     f[resource + R_PACE] = pace
-    users = i[resource + R_USERS]
-    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+    for at in users_of(i, resource):
         kind = i[at]
         before = f[kind + K_LEVEL]
         _keep_pace(f, i, kind)
         level = f[kind + K_LEVEL]
         if level != before:
-            first = kind + K_HOT
-            for use in range(first, first + 2 * i[kind + K_USES], 2):
+            for use in uses_of(i, kind):
                 used = i[use]
                 if i[used + R_CONTENDED]:
                     i[i[used + R_CELL] + C_WHOLE] = 1
@@ -113,7 +112,7 @@ def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
             touch(i, kind)
 
 
-@compiled
+@entry
 def set_capacity(f: Floats, i: Ints, resource: int, capacity: float) -> None:
     """The capacity of a resource changes."""
     f[resource + R_CAPACITY] = capacity

@@ -24,26 +24,24 @@ from recsim_train.sim.fluid.layout import (
     FULL,
     K_COUNT,
     K_DIRTY,
-    K_HOT,
     K_MARK,
     K_NEXT_DIRTY,
-    K_USES,
     LIST,
     MARK,
     R_CAPACITY,
     R_CELL,
     R_CONTENDED,
-    R_COUNT,
     R_DEMAND,
     R_DIRTY,
     R_MARK,
     R_NEXT,
     R_NEXT_DIRTY,
-    R_USERS,
     SOLVES,
     Floats,
     Ints,
     compiled,
+    users_of,
+    uses_of,
 )
 from recsim_train.sim.fluid.ripple import ripple
 
@@ -114,14 +112,12 @@ def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
         i[resource + R_MARK] = mark
         made = _new_cell(f, i, resource)
         while resource:  # the chain grows while it is walked
-            users = i[resource + R_USERS]
-            for user in range(users, users + 2 * i[resource + R_COUNT], 2):
+            for user in users_of(i, resource):
                 kind = i[user]
                 if i[kind + K_MARK] == mark:
                     continue
                 i[kind + K_MARK] = mark
-                first = kind + K_HOT
-                for use in range(first, first + 2 * i[kind + K_USES], 2):
+                for use in uses_of(i, kind):
                     other = i[use]
                     if i[other + R_CONTENDED] and i[other + R_MARK] != mark:
                         i[other + R_MARK] = mark
@@ -150,8 +146,7 @@ def _contention(f: Floats, i: Ints) -> None:
                 i[i[resource + R_CELL] + C_AGE] = 1 << 40  # it no longer hangs together
                 i[i[resource + R_CELL] + C_WHOLE] = 1
                 _dirty_cell(i, i[resource + R_CELL])
-            users = i[resource + R_USERS]
-            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+            for at in users_of(i, resource):
                 touch(i, i[at])
         elif full:
             cell = i[resource + R_CELL]
@@ -171,8 +166,7 @@ def solve(f: Floats, i: Ints, now: float) -> None:
     while kind:
         if i[kind + K_COUNT]:
             cell = 0
-            first = kind + K_HOT
-            for use in range(first, first + 2 * i[kind + K_USES], 2):
+            for use in uses_of(i, kind):
                 resource = i[use]
                 if i[resource + R_CONTENDED]:
                     cell = _join(f, i, cell, i[resource + R_CELL]) if cell else i[resource + R_CELL]

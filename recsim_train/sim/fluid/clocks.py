@@ -26,7 +26,6 @@ from recsim_train.sim.fluid.layout import (
     K_SINCE,
     K_WEIGHT,
     R_CLOCK,
-    R_COUNT,
     R_DUE,
     R_ENTRY,
     R_FIRST_KEY,
@@ -36,11 +35,11 @@ from recsim_train.sim.fluid.layout import (
     R_PLACE,
     R_SINCE,
     R_STALE,
-    R_USERS,
     Floats,
     Ints,
     U,
     compiled,
+    users_of,
 )
 
 
@@ -133,8 +132,7 @@ def let_go(f: Floats, i: Ints, kind: int, now: float) -> None:
 def _first(f: Floats, i: Ints, resource: int) -> None:
     """Find the first kind that is done of those that a resource holds back."""
     key, first = inf, 0
-    users = i[U(resource + R_USERS)]
-    for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
+    for at in users_of(i, resource):
         kind = i[U(at)]
         if i[U(kind + K_AT)] == resource and f[U(kind + K_KEY)] < key:
             key, first = f[U(kind + K_KEY)], kind

@@ -1,19 +1,15 @@
 """What Python calls of the compiled half of `recsim_train.sim.fluid`: time moves.
 
-Compiled by numba at first use (some ten seconds) and cached beside this file. The cache itself
-looks at this file only, so what is compiled here also depends on a stamp of the others.
+Compiled by numba at first use (some ten seconds), with all that it calls, and kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from recsim_train.sim.fluid.activities import change, end, set_capacity, set_pace, start
+from recsim_train.sim.fluid.activities import change, end, start
 from recsim_train.sim.fluid.cells import solve
 from recsim_train.sim.fluid.clocks import sync
 from recsim_train.sim.fluid.heaps import drop, heapify, merge, pop, set_due
@@ -41,18 +37,17 @@ from recsim_train.sim.fluid.layout import (
     K_WEIGHT,
     PENDING,
     R_CLOCK,
-    R_COUNT,
     R_FIRST_KIND,
     R_LEVEL,
     R_SINCE,
     R_USED,
-    R_USERS,
     ROUNDING,
     SCRATCH,
     Floats,
     Ints,
     compiled,
     entry,
+    users_of,
 )
 
 # ---------------------------------------------------------------- time
@@ -83,8 +78,7 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
             size = _list(f, i, kind, size)
         else:
             resource, found = -kind, size
-            users = i[resource + R_USERS]
-            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+            for at in users_of(i, resource):
                 kind = i[at]
                 if i[kind + K_AT] == resource:
                     left = f[kind + K_KEY] - f[resource + R_CLOCK]
@@ -118,16 +112,6 @@ def _complete(f: Floats, i: Ints, now: float) -> None:
 
 
 @compiled
-def _apply(f: Floats, i: Ints, now: float, pending: int) -> None:
-    """Start the first ``pending`` entries of the list of changes."""
-    at = i[PENDING]
-    for _ in range(pending):
-        kind, group = i[at], i[at + 2]
-        start(f, i, now, kind, f[at + 1], group)
-        at += 3
-
-
-@compiled
 def _clock(f: Floats, i: Ints, kind: int, now: float) -> float:
     """Reading of a kind's clock now."""
     at = i[kind + K_AT]
@@ -142,107 +126,75 @@ def _clock(f: Floats, i: Ints, kind: int, now: float) -> float:
 # ---------------------------------------------------------------- called from Python
 
 
-def _compile(stamp: str) -> tuple[Callable[..., Any], ...]:
-    """The functions that Python calls, cached under ``stamp``, too."""
-
-    @entry
-    def apply(f: Floats, i: Ints, now: float, pending: int) -> None:
-        """Start what is in the list of changes, without solving."""
-        _ = stamp
-        _apply(f, i, now, pending)
-
-    @entry
-    def run(f: Floats, i: Ints, now: float, until: float, pending: int) -> float:
-        """Move on until a group is finished or ``until`` is reached.
-
-        Where groups are finished (chained from ``DONE``) returns when; otherwise when the next
-        activity is (inf: never), which is after ``until``.
-        """
-        _ = stamp
-        _apply(f, i, now, pending)
-        i[DONE] = 0
-        while True:
-            if until > now:
-                solve(f, i, now)
-            due = f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
-            if due == inf or due > until * (1.0 + ROUNDING):
-                return due
-            now = max(now, min(due, until))
-            _complete(f, i, now)
-            if i[DONE]:
-                return now
-
-    @entry
-    def cancel(f: Floats, i: Ints, now: float, kind: int, serial: int) -> float:
-        """Stop an activity before its end; returns the work left, -1 where it is not running."""
-        _ = stamp
-        sync(f, i, kind, now)
-        clock = f[kind + K_CLOCK]
-        left = -1.0
-        kept = 0
-        while i[kind + K_COUNT] and i[kind + K_ROOT]:  # rare, so it may take all of them apart
-            activity = i[kind + K_ROOT]
-            if i[activity + A_SERIAL] == serial:
-                left = max(0.0, f[activity + A_FINISH] - clock)
-                end(f, i, kind, f[activity + A_WORK] - left)
-                continue
-            i[kind + K_ROOT] = pop(f, i, activity)
-            i[FREE_ACTIVITY] = i[activity + A_SIBLING]
-            i[activity + A_SIBLING] = kept
-            i[activity + A_CHILD] = 0
-            kept = activity
-        while kept:
-            after = i[kept + A_SIBLING]
-            i[kept + A_SIBLING] = 0
-            root = i[kind + K_ROOT]
-            i[kind + K_ROOT] = merge(f, i, root, kept) if root else kept
-            kept = after
-        if left >= 0.0:
-            change(f, i, kind, -1, now)
-        return left
-
-    @entry
-    def used(f: Floats, i: Ints, now: float, resources: Ints) -> Floats:
-        """Units consumed so far of each of ``resources``."""
-        _ = stamp
-        found = np.zeros(resources.size)
-        for index in range(resources.size):
-            resource = resources[index]
-            total = f[resource + R_USED]
-            users = i[resource + R_USERS]
-            for at in range(users, users + 2 * i[resource + R_COUNT], 2):
-                kind, use = i[at], i[at + 1]
-                done = i[kind + K_COUNT] * _clock(f, i, kind, now) - f[kind + K_STARTS]
-                total += done * f[use + 2 * i[kind + K_USES]]
-            found[index] = total
-        return found
-
-    @entry
-    def peek(f: Floats, i: Ints, now: float, pending: int) -> float:
-        """When the next activity is finished (inf: never) if nothing changes any more."""
-        _ = stamp
-        _apply(f, i, now, pending)
-        solve(f, i, now)
-        return f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
-
-    @entry
-    def limit(f: Floats, i: Ints, resource: int, capacity: float) -> None:
-        """Give a resource another capacity."""
-        _ = stamp
-        set_capacity(f, i, resource, capacity)
-
-    @entry
-    def pace(f: Floats, i: Ints, resource: int, value: float) -> None:
-        """Give a resource another pace."""
-        _ = stamp
-        set_pace(f, i, resource, value)
-
-    return apply, run, cancel, used, peek, limit, pace
+@entry
+def apply(f: Floats, i: Ints, now: float, pending: int) -> None:
+    """Start the first ``pending`` entries of the list of changes, without solving."""
+    at = i[PENDING]
+    for _ in range(pending):
+        start(f, i, now, i[at], f[at + 1], i[at + 2])
+        at += 3
 
 
-def _stamp() -> str:
-    files = [path.stat() for path in sorted(Path(__file__).parent.glob("*.py"))]
-    return " ".join(f"{status.st_size}.{status.st_mtime_ns}" for status in files)
+@entry
+def run(f: Floats, i: Ints, now: float, until: float, pending: int) -> float:
+    """Move on until a group is finished or ``until`` is reached.
+
+    Where groups are finished (chained from ``DONE``) returns when; otherwise when the next
+    activity is (inf: never), which is after ``until``.
+    """
+    apply(f, i, now, pending)
+    i[DONE] = 0
+    while True:
+        if until > now:
+            solve(f, i, now)
+        due = f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
+        if due == inf or due > until * (1.0 + ROUNDING):
+            return due
+        now = max(now, min(due, until))
+        _complete(f, i, now)
+        if i[DONE]:
+            return now
 
 
-apply, run, cancel, used, peek, limit, pace = _compile(_stamp())
+@entry
+def cancel(f: Floats, i: Ints, now: float, kind: int, serial: int) -> float:
+    """Stop an activity before its end; returns the work left, -1 where it is not running."""
+    sync(f, i, kind, now)
+    clock = f[kind + K_CLOCK]
+    left = -1.0
+    kept = 0
+    while i[kind + K_COUNT] and i[kind + K_ROOT]:  # rare, so it may take all of them apart
+        activity = i[kind + K_ROOT]
+        if i[activity + A_SERIAL] == serial:
+            left = max(0.0, f[activity + A_FINISH] - clock)
+            end(f, i, kind, f[activity + A_WORK] - left)
+            continue
+        i[kind + K_ROOT] = pop(f, i, activity)
+        i[FREE_ACTIVITY] = i[activity + A_SIBLING]
+        i[activity + A_SIBLING] = kept
+        i[activity + A_CHILD] = 0
+        kept = activity
+    while kept:
+        after = i[kept + A_SIBLING]
+        i[kept + A_SIBLING] = 0
+        root = i[kind + K_ROOT]
+        i[kind + K_ROOT] = merge(f, i, root, kept) if root else kept
+        kept = after
+    if left >= 0.0:
+        change(f, i, kind, -1, now)
+    return left
+
+
+@entry
+def used(f: Floats, i: Ints, now: float, resources: Ints) -> Floats:
+    """Units consumed so far of each of ``resources``."""
+    found = np.zeros(resources.size)
+    for index in range(resources.size):
+        resource = resources[index]
+        total = f[resource + R_USED]
+        for at in users_of(i, resource):
+            kind, use = i[at], i[at + 1]
+            done = i[kind + K_COUNT] * _clock(f, i, kind, now) - f[kind + K_STARTS]
+            total += done * f[use + 2 * i[kind + K_USES]]
+        found[index] = total
+    return found

@@ -12,10 +12,8 @@ from recsim_train.sim.fluid.layout import (
     K_AT,
     K_DIRTY,
     K_FROZEN,
-    K_HOT,
     K_LEVEL,
     K_MARK,
-    K_USES,
     MARK,
     R_CAP_LOW,
     R_CAPACITY,
@@ -30,12 +28,13 @@ from recsim_train.sim.fluid.layout import (
     R_RISING,
     R_SINCE,
     R_TOTAL,
-    R_USERS,
     SCRATCH,
     Floats,
     Ints,
     U,
     compiled,
+    users_of,
+    uses_of,
 )
 
 # ---------------------------------------------------------------- filling
@@ -45,8 +44,7 @@ from recsim_train.sim.fluid.layout import (
 def _refresh(f: Floats, i: Ints, resource: int, mark: int) -> None:
     """Sum a resource's pull anew over the kinds that still rise."""
     total = 0.0
-    users = i[resource + R_USERS]
-    for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+    for at in users_of(i, resource):
         if i[i[at] + K_FROZEN] != mark:
             total += f[i[at + 1] + 1]
     f[resource + R_PULL] = total
@@ -57,8 +55,7 @@ def _refresh(f: Floats, i: Ints, resource: int, mark: int) -> None:
 def _freeze(f: Floats, i: Ints, kind: int, level: float, mark: int, full: int) -> None:
     """Take a kind out of the filling at ``level``."""
     i[U(kind + K_FROZEN)] = mark
-    first = kind + K_HOT
-    for use in range(first, first + 2 * i[U(kind + K_USES)], 2):
+    for use in uses_of(i, kind):
         resource = i[U(use)]
         if resource != full:
             # one that is not contended has no use for these figures, and takes no harm
@@ -75,8 +72,7 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
     resource = i[cell + C_FIRST]
     while resource:
         lowest = inf
-        users = i[resource + R_USERS]
-        for at in range(users, users + 2 * i[resource + R_COUNT], 2):
+        for at in users_of(i, resource):
             kind = i[at]
             lowest = min(lowest, f[kind + K_LEVEL])
             if i[kind + K_FROZEN] != mark and i[kind + K_MARK] != mark:
@@ -150,8 +146,7 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
         f[U(resource + R_SINCE)] = now
         f[U(resource + R_LEVEL)] = level
         i[U(resource + R_RISING)] = 0
-        users = i[U(resource + R_USERS)]
-        for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
+        for at in users_of(i, resource):
             kind = i[U(at)]
             if i[U(kind + K_FROZEN)] != mark:
                 _freeze(f, i, kind, level, mark, resource)

@@ -122,13 +122,6 @@ class WordBlock:
             use += 2
         return address
 
-    def rate(self, kind: int) -> float:
-        """A kind's present rate."""
-        held = self.ints[kind + lay.K_AT]
-        if held:
-            return self.floats[held + lay.R_LEVEL] * self.floats[kind + lay.K_WEIGHT]
-        return self.floats[kind + lay.K_RATE]
-
 
 def _aligned(words: int) -> lay.Floats:
     """Zeros that start with a cache line."""

@@ -23,15 +23,12 @@ from recsim_train.sim.fluid.layout import (
     DIRTY_RESOURCES,
     K_AT,
     K_DIRTY,
-    K_HOT,
     K_LEVEL,
     K_RATE,
-    K_USES,
     R_CAPACITY,
     R_CELL,
     R_CLOCK,
     R_CONTENDED,
-    R_COUNT,
     R_HELD,
     R_LEFT,
     R_LEVEL,
@@ -39,12 +36,13 @@ from recsim_train.sim.fluid.layout import (
     R_NEXT_DIRTY,
     R_SINCE,
     R_TOTAL,
-    R_USERS,
     SCRATCH,
     Floats,
     Ints,
     U,
     compiled,
+    users_of,
+    uses_of,
 )
 
 SAME = 1.0 - 1e-12
@@ -61,11 +59,10 @@ def _level(f: Floats, i: Ints, resource: int) -> float:
     piecewise linear line: Newton's method comes to its end from below, after few pieces.
     """
     capacity = f[U(resource + R_CAPACITY)]
-    users = i[U(resource + R_USERS)]
-    end = users + 2 * i[U(resource + R_COUNT)]
+    users = users_of(i, resource)
     left, pull = capacity, 0.0
     highest, lowest = 0.0, inf
-    for at in range(users, end, 2):  # as if those that it holds back stayed the same
+    for at in users:  # as if those that it holds back stayed the same
         kind = i[U(at)]
         mine = f[U(i[U(at + 1)] + 1)]
         holder = i[U(kind + K_AT)]
@@ -90,9 +87,9 @@ def _level(f: Floats, i: Ints, resource: int) -> float:
         return inf
     else:
         level = capacity / f[U(resource + R_TOTAL)]
-    for _ in range(end - users):
+    for _ in range(2 * len(users)):
         left, pull = capacity, 0.0
-        for at in range(users, end, 2):
+        for at in users:
             kind = i[U(at)]
             mine = f[U(i[U(at + 1)] + 1)]
             holder = i[U(kind + K_AT)]
@@ -129,8 +126,7 @@ def _lower(f: Floats, i: Ints, kind: int, resource: int, level: float) -> int:
     """The full resource of the lowest level among the others of a kind, if below ``level``."""
     found = 0
     level *= SAME
-    first = kind + K_HOT
-    for use in range(first, first + 2 * i[U(kind + K_USES)], 2):
+    for use in uses_of(i, kind):
         other = i[U(use)]
         if other != resource and i[U(other + R_HELD)] and f[U(other + R_LEVEL)] < level:
             level = f[U(other + R_LEVEL)]
@@ -141,8 +137,7 @@ def _lower(f: Floats, i: Ints, kind: int, resource: int, level: float) -> int:
 @compiled
 def _spread(f: Floats, i: Ints, kind: int, resource: int, by: float, size: int) -> int:
     """A kind's level has changed: which of its other resources are to be looked at."""
-    first = kind + K_HOT
-    for use in range(first, first + 2 * i[U(kind + K_USES)], 2):
+    for use in uses_of(i, kind):
         other = i[U(use)]
         if other != resource and i[U(other + R_CONTENDED)]:
             if i[U(other + R_HELD)]:
@@ -173,8 +168,7 @@ def _settle(f: Floats, i: Ints, resource: int, size: int, now: float) -> int:
     if full:
         _read(f, i, resource, now)
         f[U(resource + R_LEVEL)] = level
-    users = i[U(resource + R_USERS)]
-    for at in range(users, users + 2 * i[U(resource + R_COUNT)], 2):
+    for at in users_of(i, resource):
         kind = i[U(at)]
         holder = i[U(kind + K_AT)]
         cap = f[U(kind + K_LEVEL)]

@@ -35,6 +35,7 @@ import numpy as np
 
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
+from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
 from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
 
@@ -92,8 +93,9 @@ class Fluid:
             raise ValueError(f"capacity of {name} must be positive and finite, not {capacity!r}")
         if not pace > 0.0:
             raise ValueError(f"pace of {name} must be positive, not {pace!r}")
-        address = self.block.resource(capacity, pace)
-        made = Resource(name, capacity, len(self.resources), address, pace)
+        made = Resource(
+            name, capacity, len(self.resources), self.block.resource(capacity, pace), pace
+        )
         if listed:
             self.resources.append(made)
         return made
@@ -171,7 +173,6 @@ class Fluid:
         return self.block
 
     def _apply(self) -> None:
-        """Start what waits, without solving."""
         block = self._room()
         core.apply(block.f, block.i, self.now, self.changed)
         self.changed = 0
@@ -206,7 +207,7 @@ class Fluid:
         if capacity == (resource.history[-1][1] if resource.history else resource.capacity):
             return
         resource.history.append((self.now, capacity))
-        core.limit(self.block.f, self.block.i, resource.address, capacity)
+        set_capacity(self.block.f, self.block.i, resource.address, capacity)
         self.due = -inf
 
     def set_pace(self, resource: Resource, pace: float) -> None:
@@ -216,7 +217,7 @@ class Fluid:
         if pace == resource.pace:
             return
         resource.pace = pace
-        core.pace(self.block.f, self.block.i, resource.address, pace)
+        set_pace(self.block.f, self.block.i, resource.address, pace)
         self.due = -inf
 
     # ------------------------------------------------------------------ time
@@ -242,26 +243,6 @@ class Fluid:
             group = ints[group + lay.G_NEXT]
         return done
 
-    def advance(self, time: float) -> list[object]:
-        """Move the clock to ``time``; returns the tags of what was finished on the way, in order.
-
-        Raises ValueError when ``time`` lies in the past.
-        """
-        if time < self.now:
-            raise ValueError(f"time may not run back from {self.now!r} to {time!r}")
-        done: list[object] = []
-        while some := self.run(time):
-            done += some
-        self.now = time
-        return done
-
-    def next_completion(self) -> float | None:
-        """When the next activity finishes if nothing changes; None when nothing runs."""
-        block = self._room()
-        self.due = core.peek(block.f, block.i, self.now, self.changed)
-        self.changed = 0
-        return None if self.due == inf else self.due
-
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far (capacity-seconds)."""
         self._apply()
@@ -269,14 +250,3 @@ class Fluid:
         addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
         return found
-
-    def full(self, resource: Resource) -> bool:
-        """Whether those that used it when time last moved would take all of it."""
-        demand: float = self.block.floats[resource.address + lay.R_DEMAND]
-        held = resource.history[-1][1] if resource.history else resource.capacity
-        return demand >= held
-
-    def rate_of(self, activity: Activity) -> float:
-        """Current rate of a running activity."""
-        self.next_completion()
-        return self.block.rate(activity.kind.address)

@@ -122,9 +122,9 @@ class Cores:
         numbers = range(max(1, round(count)))
         self._worth = max(1.0, count / len(numbers))  # of fewer than whole ones `together` says
         own = together.pace * self._worth, together.pace
-        name = f"{together.name}[{{}}]"
-        make = engine.fluid.resource
-        self.each = [make(name.format(k), *own, listed=False) for k in numbers]
+        self.each = [
+            engine.fluid.resource(f"{together.name}[{k}]", *own, listed=False) for k in numbers
+        ]
         self._cores = [_Core(resource) for resource in self.each]
         self._slice = _SLICE * (1 + floor(log2(min(8, len(numbers)))))
         self._nearly_full = _nearly_full(len(self.each))
@@ -265,8 +265,7 @@ class Cores:
         core.turn_began = self._engine.now - working.ran
         kind = working.kind_on(core.resource)
         working.worth = self._worth if core.waiting else 1.0
-        work = working.work / working.worth
-        working.activity = self._engine.fluid.add(kind, work, working.done)
+        working.activity = self._engine.fluid.add(kind, working.work / working.worth, working.done)
 
     def _stop(self, number: int, place: int) -> None:
         """Whoever runs waits again, in this place of the others."""

@@ -87,8 +87,9 @@ class Machines:
             site = sites[plan.instances[0]]
             shared = self._cores("machine", site)
             if site.host.cores > 1 and folding.simulated == folding.trainers:
-                rules = cluster.turn, plan.experiment.seed
-                self._each = Cores(engine, site.host.cores, shared, *rules)
+                self._each = Cores(
+                    engine, site.host.cores, shared, cluster.turn, plan.experiment.seed
+                )
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
         for instance, site in sites.items():
@@ -150,8 +151,7 @@ class Machines:
     def _traffic(self, link: str, instance: Instance | None = None) -> list[Traffic]:
         """Traffic of others on links of this kind, or on this instance's NIC."""
         roles = (None,) if instance is None else (None, instance.role)
-        background = self.cluster.background or ()
-        return [t for t in background if t.link == link and t.role in roles]
+        return [t for t in self.cluster.background or () if t.link == link and t.role in roles]
 
     def _surround(self, plan: Plan) -> Faults:
         """Start what happens to hosts and links while the run goes on."""
@@ -331,15 +331,13 @@ class Machines:
 
     def book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
-        seconds = price * moved / process.cores.pace
-        self.books.add(process.role, "wire", ((what, seconds, *NONE),))
+        self.books.add(process.role, "wire", ((what, price * moved / process.cores.pace, *NONE),))
 
     def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Started:
         """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
         ``price`` seconds."""
         kind = self._wired(uses, price)
-        alone = work / min(kind.cap, _rate(price, inf))
-        return Started(self.engine.activity(kind, work), alone)
+        return Started(self.engine.activity(kind, work), work / min(kind.cap, _rate(price, inf)))
 
     def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
@@ -347,9 +345,8 @@ class Machines:
 
     def farther(self, processes: Sequence[Process]) -> float:
         """Seconds that one message takes longer because some of these are in different racks."""
-        if self._between_racks == 0.0 or len({id(p.rack) for p in processes}) == 1:
-            return 0.0
-        return self._between_racks
+        apart = self._between_racks and len({id(p.rack) for p in processes}) > 1
+        return self._between_racks if apart else 0.0
 
 
 def _rate(price: float, free: float) -> float:

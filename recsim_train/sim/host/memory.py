@@ -47,10 +47,6 @@ class MemoryUse:
     def needed(self) -> float:
         return sum(self.parts.values())
 
-    @property
-    def tables(self) -> float:
-        return self.parts.get("tables", 0.0)
-
     def figures(self) -> ProcessMemory:
         """For a run's facts."""
         return ProcessMemory(self.needed, self.available, **self.parts)
@@ -112,10 +108,8 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
 
 
 def _training_loops(plan: Plan, instance: Instance) -> int:
-    """Of this process."""
-    if instance.role != "trainer":
-        return 0
-    return sum(plan.loop(loop.loop).training for loop in plan.loops(instance.index))
+    loops = plan.loops(instance.index) if instance.role == "trainer" else ()
+    return sum(plan.loop(loop.loop).training for loop in loops)
 
 
 def _narrow_bytes(plan: Plan) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,10 @@ from recsim_train.sim.host.sizing import OTHER_WAYS, advice, largest_part, plura
 
 NEARLY = 0.9
 """Share of a host's memory above which an estimate of the large parts is no promise."""
+
+
+class DoesNotFitError(UserError):
+    """A process, or all of a machine, needs more memory than there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +72,50 @@ class MemoryCheck:
 
 def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
     """Whether and how a plan fits."""
-    uses = memory_uses(plan, cluster)
-    fullest = max(uses, key=lambda use: use.needed / use.available)
-    problem = None
-    asked: Literal["memory", "hosts"] = "hosts"
-    try:
-        if not cluster.colocate:
-            sites_of(plan, cluster)
-        asked = "memory"
-        check_memory(plan, cluster)
-    except UserError as error:
-        problem = str(error)
-    warnings = () if problem else tuple(nearly_full(uses, cluster.colocate))
     roles = () if cluster.colocate else [r for r in SERVERS if plan.of_role(r)]
-    return MemoryCheck(
-        fullest,
-        problem,
-        warnings,
+    return _checked(
+        memory_uses(plan, cluster),
+        lambda: check_memory(plan, cluster),
+        cluster.colocate,
         {role: smallest(plan, cluster, role) for role in roles},
         {role: len(plan.of_role(role)) for role in roles},
-        asked,
+    )
+
+
+def machine_check(plan: Plan, host: Host) -> MemoryCheck:
+    """Whether and how a plan fits into one machine of type ``host``."""
+    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
+    return _checked(uses, lambda: check_machine(plan, host), True, {}, {})
+
+
+def _checked(
+    uses: Sequence[MemoryUse],
+    check: Callable[[], object],
+    colocate: bool,
+    smallest: dict[str, int | None],
+    present: dict[str, int],
+) -> MemoryCheck:
+    """What ``check`` comes to, which raises UserError where something does not fit."""
+    problem: UserError | None = None
+    try:
+        check()
+    except UserError as error:
+        problem = error
+    return MemoryCheck(
+        max(uses, key=lambda use: use.needed / use.available),
+        str(problem) if problem else None,
+        () if problem else tuple(nearly_full(uses, colocate)),
+        smallest,
+        present,
+        "memory" if problem is None or isinstance(problem, DoesNotFitError) else "hosts",
     )
 
 
 def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     """Memory of every process, in rank order.
 
-    Raises UserError, in one sentence with the role and the figures, where something does not fit,
-    or where the profile has not the hosts that the plan needs.
+    Raises DoesNotFitError, in one sentence with the role and the figures, where something does not
+    fit, other UserErrors where the profile has not the hosts that the plan needs.
     """
     if cluster.colocate:
         return check_machine(plan, cluster.hosts["default"])
@@ -103,7 +123,7 @@ def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     uses = memory_uses(plan, cluster)
     for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
         if use.needed > use.available:
-            raise UserError(
+            raise DoesNotFitError(
                 f"{use.name} needs {gib(use.needed)} GiB{_mostly([use])}, but its host has "
                 f"{gib(use.available)} GiB: {gib(use.needed - use.available)} GiB too much; "
                 f"{advice(plan, cluster, use)}"
@@ -116,7 +136,7 @@ def check_machine(
 ) -> list[MemoryUse]:
     """Memory of every process, or of those that are ``here``, on one machine of type ``host``.
 
-    Raises UserError, in one sentence with the figures, where they do not fit together.
+    Raises DoesNotFitError, in one sentence with the figures, where they do not fit together.
     """
     uses = [memory_of(plan, instance, host.memory) for instance in here or plan.instances]
     needed = sum(use.needed for use in uses)
@@ -126,26 +146,15 @@ def check_machine(
             role = use.instance.role
             shares[role] = shares.get(role, 0.0) + use.needed
         most = max(shares, key=shares.__getitem__)
-        raise UserError(
-            f"{_all(plan, uses)} need {gib(needed)} GiB{_mostly(uses)}, most of it the "
+        every = len(uses) == len(plan.instances)
+        whose = "all processes together" if every else f"the {len(uses)} processes of this machine"
+        raise DoesNotFitError(
+            f"{whose} need {gib(needed)} GiB{_mostly(uses)}, most of it the "
             f"{plural(most, 2)} with {gib(shares[most])} GiB, but the machine has "
             f"{gib(host.memory)} GiB: {gib(needed - host.memory)} GiB too much; "
             f"{OTHER_WAYS[largest_part(uses)]}"
         )
     return uses
-
-
-def machine_check(plan: Plan, host: Host) -> MemoryCheck:
-    """Whether and how a plan fits into one machine of type ``host``."""
-    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
-    problem = None
-    try:
-        check_machine(plan, host)
-    except UserError as error:
-        problem = str(error)
-    warnings = () if problem else tuple(nearly_full(uses, colocate=True))
-    fullest = max(uses, key=lambda use: use.needed / use.available)
-    return MemoryCheck(fullest, problem, warnings, {}, {})
 
 
 def nearly_full(uses: Sequence[MemoryUse], colocate: bool) -> list[str]:
@@ -169,12 +178,6 @@ def gib(size: float) -> str:
     """Bytes as a number of GiB."""
     number = size / 2**30
     return f"{number:.1f}" if number >= 0.95 else f"{number:.2g}"
-
-
-def _all(plan: Plan, uses: Sequence[MemoryUse]) -> str:
-    if len(uses) == len(plan.instances):
-        return "all processes together"
-    return f"the {len(uses)} processes of this machine"
 
 
 def _mostly(uses: Sequence[MemoryUse]) -> str:

@@ -63,8 +63,10 @@ class CacheRuntime:
     def cached_rows(self, trainer: int, slots: GhostSlots) -> Ghost:
         ids = slots.ids
         size = ids.unique * shape.row_bytes(self.world.model)
-        owned = self._turnover(trainer, ids).owned
-        return GhostTable(ids, size=size), {"ids": ids.unique, "unique": owned}
+        return GhostTable(ids, size=size), {
+            "ids": ids.unique,
+            "unique": self._turnover(trainer, ids).owned,
+        }
 
     def update_cached(self, trainer: int, slots: GhostSlots, _: GhostTable) -> Ghost:
         owned = self._turnover(trainer, slots.ids).owned
@@ -88,10 +90,10 @@ def fetch(service: EmbeddingRuntime, loop: LoopState, ids: object) -> Steps:
 
 
 def store(service: EmbeddingRuntime, loop: LoopState, rows: object) -> Steps:
-    """Returns payload bytes."""
+    """Returns (None, payload bytes)."""
     if not isinstance(rows, GhostStored):
         raise TypeError(f"Store needs rows with their state, not {type(rows).__name__}")
-    return (yield from _move(service, loop, "store", rows.by_shard))
+    return None, (yield from _move(service, loop, "store", rows.by_shard))
 
 
 def _move(

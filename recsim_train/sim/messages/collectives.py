@@ -102,14 +102,18 @@ class GroupRuntime:
         return self._exchanged(loop, "all_to_all", parts.sizes)
 
     def _exchanged(self, loop: LoopState, effect: str, sent: tuple[int, ...]) -> Steps:
-        """``sent``: to each member."""
         place = self._place[loop.name]
         received = yield from self._join(loop, effect, self._exchange, (place, sent))
         return GhostParts(received[place] if received else sent), sum(sent) - sent[place]
 
     def agree(self, loop: LoopState, yes: bool) -> Steps:
         """Returns whether all members say yes."""
-        agreed = yield from self._join(loop, "next_round", self._vote, bool(yes))
+        agreed = yield from self._join(
+            loop,
+            "next_round",
+            lambda votes: (all(votes), self._gloo.flag(FLAG_BYTES)),
+            bool(yes),
+        )
         return yes if agreed is None else agreed
 
     # ------------------------------------------------------------------ one meeting
@@ -168,9 +172,6 @@ class GroupRuntime:
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
         return received, self._gloo.exchange(moved, sent)
-
-    def _vote(self, votes: list[bool]) -> tuple[bool, list[Event]]:
-        return all(votes), self._gloo.flag(FLAG_BYTES)
 
 
 def _size(value: object) -> int:

@@ -23,8 +23,9 @@ class DenseRuntime(Service[DenseShard]):
 
     def pull(self, loop: LoopState) -> Steps:
         """Returns (dense, payload bytes)."""
-        size = self.world.number_bytes(loop)
-        sent = yield from self._talk(loop, "pull", "dense_read", down=size, here=True)
+        sent = yield from self._talk(
+            loop, "pull", "dense_read", down=self.world.number_bytes(loop), here=True
+        )
         return GhostDense(self.elements, self.elements * self.world.value_bytes), sent
 
     def push(self, loop: LoopState, gradient: object, *, add: bool = False) -> Steps:

@@ -51,8 +51,9 @@ class PooledMask:
         """Add one answer, or one gradient, to a loop's tallies."""
         name = ACTIVATION_GRADIENTS if gradient else ACTIVATIONS
         sent = self.gradient if gradient else self.answer
-        tally = tallies.setdefault(name, Tally())
-        tally.add(self._values, self._kept, self._values * self._value, sent)
+        tallies.setdefault(name, Tally()).add(
+            self._values, self._kept, self._values * self._value, sent
+        )
 
 
 class EmbeddingRuntime(Service[EmbeddingShard]):

@@ -101,8 +101,7 @@ class GlooGroup:
         step = self._machines.latency + self._price("collective_step")
         works = [plus(self._messages, Priced(s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
         handling = max(work.seconds for work in works) / self._members[0].cores.pace
-        waiting = steps * step + max(waits)
-        moved = moved._replace(alone=max(moved.alone, handling + waiting))
+        moved = moved._replace(alone=max(moved.alone, handling + (steps * step + max(waits))))
         number, event = _works(steps), self._engine.event
         sent = [[event() for _ in range(number)] for _ in self._members]
         return [

@@ -69,10 +69,8 @@ class Readers:
         loop's sending thread, which holds one more. Loops of one place get the same batch."""
         process = self._world.machines.processes[reader]
         thread = Thread(process, "reader", "", only=True)
-        made = []
-        for loop in clients:
-            queue = Queue(self._world.engine, 1)
-            made.append(queue)
+        made = [Queue(self._world.engine, 1) for _ in clients]
+        for loop, queue in zip(clients, made, strict=True):
             self._world.engine.process(self._send(process, loop, queue))
         bunch = 0
         for iteration in range(self._iterations):
@@ -100,9 +98,11 @@ class Readers:
             yield made.get()
             start = engine.now
             payload = self.batch_bytes(loop.position, iteration)
-            messages = world.pricing.gloo_messages(_MESSAGES)
             sending = world.machines.compute(
-                thread, messages, f"{loop.name}.send", client=loop.process
+                thread,
+                world.pricing.gloo_messages(_MESSAGES),
+                f"{loop.name}.send",
+                client=loop.process,
             )
             yield sending.done
             yield engine.timeout(world.machines.latency)
@@ -120,8 +120,9 @@ class Readers:
             payload, delivered = yield inbox.get()
             yield world.machines.transfer(reader, loop.process, payload, _HEAD_BYTES).done
             delivered.succeed()
-            messages = world.pricing.gloo_messages(_MESSAGES)
-            yield world.machines.compute(thread, messages, f"{loop.label}.receive_batch").done
+            yield world.machines.compute(
+                thread, world.pricing.gloo_messages(_MESSAGES), f"{loop.label}.receive_batch"
+            ).done
             yield queue.reserve()
             queue.put(None)
 

@@ -191,9 +191,13 @@ class Connection(ServingThread):
     def send(self, request: Request) -> None:
         clock = self._machines.engine.clock
         request.sent = clock()
-        head = self._heads.request
-        copies = 0 if request.uncopied else 1
-        moving = self._move(self._client, self._host, request.payload, head, copies)
+        moving = self._move(
+            self._client,
+            self._host,
+            request.payload,
+            self._heads.request,
+            copies=0 if request.uncopied else 1,
+        )
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -211,8 +215,9 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        copies = 2 if request.gathered else 1
-        moving = self._move(self._host, self._client, request.answer, head, copies)
+        moving = self._move(
+            self._host, self._client, request.answer, head, copies=2 if request.gathered else 1
+        )
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken

@@ -1,25 +1,25 @@
 """What a prediction's throughput is limited by: its resources' bounds, which of them binds, and the
-critical path of one iteration, effect by effect, with what hides beside it."""
+critical path of one iteration, effect by effect, with what hides beside it; and what answers to
+"what if" can be: between nothing and what the bounds leave."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.sim.accounts import PARTS, merged
-from recsim_train.sim.fluid.solver import Resource
-from recsim_train.sim.folding import Folding
-from recsim_train.sim.loop import LoopState
+from recsim_train.sim.runtime import Runtime
 from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound, Start, Wait
 from recsim_train.trace.facts import CriticalPath
-from recsim_train.trace.record import Iteration, Total, TotalKey, Utilisation, loop_of
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, Utilisation, loop_of
 
 SATURATED = 0.9
 """A resource that is busy for this share of the time binds."""
 DOMINANT = 0.6
 """Share of an iteration from which one effect is named as what its length comes from; below, the
 largest part of all effects together is."""
+RATES = ("cores", "nic", "uplink")
+"""Inputs of which more is faster; all others are seconds, of which more is slower."""
 _PARTS = {
     "compute": "computation in loops and servers",
     "queueing": "queueing for what others use",
@@ -28,32 +28,6 @@ _PARTS = {
 }
 _LOCAL = {effect.kind for effect in LOCAL}
 _COLLECTIVES = {effect.kind for effect in COLLECTIVE} | {NextRound.kind}
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The counted window: its ends, and of each resource what was there and what was consumed."""
-
-    start: float
-    end: float
-    used: list[float]
-    capacities: list[float]
-    """Mean capacity of each resource."""
-    iterations: float
-    """Iterations of all loops done in it, parts included."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What limits a run."""
-
-    utilisation: list[Utilisation]
-    bottleneck: str
-    bound_eps: float
-    bounds: dict[str, float]
-    """Examples per second that each resource in use can sustain."""
-    busiest: str
-    """The resource that is used most, of those that training waits for."""
 
 
 def iterations_within(iterations: Sequence[Iteration], start: float, end: float) -> float:
@@ -65,25 +39,19 @@ def _inside(i: Iteration, start: float, end: float) -> float:
     """Which share of an iteration lies between two times."""
     if i.end > i.start:
         return max(0.0, min(i.end, end) - max(i.start, start)) / (i.end - i.start)
-    return 1.0 if start <= i.start <= end else 0.0
+    return float(start <= i.start <= end)
 
 
-def loops_bound(
-    loops: Sequence[LoopState],
-    folding: Folding,
-    iterations: Sequence[Iteration],
-    start: float,
-    end: float,
-) -> float | None:
+def _loops_bound(runtime: Runtime, start: float, end: float) -> float | None:
     """Iterations per second of all training loops together, if each took its least time
     (`recsim_train.sim.accounts.Account.least`) in all that it did between two times.
 
     An iteration lasts at least so long, with the ids and the luck that this run had, so that no
     loop does more. None where some loop's iterations take no time at all.
     """
-    done: dict[str, list[float]] = {loop.name: [0.0, 0.0] for loop in loops}
-    least = {loop.name: loop.account.least for loop in loops}
-    for i in iterations:
+    done: dict[str, list[float]] = {loop.name: [0.0, 0.0] for loop in runtime.training}
+    least = {loop.name: loop.account.least for loop in runtime.training}
+    for i in runtime.records.iterations:
         if i.iteration in least[i.loop]:
             share = _inside(i, start, end)
             done[i.loop][0] += share
@@ -91,50 +59,50 @@ def loops_bound(
     if any(seconds <= 0.0 for _, seconds in done.values()):
         return None
     return sum(
-        folding.standing(loop.loop.trainer) * done[loop.name][0] / done[loop.name][1]
-        for loop in loops
+        runtime.folding.standing(loop.loop.trainer) * done[loop.name][0] / done[loop.name][1]
+        for loop in runtime.training
     )
 
 
-def bounds_of(
-    plan: Plan,
-    resources: Sequence[Resource],
-    window: Window,
-    totals: dict[TotalKey, Total],
-    *,
-    predicted: float,
-    loops: float | None,
-    path: CriticalPath | None,
-    latency: float,
-) -> Bounds:
-    """What limits a run.
+def add_bounds(
+    outcome: Outcome,
+    runtime: Runtime,
+    iterations: Sequence[Iteration],
+    used: Sequence[float],
+    start: float,
+    end: float,
+) -> str:
+    """Add what limits a run, of the counted window between two times; returns the resource that is
+    used most, of those that training waits for.
 
-    ``predicted``: its examples per second; ``loops``: those that the loops of this very run would
-    do if nothing were shared and nobody late (`loops_bound`; None: no limit); ``path``: see
-    `recsim_train.sim.why.bounds.critical_path`; ``latency``: of the network, in seconds.
+    ``iterations``: of all loops, also those beyond the window; ``used``: of each resource in it.
     """
-    seconds = window.end - window.start
-    examples = window.iterations * plan.experiment.training.batch_size
-    utilisation, bounds = [], {}
+    plan, totals, facts = runtime.plan, outcome.totals, outcome.facts
+    batch = plan.experiment.training.batch_size
+    examples = iterations_within(iterations, start, end) * batch
+    facts.critical_path = _critical_path(runtime, outcome)
     aside = _aside(plan, totals)
-    for resource, used, capacity in zip(resources, window.used, window.capacities, strict=True):
-        busy = used / (capacity * seconds) if seconds > 0 and capacity > 0 else 0.0
-        utilisation.append(Utilisation(resource.name, min(1.0, busy)))
-        if used > 0 and resource.name.partition(".")[0] not in aside:
-            bounds[resource.name] = capacity * examples / used
-    if loops is not None:
-        bounds["loops"] = loops
-    bound = min(bounds.values(), default=predicted)
-    binding = [u for u in utilisation if u.resource.partition(".")[0] not in aside]
+    for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
+        capacity = resource.mean_capacity(start, end)
+        busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
+        outcome.utilisation.append(Utilisation(resource.name, min(1.0, busy)))
+        if units > 0 and resource.name.partition(".")[0] not in aside:
+            facts.bounds[resource.name] = capacity * examples / units
+    if (loops := _loops_bound(runtime, start, end)) is not None:
+        facts.bounds["loops"] = loops * batch
+    predicted = outcome.speed.examples_per_second if outcome.speed else None
+    outcome.bound_eps = min(facts.bounds.values(), default=predicted)
+    binding = [u for u in outcome.utilisation if u.resource.partition(".")[0] not in aside]
     busiest = max(binding, key=lambda u: u.busy)
     if busiest.busy >= SATURATED:
-        phrase = name_of(busiest.resource)
+        outcome.bottleneck = name_of(busiest.resource)
     else:
         most = f"the busiest, {name_of(busiest.resource)}, is {busiest.busy:.0%} busy"
-        if any(u.busy > busiest.busy for u in utilisation):
+        if any(u.busy > busiest.busy for u in outcome.utilisation):
             most = f"of those that training waits for, {most}"
-        phrase = _serial(plan, totals, path, latency, most)
-    return Bounds(utilisation, phrase, bound, bounds, busiest.resource)
+        latency = runtime.machines.latency
+        outcome.bottleneck = _serial(plan, totals, facts.critical_path, latency, most)
+    return busiest.resource
 
 
 def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:
@@ -217,30 +185,26 @@ _OF_STARTED = (Start.kind, Wait.kind)
 """What of a started request is not hidden."""
 
 
-def critical_path(
-    plan: Plan,
-    loops: Sequence[LoopState],
-    totals: dict[TotalKey, Total],
-    iterations: Sequence[Iteration],
-    warmup: int,
-    end: float,
-) -> CriticalPath | None:
+def _critical_path(runtime: Runtime, outcome: Outcome) -> CriticalPath | None:
     """Seconds of a mean iteration of a training loop; None where none was counted.
 
     The parts of an effect (`recsim_train.sim.accounts`) add up to its exact time, shared out as the
     loops' accounts say. What is hidden is communication of loops beside the training loops, and of
     requests that these have started, for the time in which they neither start it nor wait, per
-    iteration of one of these; ``end``: seconds of the run.
+    iteration of one of these.
     """
-    done = sum(i.iteration >= warmup for i in iterations)
-    if not done:
+    plan, end = runtime.plan, runtime.engine.now
+    warmup = plan.experiment.training.warmup_steps
+    counted = [i for i in outcome.iterations if i.iteration >= warmup]
+    if not counted:
         return None
+    done = len(counted)
     training = {loop.name for loop in plan.training}
     background = {loop.name for loop in plan.background}
     exact: dict[str, float] = {}
     hidden: dict[str, float] = {}
-    mean = sum(i.end - i.start for i in iterations if i.iteration >= warmup) / done
-    for key, total in totals.items():
+    mean = sum(i.end - i.start for i in counted) / done
+    for key, total in outcome.totals.items():
         lane, loop = f"{key.instance}.{key.loop}", f"{key.instance}.{loop_of(key.loop)}"
         if lane in training:
             exact[key.effect] = exact.get(key.effect, 0.0) + total.seconds / done
@@ -254,15 +218,49 @@ def critical_path(
             else:
                 beside = total.seconds / done
             hidden[key.effect] = hidden.get(key.effect, 0.0) + beside
-    accounts = merged(loop.account for loop in loops)
+    accounts = merged(loop.account for loop in runtime.training)
     found = {}
     for effect, seconds in sorted(exact.items()):
-        split = accounts.get(effect)
-        known = 0.0 if split is None else sum(split)
-        if split is None or known <= 0.0:
-            continue
-        found[effect] = {
-            part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
-        }
+        split = accounts.get(effect, [])
+        if (known := sum(split)) > 0.0:
+            found[effect] = {
+                part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
+            }
     rest = {e: max(0.0, s) for e, s in sorted(hidden.items())}
     return CriticalPath(found, rest, mean)
+
+
+def possible(
+    changes: Mapping[str, float],
+    step: float,
+    eps: float,
+    bounds: Mapping[str, float],
+    raised: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    """Relative changes of a prediction of ``eps`` examples per second, each cut to what can be.
+
+    The answers of `recsim_train.sim.why.elasticity` are means over short runs, and scatter. But
+    more of a resource cannot slow a job, what is dearer cannot speed it up, neither can change it
+    by more than if all that it consists of were as much faster or dearer, and nothing can be faster
+    than the bounds, which a resource raises where there is more of it. What lies beyond is scatter.
+
+    ``changes``: by input, of which there is ``step`` more, or by servers, of which there is one
+    more; ``bounds``: of the prediction, examples per second by resource; ``raised``: by each rate
+    or servers, how many times as high each bound is then.
+    """
+    found = {}
+    for name, change in changes.items():
+        if name in RATES:
+            least, most = 0.0, min(step, _left(eps, bounds, raised.get(name, {})))
+        elif name.removesuffix("s") in SERVERS:
+            least, most = -1.0, _left(eps, bounds, raised.get(name, {}))
+        else:
+            least, most = 1.0 / (1.0 + step) - 1.0, 0.0
+        found[name] = min(max(least, change), most)
+    return found
+
+
+def _left(eps: float, bounds: Mapping[str, float], raised: Mapping[str, float]) -> float:
+    """By how much ``eps`` may grow, at most; a resource of which nothing is known does not bind."""
+    known = [bound * raised[name] for name, bound in bounds.items() if name in raised]
+    return max(0.0, min(known, default=float("inf")) / eps - 1.0)

@@ -76,17 +76,6 @@ def while_all_train(
     return done * plan.experiment.training.batch_size / (end - start)
 
 
-_SHARES = (
-    "Of the predicted CPU seconds {measured:.1%} rest on operations measured at their own shapes, "
-    "{scaled:.1%} on such that are scaled by the nearest measured shape, {unit:.1%} on unit "
-    "prices, {guessed:.1%} on guesses."
-)
-_GUESSES = (
-    "Calibration never measured these operations: {names}. They are priced by counts of their "
-    "work, and {share:.1%} of the predicted CPU seconds rest on them."
-)
-
-
 def rested(
     booked: Booked, rests: Mapping[str, Mapping[Rest, float]]
 ) -> Iterator[tuple[str, Rest, float]]:
@@ -120,28 +109,17 @@ def resting(machines: Machines, pricing: Pricing) -> Resting:
 def resting_in_words(found: Resting) -> Iterator[str]:
     """A sentence where operations were measured, and one of those that never were."""
     if found.measured or found.scaled:
-        yield _SHARES.format(
-            measured=found.measured,
-            scaled=found.scaled,
-            unit=found.unit,
-            guessed=found.guessed,
+        yield (
+            f"Of the predicted CPU seconds {found.measured:.1%} rest on operations measured at "
+            f"their own shapes, {found.scaled:.1%} on such that are scaled by the nearest measured "
+            f"shape, {found.unit:.1%} on unit prices, {found.guessed:.1%} on guesses."
         )
     if found.guesses:
-        yield _GUESSES.format(names=", ".join(found.guesses), share=found.guessed)
-
-
-_COMMON_IDS = (
-    "How many ids trainers' batches have in common is not counted in {path}: an update of all "
-    "trainers' gradients is taken to touch {share:.0%} of the rows that they touch apart, by the "
-    "generator's law with exponent {exponent:g} (data.synthetic.zipf). Set that to the exponent of "
-    "the file's ids."
-)
-_FILLING = (
-    "A threshold is taken to let {share:.3g} % of the entries pass at every exchange. That holds "
-    "once what is not sent has piled up, after about {needed:,} exchanges, and this run has "
-    "{exchanges:,}: until then, and between two thresholds, the values decide how much {effect} "
-    "sends."
-)
+        yield (
+            f"Calibration never measured these operations: {', '.join(found.guesses)}. They are "
+            f"priced by counts of their work, and {found.guessed:.1%} of the predicted CPU seconds "
+            "rest on them."
+        )
 
 
 def assumed(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
@@ -149,8 +127,12 @@ def assumed(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
     data = runtime.plan.experiment.data
     shares = [share for service in runtime.embedding.values() for share in service.joint_shares]
     if shares and data.path is not None and not data.generate:
-        yield _COMMON_IDS.format(
-            path=data.path, share=sum(shares) / len(shares), exponent=data.synthetic.zipf
+        yield (
+            f"How many ids trainers' batches have in common is not counted in {data.path}: an "
+            "update of all trainers' gradients is taken to touch "
+            f"{sum(shares) / len(shares):.0%} of the rows that they touch apart, by the "
+            f"generator's law with exponent {data.synthetic.zipf:g} (data.synthetic.zipf). Set "
+            "that to the exponent of the file's ids."
         )
     yield from _filling(runtime, outcome)
 
@@ -170,9 +152,9 @@ def _filling(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
     )
     needed = ceil(1.0 / share)
     if exchanges < needed:
-        yield _FILLING.format(
-            share=100 * share,
-            needed=needed,
-            exchanges=exchanges,
-            effect=runtime.plan.topology.thresholded,
+        yield (
+            f"A threshold is taken to let {100 * share:.3g} % of the entries pass at every "
+            "exchange. That holds once what is not sent has piled up, after about "
+            f"{needed:,} exchanges, and this run has {exchanges:,}: until then, and between two "
+            f"thresholds, the values decide how much {runtime.plan.topology.thresholded} sends."
         )

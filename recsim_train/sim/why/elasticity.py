@@ -13,15 +13,14 @@ unless queues make the order of events chaotic.
 The effect is a slope of log(throughput) over log(input) between -9 % and +10 %: of an input that
 stops to bind in between it is a mean, which can be more than what 10 % more would bring. So of
 cores, NICs and uplinks one run more, with that input alone up, says how far each bound rises, and
-what an answer cannot be is cut off (`recsim_train.sim.why.headroom`).
+what an answer cannot be is cut off (`recsim_train.sim.why.bounds.possible`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, hypot, log, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +32,11 @@ from recsim_train.config.units import Section
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.build import with_servers
-from recsim_train.placement.plan import SERVERS, Plan, ServerRole
+from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.simulated_run import SimulatedRun
-from recsim_train.sim.why.headroom import RATES, possible
+from recsim_train.sim.why.bounds import RATES, possible
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
@@ -82,11 +81,6 @@ class Elasticities:
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
     @property
-    def uncertain(self) -> bool:
-        """Whether the profile says anything of its errors."""
-        return bool(self.causes)
-
-    @property
     def uncertainty(self) -> float:
         """Relative standard error of the throughput, of all causes together."""
         return hypot(*self.causes.values())
@@ -101,11 +95,10 @@ class Elasticities:
         changes = possible(self.changes, STEP, eps, facts.bounds, self.raised)
         facts.elasticities = {name: round(change, 6) for name, change in changes.items()}
         facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
-        facts.calibration_ci95 = self.interval(eps) if self.uncertain else None
+        facts.calibration_ci95 = self.interval(eps) if self.causes else None
         facts.calibration_errors = {cause: round(e, 6) for cause, e in self.causes.items()}
         cost = round(self.events / events, 4)
-        skipped = dict(self.skipped)
-        facts.what_if = WhatIf(STEP, self.runs, self.events, cost, skipped, self.degrees)
+        facts.what_if = WhatIf(STEP, self.runs, self.events, cost, self.skipped, self.degrees)
 
 
 @dataclass(slots=True)
@@ -120,12 +113,9 @@ class _Short:
     runs: int = 0
     events: int = 0
 
-    def speed(self, cluster: Cluster) -> float:
-        """log(examples per second)."""
-        return self.run(cluster)[0]
-
     def run(self, cluster: Cluster) -> tuple[float, SimulatedRun, Outcome]:
-        """`speed`, and what has run: a prediction like any other, which ends after ``steps``."""
+        """log(examples per second), and what has run: a prediction like any other, which ends
+        after ``steps``."""
         simulated = SimulatedRun(self.plan, cluster, self.folding, self.counts, self.replay)
         outcome = simulated.run(None, self.steps)
         self.runs += 1
@@ -168,7 +158,11 @@ def elasticities(
     threads = plan.operation_threads
     names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
     design = plackett_burman(len(names) + _SPARE)
-    answers = np.array([short.speed(_changed(cluster, names, row)) for row in design])
+    changed = (
+        {name: (1.0 + STEP) ** sign for name, sign in zip(names, signs, strict=False)}
+        for signs in design.tolist()
+    )
+    answers = np.array([short.run(scaled(cluster, factors))[0] for factors in changed])
     effects = design.T @ answers / len(answers)
     rest = answers - answers.mean() - design[:, : len(names)] @ effects[: len(names)]
     spare = len(answers) - 1 - len(names)
@@ -187,7 +181,8 @@ def elasticities(
         if short.replay is not None or not plan.of_role(role):
             continue
         try:
-            other = _one_more(role, short)
+            more = with_servers(short.plan, role, len(plan.of_role(role)) + 1)
+            other = _Short(more, counts_for(more, folding.loops(more)), steps, None, folding)
             speed, simulated, outcome = other.run(cluster)
         except UserError as why:  # it cannot be built: the prediction itself stands
             skipped[f"{role}s"] = NO_HOST if isinstance(why, NoHostError) else str(why)
@@ -241,13 +236,6 @@ def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
     return ["cores", "nic", *uplink, *latency, *prices, *serial, *wake, *measured]
 
 
-def _one_more(role: ServerRole, short: _Short) -> _Short:
-    """The same with one server more. Raises UserError where there can be none."""
-    more = with_servers(short.plan, role, len(short.plan.of_role(role)) + 1)
-    counts = counts_for(more, short.folding.loops(more))
-    return _Short(more, counts, short.steps, None, short.folding)
-
-
 def plackett_burman(columns: int) -> NDArray[np.float64]:
     """[runs, runs - 1] of +1 and -1: orthogonal columns, each of mean 0 (Paley's construction)."""
     runs = next(size for size in _SIZES if size > columns)
@@ -259,16 +247,7 @@ def plackett_burman(columns: int) -> NDArray[np.float64]:
     for row in range(prime):
         matrix[row + 1, 1:] = np.roll(sign, row)
         matrix[row + 1, row + 1] = 1.0
-    made: NDArray[np.float64] = (matrix * matrix[:, :1])[:, 1:]
-    return made
-
-
-def _changed(cluster: Cluster, names: list[str], signs: NDArray[np.float64]) -> Cluster:
-    """The profile with each input up or down."""
-    factors = {
-        name: (1.0 + STEP) ** sign for name, sign in zip(names, signs.tolist(), strict=False)
-    }
-    return scaled(cluster, factors)
+    return np.asarray((matrix * matrix[:, :1])[:, 1:])
 
 
 def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
@@ -278,8 +257,7 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         cores = given.cores * factors.get("cores", 1.0)
         if given.cores == 1 and cores > 1.0:
             cores /= cluster.contention  # one core alone has none; a part of a second one neither
-        nic = given.nic * factors.get("nic", 1.0)
-        return given.model_copy(update={"cores": cores, "nic": nic})
+        return given.model_copy(update={"cores": cores, "nic": given.nic * factors.get("nic", 1.0)})
 
     def hosts_that_differ(given: MixedHosts) -> MixedHosts:
         more = {
@@ -306,16 +284,16 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         "latency": cluster.network.latency * factors.get("latency", 1.0),
         "connection_cap": None if cap is None else cap * factors.get("nic", 1.0),
     }
-    costs = {}
-    for name in Costs.model_fields:
-        price = getattr(cluster.costs, name)
-        value = price.value * factors.get(f"costs.{name}", 1.0)
-        costs[name] = price.model_copy(update={"value": value})
-    laws: dict[str, Section] = {}
-    for name in THREAD_CLASSES:
-        law = cluster.threads.of(name)
-        serial = min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))
-        laws[name] = law.model_copy(update={"serial": serial})
+    costs = {
+        name: price.model_copy(update={"value": price.value * factors.get(f"costs.{name}", 1.0)})
+        for name, price in cluster.costs
+    }
+    laws: dict[str, Section] = {
+        name: law.model_copy(
+            update={"serial": min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))}
+        )
+        for name, law in zip(THREAD_CLASSES, map(cluster.threads.of, THREAD_CLASSES), strict=True)
+    }
     wake, longer = cluster.threads.wake, factors.get("threads.wake", 1.0)
     laws["wake"] = wake.model_copy(
         update={part: getattr(wake, part) * longer for part in ("wall", "caller", "pool")}
@@ -324,7 +302,7 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     return cluster.model_copy(
         update={
             "operations": cluster.operations and tuple(e.times(slower) for e in cluster.operations),
-            "hosts": _each(cluster.hosts, host),
+            "hosts": {role: host(given) for role, given in cluster.hosts.items()},
             "network": cluster.network.model_copy(update=network),
             "costs": cluster.costs.model_copy(update=costs),
             "threads": cluster.threads.model_copy(update=laws),
@@ -332,17 +310,3 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
             "topology": topology,
         }
     )
-
-
-def _each(value: Any, change: Callable[[Host], Host]) -> Any:
-    """Host types, however they are grouped, each one changed."""
-    if isinstance(value, Host):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _each(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_each(item, change) for item in value)
-    return value
-
-
-__all__ = ["STEP", "Elasticities", "elasticities", "plackett_burman", "scaled"]

@@ -24,13 +24,6 @@ _JITTER = 0.1
 _STEPS = 100
 """Counted steps of the second simulation at most: a quarter of what an estimate takes that settles
 early, and what in any case is a small part of a prediction's what-if runs."""
-_SENTENCE = (
-    "Training loops run freely and share {busiest} (the busiest resource): the throughput depends "
-    "on whether they come to it all at once or in turn. With a jitter of {jitter:.3g} % it is "
-    "{here:,.0f} examples/s, with {other_jitter:.3g} % it is {other:,.0f} ({steps:,} steps were "
-    "simulated once more). How a network parts them is not modelled: expect a value between the "
-    "two."
-)
 
 
 def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
@@ -39,22 +32,19 @@ def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
     plan, busiest = simulated.plan, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
-    if not free or not here or busiest is None:
-        return
-    if busiest.partition("[")[0] not in SERVERS:
+    if not free or not here or busiest is None or busiest.partition("[")[0] not in SERVERS:
         return
     jitter = simulated.cluster.jitter if plan.experiment.simulation.stragglers else 0.0
     other_jitter = 0.0 if jitter > 0.0 else _JITTER
     steps = min(_STEPS, outcome.steps)
     other = _rate(simulated, *_with_jitter(plan, simulated.cluster, other_jitter), steps)
     if other is not None:
-        yield _SENTENCE.format(
-            busiest=name_of(busiest),
-            jitter=100 * jitter,
-            here=here,
-            other_jitter=100 * other_jitter,
-            other=other,
-            steps=steps,
+        yield (
+            f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
+            "throughput depends on whether they come to it all at once or in turn. With a jitter "
+            f"of {100 * jitter:.3g} % it is {here:,.0f} examples/s, with {100 * other_jitter:.3g} "
+            f"% it is {other:,.0f} ({steps:,} steps were simulated once more). How a network parts "
+            "them is not modelled: expect a value between the two."
         )
 
 
