@@ -41,7 +41,7 @@ from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.executor.link.tcp import TcpTransport
 from recsim_train.executor.link.transport import Key, Pending, ServiceKind
 from recsim_train.executor.process.scheduling import ordinary_scheduling
-from recsim_train.executor.shards.services import Client, DenseServer, Serving
+from recsim_train.executor.shards.services import DenseServer, Serving
 from recsim_train.executor.shards.stubs import DenseStub, Remote
 from recsim_train.executor.shards.wire import ACKNOWLEDGED, acknowledgement
 from recsim_train.trace.record import Recorder
@@ -94,10 +94,10 @@ class Server:
     def pull(self, client: int) -> None:
         port = self.transport.ports(2 * client + 1, client + 1, [KEY])[0]
         recorder = Recorder(warmup=0, steps=1 << 30, max_spans=1)
-        who = Client("trainer[0].worker[0]", 0)
+        who = "trainer[0].worker[0]", 0
         servers = {KEY: self.dense}
         with contextlib.suppress(ConnectionError):
-            Serving("server[0]", who, port, servers, recorder, time.monotonic).run()
+            Serving("server[0]", *who, port, servers, recorder, time.monotonic).run()
 
 
 def stay(core: int | None) -> None:

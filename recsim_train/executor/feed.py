@@ -30,8 +30,6 @@ from recsim_train.trace.ledger import READING, TRANSPORT
 from recsim_train.trace.record import Recorder, Span
 from recsim_train.workload.reading import together
 
-Failed = Callable[[BaseException], None]
-
 
 def to_batch(model: Model, found: NumpyBatch) -> Batch:
     """The batch as values of the real world; tensors share the arrays' memory."""
@@ -190,7 +188,7 @@ class ReaderProcess:
         group: dist.ProcessGroup,
         clock: Callable[[], float],
         new_recorder: Callable[[], Recorder],
-        failed: Failed,
+        failed: Callable[[BaseException], None],
         stopped: Stopped,
     ) -> None:
         """``stopped``: whether any thread of this process has ``failed``."""
@@ -207,11 +205,6 @@ class ReaderProcess:
         self.header_bytes = dict.fromkeys(self.loops, 0)
         """What was sent beside payload, by loop."""
         self._recorders = {loop: new_recorder() for loop in self.loops}
-
-    @property
-    def recorders(self) -> list[Recorder]:
-        """One recorder of each sender thread."""
-        return list(self._recorders.values())
 
     def start(self) -> list[threading.Thread]:
         """Start the parsing thread and the senders."""

@@ -48,7 +48,7 @@ from recsim_train.executor.process import exchange, parting
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.shards import wire
-from recsim_train.executor.shards.services import Client, DenseServer, EmbeddingServer, Serving
+from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, Serving
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -192,9 +192,9 @@ def shard(plan: Plan) -> Iterator[tuple[socket.socket, list[BaseException | None
     listener = ClientListener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
     asker = connect(listener.address, TOKEN, 0, LIMIT)
     port = TcpPort(listener, 0, "trainer[0]")
-    client = Client("trainer[0].worker[0]", 0)
+    client = "trainer[0].worker[0]", 0
     recorder = Recorder(0, 100, 100)
-    serving = Serving("embedding_server[0]", client, port, servers, recorder, time.monotonic)
+    serving = Serving("embedding_server[0]", *client, port, servers, recorder, time.monotonic)
     ends: list[BaseException | None] = []
 
     def serve() -> None:

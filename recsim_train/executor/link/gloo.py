@@ -7,7 +7,7 @@ half duplex). Tags tell loops, shards and message kinds apart, so that threads c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -23,37 +23,22 @@ from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 
-@dataclass(slots=True)
 class GlooTransport:
     """The groups of one process and the rules that number tags."""
 
-    plan: Plan
-    timeout: timedelta
-    up: dist.ProcessGroup
-    down: dist.ProcessGroup
-    _shards: int = field(init=False)
-    _header_bytes: int = field(init=False)
-    _channels: dict[int, list[GlooChannel]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        embedding = self.plan.embedding.shards if self.plan.embedding else ()
-        dense = self.plan.dense.shards if self.plan.dense else ()
-        self._shards = max(len(embedding), len(dense), 1)
-        self._header_bytes = header_bytes(self.plan)
+    def __init__(
+        self, plan: Plan, timeout: timedelta, up: dist.ProcessGroup, down: dist.ProcessGroup
+    ) -> None:
+        self.timeout, self.up, self.down = timeout, up, down
+        services = [service for service in (plan.embedding, plan.dense) if service]
+        self._shards = max(len(service.shards) for service in services) if services else 1
+        self.header_bytes = header_bytes(plan)
+        self._channels: dict[int, list[GlooChannel]] = {}
 
     def tag(self, client: int, key: Key) -> int:
         """First of the two tags of one client's talk with one shard."""
         service, shard = key
         return ((client * len(ServiceKind) + service) * self._shards + shard) * 2
-
-    def empty_header(self) -> Tensor:
-        """A buffer for what every header is sent as: the payload's bytes, then its content."""
-        return torch.empty(1 + self._header_bytes // 8, dtype=torch.int64)
-
-    def header(self, payload_bytes: int, content: bytes) -> Tensor:
-        """int64, padded: all headers are of one size."""
-        padded = payload_bytes.to_bytes(8, "little") + content.ljust(self._header_bytes, b"\0")
-        return torch.frombuffer(bytearray(padded), dtype=torch.int64)
 
     def channel(self, client: int, key: Key, rank: int) -> GlooChannel:
         """As `recsim_train.executor.link.transport.Transport.channel`."""
@@ -95,7 +80,10 @@ class GlooChannel:
             room = torch.frombuffer(answer.room(), dtype=torch.uint8)
             self._add(pending, dist.irecv(room, self.rank, self.links.down, self.tag), room)
         payload = as_bytes(*parts) if parts else torch.empty(0, dtype=torch.uint8)
-        head = self.links.header(size_of(payload), header)
+        # all headers are sent in one size, the payload's bytes before them
+        content = header.ljust(self.links.header_bytes, b"\0")
+        sent = bytearray(size_of(payload).to_bytes(8, "little") + content)
+        head = torch.frombuffer(sent, dtype=torch.int64)
         self._add(pending, dist.isend(head, self.rank, self.links.up, self.tag), head)
         if payload.numel():
             pending.bytes += size_of(payload)
@@ -125,7 +113,7 @@ class GlooPort:
 
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.link.transport.Port.next_request`."""
-        head = self.links.empty_header()
+        head = torch.empty(1 + self.links.header_bytes // 8, dtype=torch.int64)
         dist.recv(head, self.rank, self.links.up, self.tag)
         self.head_bytes += size_of(head)
         return self.key, head[1:].numpy().tobytes(), int(head[0])

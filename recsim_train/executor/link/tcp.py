@@ -87,27 +87,25 @@ class TcpTransport:
             self._listener = ClientListener(self._here, self._token, clients, size, self._timeout)
             store.set(f"requests/{rank}", self._listener.address)
 
-    def _label(self, rank: int) -> str:
-        return self._labels[rank] if rank < len(self._labels) else f"rank {rank}"
-
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
         """As `recsim_train.executor.link.transport.Transport.channel`."""
-        asker = self._askers.get((client, rank))
+        asker, label = self._askers.get((client, rank)), self._labels[rank]
         lines = self._lines.setdefault(client, Connections())
         if asker is None:
-            address = address_said(self._store.get(f"requests/{rank}"), self._label(rank))
+            address = address_said(self._store.get(f"requests/{rank}"), label)
             near = self._shares and address.rpartition(":")[0] == self._here
-            with naming(self._label(rank)):
+            with naming(label):
                 asker = connect(address, self._token, client, self._timeout, near=near)
-            asker.peer = self._label(rank)
+            asker.peer = label
             self._askers[client, rank] = asker
             lines.askers.append(asker)
         return TcpChannel(lines, asker, _KEY.pack(*key), self._header_bytes)
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
-        label = self._label(rank)
-        return [TcpPort(self._listener, client, label)] if keys and self._listener else []
+        return (
+            [TcpPort(self._listener, client, self._labels[rank])] if keys and self._listener else []
+        )
 
     def stop(self, client: int) -> None:
         """As `recsim_train.executor.link.transport.Transport.stop`."""

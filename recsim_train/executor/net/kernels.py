@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recsim_train.executor.net import gathers
-from recsim_train.executor.net.model import initial_dense
+from recsim_train.executor.net.model import click_loss, initial_dense
 from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
@@ -67,7 +67,7 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
         pooled, bags = pool(pooled, rows.ids)
     pooled.requires_grad_()
     logits = worker.net.forward(features.dense, pooled)
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, features.labels)
+    loss = click_loss(logits, features.labels)
     flat, gradient = worker.net.gradients(loss, pooled, room=worker.room())
     worker.loss = float(loss.detach())
     if worker.pooling == "worker":

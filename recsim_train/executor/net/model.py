@@ -179,6 +179,13 @@ def click_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
 
 
+def gradient_at(leaf: Tensor | None) -> Tensor:
+    """What backward passes have left at a leaf of them."""
+    assert leaf is not None
+    assert leaf.grad is not None
+    return leaf.grad
+
+
 class Pass(Tape, ABC):
     """Forward and backward of one batch at one host, a segment at a time."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor.net.interaction import interact
-from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss
+from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss, gradient_at
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
 from recsim_train.placement.program import Partial, SubstitutedNet, column_range
 from recsim_train.strategy.values import Batch, NetGradients
@@ -207,15 +207,10 @@ class SubstitutedPass(Pass):
             share = (rows.stop - rows.start) / self.size
             self.loss = float(loss.detach()) if share else None
             (loss * share).backward()
-            assert self.total.grad is not None
-            return RealBlock(self.total.grad)
-        assert self.bottom is not None
-        assert self.bottom.grad is not None
-        gradient = self.bottom.grad
+            return RealBlock(gradient_at(self.total))
+        gradient = gradient_at(self.bottom)
         if self.program.top == "split":  # each has the rest's gradient of its own examples
-            assert self.bottom_rest is not None
-            assert self.bottom_rest.grad is not None
-            gradient[self._answers_for()] += self.bottom_rest.grad
+            gradient[self._answers_for()] += gradient_at(self.bottom_rest)
         return RealBlock(gradient)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
@@ -230,15 +225,12 @@ class SubstitutedPass(Pass):
         assert isinstance(arrived, RealBlock)
         gradient = arrived.tensor
         if self.program.top == "replicated":
-            assert self.bottom_rest is not None
-            assert self.bottom_rest.grad is not None
-            gradient = gradient + self.bottom_rest.grad
+            gradient = gradient + gradient_at(self.bottom_rest)
         torch.autograd.backward([self.before[self.program.before[-1]]], [gradient])
 
     def gradients(self) -> NetGradients:
         """Rows of own slices; dense parameters, of which some must be summed."""
-        assert self.leaf.grad is not None
-        rows = RealRows(self.leaf.grad, self.rows.ids)
+        rows = RealRows(gradient_at(self.leaf), self.rows.ids)
         pieces = [view.reshape(-1) for view in shared_views(self.net, self.program)]
         shared = torch.cat(pieces) if pieces else self.net.gradient[:0]
         return NetGradients(RealDense(self.net.gradient), RealDense(shared), rows)
@@ -246,12 +238,10 @@ class SubstitutedPass(Pass):
 
 def shared_views(net: DenseNet, program: SubstitutedNet) -> list[Tensor]:
     """The parts of a gradient that are summed over the workers."""
-    views = []
-    for name, index, first, last in program.shared_columns:
-        gradient = net.weights[name][index].grad
-        assert gradient is not None
-        views.append(gradient[..., first:last])
-    return views
+    return [
+        gradient_at(net.weights[name][index])[..., first:last]
+        for name, index, first, last in program.shared_columns
+    ]
 
 
 def answers_for(net: DenseNet, program: SubstitutedNet, host: int) -> Tensor:

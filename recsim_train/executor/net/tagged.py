@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recsim_train.executor.link.tensors import HALF
 from recsim_train.executor.net.masks import mask_rows, spread, unpack_mask
-from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss
+from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss, gradient_at
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
 from recsim_train.placement.program import ALL, Message, TaggedNet
 from recsim_train.strategy.values import Batch, NetGradients
@@ -100,8 +100,7 @@ class TaggedPass(Pass):
         loss = click_loss(leaf.squeeze(1), self.labels)
         (loss / self.program.hosts).backward()  # type: ignore[no-untyped-call]
         self.loss = float(loss.detach())
-        assert leaf.grad is not None
-        self._add(key, leaf.grad)
+        self._add(key, gradient_at(leaf))
 
     # ------------------------------------------------------------------ cuts
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -126,13 +125,6 @@ def read_word(rank: int, said: bytes) -> Word:
             "understand: it runs another version, or it is another program"
         ) from None
     return word
-
-
-def until_read(store: Store, world: int, seconds: float) -> None:
-    """Keep the store, for a while, until all ranks have read why the run does not begin."""
-    end = time.monotonic() + seconds
-    while store.add("words/read", 0) < world and time.monotonic() < end:
-        time.sleep(0.02)
 
 
 def neighbours(words: Sequence[Word], rank: int) -> list[int]:

@@ -237,12 +237,8 @@ def _sentence(children: list[Child]) -> str:
 
 
 def _parts(plan: Plan, staging: Path) -> list[ProcessPart]:
-    found = []
-    for rank in range(len(plan.instances)):
-        path = staging / f"part-{rank}.pickle"
-        if path.exists():
-            found.append(pickle.loads(path.read_bytes()))
-    return found
+    paths = [staging / f"part-{rank}.pickle" for rank in range(len(plan.instances))]
+    return [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
 
 
 def _partial(plan: Plan, staging: Path) -> Outcome | None:

@@ -104,14 +104,14 @@ def part_ways(
 ) -> Parting:
     """After `leave` and `put_part`: wait for the words of the others, and agree with them on what
     happened. ``hosting``: whether others read it from this process's store."""
-    left = _after(
+    left = ask_until(
         seconds, lambda: words_left(store, labels), lambda found: len(found) == len(labels)
     )
     going = [rank for rank, ending in left.items() if ending.kind != FINISHED]
     if (lowest := mine == min(going)) and store.add("keeper", 1) > 1:
         lowest = False  # who came late to a roll call that is over
     if not lowest:
-        found = _after(_HEARD, lambda: store.check(["verdict"]), bool)
+        found = ask_until(_HEARD, lambda: store.check(["verdict"]), bool)
         sentence = _verdict(left, labels)
         if found:
             sentence = store.get("verdict").decode(errors="replace")
@@ -122,11 +122,14 @@ def part_ways(
     parts = [part for rank in left if (part := get_part(store, rank)) is not None]
     store.set("verdict", sentence)
     if hosting:
-        _after(_HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1)
+        ask_until(
+            _HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1
+        )
     return Parting(sentence, True, parts, _only_signals(left, labels))
 
 
-def _after(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+def ask_until(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    """What ``ask`` returns once that is ``enough``, or after so many seconds."""
     end = time.monotonic() + seconds
     while not enough(found := ask()) and time.monotonic() < end:
         time.sleep(_STEP)

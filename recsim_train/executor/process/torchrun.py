@@ -120,7 +120,10 @@ def _wait_for_readers(way: _Way, *, of_those_here: bool = False) -> None:
         store.add("words/read", 1)
         if me.keeps_store:
             come = sum(store.check([f"word/{rank}"]) for rank in range(me.world))
-            exchange.until_read(store, come if of_those_here else me.world, _TELLING)
+            due = come if of_those_here else me.world
+            parting.ask_until(
+                _TELLING, lambda: store.add("words/read", 0), lambda count: count >= due
+            )
 
 
 def execute_rank(plan: Plan, check: Check) -> Outcome | None:

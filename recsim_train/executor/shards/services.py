@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -163,11 +161,6 @@ class DenseServer:
         self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
         self._turn = threading.Lock()
 
-    @property
-    def values(self) -> Tensor:
-        """[shard's elements], which may change at any time."""
-        return self.state.values
-
     @booked("dense_read")
     def pull(self, values: Tensor) -> None:
         """Copy them to ``values``, of the same process."""
@@ -205,14 +198,6 @@ def central_order(plan: Plan) -> Tensor | None:
         return None
     ranges = [cut for host in range(net.hosts) for cut in net.answered(host)]
     return torch.cat([torch.arange(start, stop) for start, stop in ranges])
-
-
-@dataclass(slots=True)
-class Client:
-    """Who is served by a thread: for records and for summing in trainer order."""
-
-    name: str
-    trainer: int
 
 
 class ShardTalk:
@@ -260,7 +245,7 @@ class ShardTalk:
                 server.store(content[0].numpy(), np.array(request.counts), content[1])
                 return wire.ACKNOWLEDGED
             case wire.PullRequest():
-                return narrow(server.values, request.kind(rules))
+                return narrow(server.state.values, request.kind(rules))
             case wire.PushRequest():
                 server.push(*content, add=request.add)
             case wire.SparsePushRequest():
@@ -281,15 +266,18 @@ class Serving:
     def __init__(
         self,
         instance: str,
-        client: Client,
+        client: str,
+        trainer: int,
         port: Port,
         servers: Mapping[Key, EmbeddingServer | DenseServer],
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
+        """``client``: whose requests, for records; ``trainer``: its own, by which sums are in
+        order."""
         self.instance, self.client, self.port = instance, client, port
         self.recorder, self.clock = recorder, clock
-        self.talks = {k: ShardTalk(s, client.trainer, s.rules) for k, s in servers.items()}
+        self.talks = {k: ShardTalk(s, trainer, s.rules) for k, s in servers.items()}
         self._at: wire.ShardRequest | None = None
         """The request at hand."""
         self.header_bytes = self.acknowledged = 0
@@ -300,7 +288,7 @@ class Serving:
         """What it waits for, or is at."""
         request = self._at  # the serving thread changes it
         at = "for the next request" if request is None else f"in {request.effect}"
-        return f"{at} of {self.client.name}"
+        return f"{at} of {self.client}"
 
     def run(self) -> None:
         """Serve until the client says stop."""
@@ -319,7 +307,7 @@ class Serving:
                 except _CANNOT as error:
                     name = type(error).__name__
                     raise RunFailed(
-                        f"{self.instance} cannot do what {self.client.name} asks: {name}: {error}"
+                        f"{self.instance} cannot do what {self.client} asks: {name}: {error}"
                     ) from error
 
     def _serve(
@@ -335,7 +323,7 @@ class Serving:
         self.header_bytes = self.port.head_bytes + self.acknowledged
         if request.iteration >= 0:
             effect, times = f"serve_{request.effect}", (begin, self.clock())
-            where = (self.instance, self.client.name, request.iteration)
+            where = (self.instance, self.client, request.iteration)
             self.recorder.add(Span(*where, effect, talk.service, *times, sent))
         self._at = None
 
@@ -351,21 +339,6 @@ def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -
         except BaseException as error:
             failed(error)
 
-    thread = threading.Thread(target=body, name=f"serve {serving.client.name}", daemon=True)
+    thread = threading.Thread(target=body, name=f"serve {serving.client}", daemon=True)
     thread.start()
     return thread
-
-
-def elapsed_clock(start: float) -> Callable[[], float]:
-    """Seconds since ``start`` on the machine's monotonic clock."""
-    return lambda: time.monotonic() - start
-
-
-def hosted(plan: Plan, instance: str) -> Sequence[EmbeddingShard | DenseShard]:
-    """The shards that a process holds, embedding first."""
-    found: list[EmbeddingShard | DenseShard] = []
-    if plan.embedding:
-        found += [s for s in plan.embedding.shards if s.host.name == instance]
-    if plan.dense:
-        found += [s for s in plan.dense.shards if s.host.name == instance]
-    return found
