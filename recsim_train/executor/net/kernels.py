@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recsim_train.executor.net import gathers
 from recsim_train.executor.net.model import click_loss, initial_dense
-from recsim_train.executor.net.rows import Numbers
+from recsim_train.executor.net.rows import Numbers, add_up, bags_of, distinct, gather, look_up
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
@@ -26,7 +25,7 @@ from recsim_train.strategy.values import Batch, Gradients
 
 def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     """(sums of unique rows [unique, dim] per bag [tables, batch, dim], the bag of each id: see
-    `gathers.bags_of`; empty where each id has its own)."""
+    `rows.bags_of`; empty where each id has its own)."""
     assert ids.inverse is not None
     assert ids.batch_ids is not None
     source = ids.batch_ids
@@ -34,7 +33,7 @@ def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     varying = np.array([length is not None for length in source.lengths])
     shape = len(counts), source.batch, -1
     if _single(counts, varying, source.batch):
-        alone = gathers.gather(rows.numpy(), ids.inverse.numpy())
+        alone = gather(rows.numpy(), ids.inverse.numpy())
         return torch.from_numpy(alone).view(shape), EACH_ITS_OWN
     sums, bags = _sums(rows, ids.inverse.numpy(), counts, varying, lengths_of(source), source.batch)
     return sums.view(shape), bags
@@ -53,7 +52,7 @@ def _sums(
     lengths: NDArray[np.int32],
     batch: int,
 ) -> tuple[Tensor, Numbers]:
-    starts, bags = gathers.bags_of(places.size, counts, varying, lengths, batch)
+    starts, bags = bags_of(places.size, counts, varying, lengths, batch)
     picked = torch.from_numpy(places), rows, torch.from_numpy(starts)
     return torch.nn.functional.embedding_bag(*picked, mode="sum"), bags
 
@@ -73,13 +72,13 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     if worker.pooling == "worker":
         assert rows.ids.inverse is not None
         lines, places = gradient.contiguous().flatten(0, 1).numpy(), rows.ids.inverse.numpy()
-        gradient = torch.from_numpy(gathers.add_up(lines, places, bags, len(rows.tensor)))
+        gradient = torch.from_numpy(add_up(lines, places, bags, len(rows.tensor)))
     return Gradients(RealDense(flat), RealRows(gradient, rows.ids))
 
 
 def deduplicate(worker: Worker, ids: RealIds) -> RealIds:
     """Sorted unique ids per table, and the way back to the batch."""
-    found = gathers.distinct(ids.values.numpy(), np.array(ids.offsets))
+    found = distinct(ids.values.numpy(), np.array(ids.offsets))
     values, cuts, inverse = map(torch.from_numpy, found)
     none = (None,) * len(ids.lengths)
     return RealIds(values, tuple(cuts.tolist()), none, ids.batch, inverse, ids)
@@ -135,7 +134,7 @@ def lookup_pooled(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Number
 def lookup_rows(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Numbers]:
     """(rows [ids, dim], their places)."""
     asked = routed.values, routed.counts, state.bases, state.step
-    rows, places = gathers.look_up(state.rows.numpy(), *asked)
+    rows, places = look_up(state.rows.numpy(), *asked)
     return torch.from_numpy(rows), places
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.addresses import address_towards, choose_interface
 from recsim_train.executor.link.rendezvous import SETTING, make_group, quiet, store_of
-from recsim_train.executor.process import exchange, parting
-from recsim_train.executor.process.agreement import reads, terms_of
+from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.attend import until
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.process.launch import Interrupted, PartialRun
@@ -88,7 +87,7 @@ def _join(me: Rank, run: int, limit: float) -> _Way:
 def reads_here(plan: Plan) -> bool:
     """Whether this rank reads the data. Raises UserError for a rank that there cannot be."""
     rank = read_rank().rank
-    return rank >= len(plan.instances) or reads(plan, plan.instances[rank])
+    return rank >= len(plan.instances) or agreement.reads(plan, plan.instances[rank])
 
 
 @contextmanager
@@ -192,7 +191,7 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
 
 def _agreed(
     plan: Plan, way: _Way, check: Check, left: Callable[[], float]
-) -> Sequence[exchange.Word]:
+) -> Sequence[agreement.Word]:
     """The words of all ranks, which agree; this rank's interface is chosen by them."""
     me, store = way.me, way.store
     counted = me.world == len(plan.instances)
@@ -203,7 +202,7 @@ def _agreed(
             raise PeerLeftError
 
     try:
-        exchange.claim(store, way.base, me, look, left())
+        agreement.claim(store, way.base, me, look, left())
     except PeerLeftError:
         raise _as_told(way, plan) from None
     except TimeoutError as error:
@@ -211,13 +210,13 @@ def _agreed(
     try:
         own = address_towards(me.host, me.port) or "127.0.0.1"
         if me.rank == 1:
-            way.deputy = exchange.deputy(own)
+            way.deputy = agreement.deputy(own)
         port = 0 if way.deputy is None else way.deputy.port  # type: ignore[attr-defined]
-        terms = terms_of(plan, instance, me.world)
-        mine = exchange.Word(instance.name, exchange.machine_id(), own, port, terms)
+        terms = agreement.terms_of(plan, instance, me.world)
+        mine = agreement.Word(instance.name, agreement.machine_id(), own, port, terms)
         try:
             limit = plan.experiment.execution.start_timeout
-            words = exchange.exchange(
+            words = agreement.exchange(
                 store, me, mine, look, limit, left() if counted else min(_TELLING, left())
             )
         except TimeoutError:
@@ -231,7 +230,7 @@ def _agreed(
                 f"--nproc-per-node times --nnodes = {len(plan.instances)}, or `unset RANK` to "
                 "have recsim-train start all processes itself"
             )
-        near = exchange.neighbours(words, me.rank)
+        near = agreement.neighbours(words, me.rank)
         check(plan, [plan.instances[rank] for rank in near])
         apart = [word.address for rank, word in enumerate(words) if rank not in near]
         choose_interface(own, apart)
