@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -41,7 +40,6 @@ class GlooTransport:
         return ((client * len(ServiceKind) + service) * self._shards + shard) * 2
 
     def channel(self, client: int, key: Key, rank: int) -> GlooChannel:
-        """As `recsim_train.executor.link.transport.Transport.channel`."""
         channel = GlooChannel(self, self.tag(client, key), rank)
         self._channels.setdefault(client, []).append(channel)
         return channel
@@ -51,7 +49,6 @@ class GlooTransport:
         return [GlooPort(self, self.tag(client, key), rank, key) for key in keys]
 
     def stop(self, client: int) -> None:
-        """As `recsim_train.executor.link.transport.Transport.stop`."""
         pending = Pending()
         for channel in self._channels.pop(client, ()):
             stop_talk(pending, channel)
@@ -60,7 +57,7 @@ class GlooTransport:
 
 @dataclass(frozen=True, slots=True)
 class GlooChannel:
-    """A client's end of its talk with one shard."""
+    """A client's end of its talk with one shard: see `transport.Channel`."""
 
     links: GlooTransport
     tag: int
@@ -74,7 +71,6 @@ class GlooChannel:
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """As `recsim_train.executor.link.transport.Channel.request`."""
         # The receive first: the answer may be quick.
         if answer is not None and answer.size:
             room = torch.frombuffer(answer.room(), dtype=torch.uint8)
@@ -92,17 +88,13 @@ class GlooChannel:
 
     def _add(self, pending: Pending, work: dist.Work | None, tensor: Tensor) -> None:
         assert work is not None
-        pending.add(partial(_wait, work, self.links.timeout, tensor))
-
-
-def _wait(work: dist.Work, timeout: timedelta, _: Tensor) -> None:
-    """The tensor lives as long as this waits to be called."""
-    work.wait(timeout)
+        # the tensor lives as long as this waits to be called
+        pending.add(lambda: (work.wait(self.links.timeout), tensor))
 
 
 @dataclass(slots=True)
 class GlooPort:
-    """A shard's end of the same talk."""
+    """A shard's end of the same talk: see `transport.Port`."""
 
     links: GlooTransport
     tag: int
@@ -119,7 +111,6 @@ class GlooPort:
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
     def payload(self, size: int) -> Tensor:
-        """As `recsim_train.executor.link.transport.Port.payload`."""
         buffer = torch.empty(size, dtype=torch.uint8)
         if size:
             dist.recv(buffer, self.rank, self.links.up, self.tag + 1)
@@ -127,7 +118,6 @@ class GlooPort:
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
-        """As `recsim_train.executor.link.transport.Port.answer`."""
         if not tensor.numel():
             return
         work = dist.isend(tensor, self.rank, self.links.down, self.tag)

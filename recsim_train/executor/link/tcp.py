@@ -29,7 +29,7 @@ from recsim_train.executor.link.connections import (
 from recsim_train.executor.link.ring import Buffer
 from recsim_train.executor.link.tensors import Answer, memory_of
 from recsim_train.executor.link.transport import Connections, Key, Pending, ServiceKind, stop_talk
-from recsim_train.executor.part import naming
+from recsim_train.executor.part import LostPeerError
 from recsim_train.executor.shards.wire import ACKNOWLEDGED
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -88,14 +88,17 @@ class TcpTransport:
             store.set(f"requests/{rank}", self._listener.address)
 
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
-        """As `recsim_train.executor.link.transport.Transport.channel`."""
         asker, label = self._askers.get((client, rank)), self._labels[rank]
         lines = self._lines.setdefault(client, Connections())
         if asker is None:
             address = address_said(self._store.get(f"requests/{rank}"), label)
             near = self._shares and address.rpartition(":")[0] == self._here
-            with naming(label):
+            try:
                 asker = connect(address, self._token, client, self._timeout, near=near)
+            except TimeoutError as error:
+                raise TimeoutError(f"{label} did not answer: {error}") from error
+            except OSError as error:
+                raise LostPeerError(label) from error
             asker.peer = label
             self._askers[client, rank] = asker
             lines.askers.append(asker)
@@ -108,7 +111,6 @@ class TcpTransport:
         )
 
     def stop(self, client: int) -> None:
-        """As `recsim_train.executor.link.transport.Transport.stop`."""
         pending = Pending()
         key = _KEY.pack(ServiceKind.EMBEDDING, 0)  # of one connection for all shards
         if (lines := self._lines.get(client)) is not None:
@@ -119,7 +121,7 @@ class TcpTransport:
 
 @dataclass(frozen=True, slots=True)
 class TcpChannel:
-    """A client's way to one shard."""
+    """A client's way to one shard: see `transport.Channel`."""
 
     lines: Connections
     """All of the client."""
@@ -128,14 +130,12 @@ class TcpChannel:
     header_bytes: int
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
-        """As `recsim_train.executor.link.transport.Channel.room`."""
         return self.asker.room(size)
 
     @booked(TRANSPORT)
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """As `recsim_train.executor.link.transport.Channel.request`."""
         content: Sequence[Buffer] = ()
         if parts:
             content = [memory_of(part.contiguous()) for part in parts]
@@ -149,7 +149,7 @@ class TcpChannel:
 
 
 class TcpPort:
-    """A process's end of its talk with one client."""
+    """A process's end of its talk with one client: see `transport.Port`."""
 
     def __init__(self, listener: ClientListener, client: int, peer: str) -> None:
         """``peer``: the client's process, as sentences name it."""
@@ -170,7 +170,6 @@ class TcpPort:
         return (_SERVICES[service], shard), head[_KEY.size :], size
 
     def payload(self, size: int) -> Tensor:
-        """As `recsim_train.executor.link.transport.Port.payload`."""
         assert self._answerer is not None
         if not size:
             return _NOTHING
@@ -178,7 +177,6 @@ class TcpPort:
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
-        """As `recsim_train.executor.link.transport.Port.answer`."""
         assert self._answerer is not None
         if tensor.numel():
             self.head_bytes += HEAD_BYTES

@@ -18,7 +18,7 @@ from recsim_train.executor.net.rows import Numbers, add_up, bags_of, distinct, g
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
-from recsim_train.executor.worker import BlockModel, Worker
+from recsim_train.executor.worker import Worker
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch, Gradients
 
@@ -199,11 +199,11 @@ def block_step(worker: Worker, mean: RealDense, rate: float, momentum: float) ->
         if isinstance(worker.program, TaggedNet):
             parts = [start[a:b] for a, b in worker.program.answered(worker.host)]
             start = torch.cat([*parts, start[:0]])
-        worker.block = BlockModel(start, torch.zeros_like(start))
-    block = worker.block
-    block.momentum.mul_(momentum).add_(mean.tensor.sub(block.model), alpha=rate)
-    block.model.add_(block.momentum)
-    return RealDense(block.model.clone(), mean.start)
+        worker.block = start, torch.zeros_like(start)
+    model, move = worker.block
+    move.mul_(momentum).add_(mean.tensor.sub(model), alpha=rate)
+    model.add_(move)
+    return RealDense(model.clone(), mean.start)
 
 
 def dense_elastic(state: DenseState, parameters: Tensor, alpha: float, start: int = 0) -> Tensor:

@@ -116,10 +116,8 @@ class TaggedPass(Pass):
                     assert self.program.keep is not None
                     lines = content.reshape(-1, self.program.mask_width(m.value))
                     masked = mask_rows(lines, self.program.keep)
-                    self.places[m] = masked.places
-                    parts[m.target].append(masked.tensor)
-                else:
-                    parts[m.target].append(content)
+                    self.places[m], content = masked.places, masked.tensor
+                parts[m.target].append(content)
         return self._pack(parts)
 
     def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:

@@ -12,7 +12,8 @@ import hashlib
 import ipaddress
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -23,7 +24,7 @@ from recsim_train.config.dump import resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import SETTING
 from recsim_train.executor.process.attend import until
-from recsim_train.executor.process.rank import Rank, here
+from recsim_train.executor.process.rank import Rank
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import versions
 
@@ -60,11 +61,10 @@ class Word:
 
 def machine_id() -> str:
     """This machine, or where it has several networks of its own, one of them."""
-    words = []
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        words = [boot.strip(), str(os.stat("/proc/self/ns/net").st_ino)]
-    return " ".join(words)
+        return f"{boot.strip()} {os.stat('/proc/self/ns/net').st_ino}"
+    return ""
 
 
 def deputy(address: str) -> TCPStore | None:
@@ -91,7 +91,7 @@ def claim(store: Store, base: Store, me: Rank, look: Callable[[], None], limit: 
                 f"this one is of {me.job or 'a job without an id'} (TORCHELASTIC_RUN_ID): give "
                 "each job a MASTER_PORT of its own"
             )
-    mine = here()
+    mine = f"process {os.getpid()} on {socket.gethostname()}"
     taken = store.compare_set(f"claim/{me.rank}", "", mine).decode(errors="replace")
     if taken != mine:
         raise UserError(
@@ -140,11 +140,6 @@ def read_word(rank: int, said: bytes) -> Word:
             "understand: it runs another version, or it is another program"
         ) from None
     return word
-
-
-def neighbours(words: Sequence[Word], rank: int) -> list[int]:
-    """The ranks on this rank's machine."""
-    return [r for r, word in enumerate(words) if word.machine == words[rank].machine]
 
 
 def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:

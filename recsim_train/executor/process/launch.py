@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,10 +138,8 @@ def _start(
     def listen() -> None:
         with process.stdout:
             for line in process.stdout:
-                try:
+                with suppress(ValueError):
                     messages.put((child, json.loads(line)))
-                except ValueError:
-                    continue
 
     threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True).start()
     return child

@@ -88,14 +88,12 @@ def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
 
 
 def _ending(label: str, said: bytes) -> Ending:
-    try:
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
         word: Any = json.loads(said)
         kind, sentence, waits = (word[key] for key in ("kind", "sentence", "waits"))
         texts = [kind, sentence, *waits]
         if isinstance(waits, list) and all(isinstance(text, str) for text in texts):
             return Ending(label, kind, sentence, waits)
-    except (ValueError, TypeError, LookupError, RecursionError):
-        pass
     return Ending(label, "own", "what it said of its end cannot be read")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 
 from recsim_train.config.errors import UserError
@@ -76,8 +75,3 @@ def _number(name: str, least: int, most: int) -> int:
             expected = f"a whole number from {least} to {most}"
         raise UserError(f"{name}={said!r} is not {expected}: {_ADVICE}")
     return int(said)
-
-
-def here() -> str:
-    """This process, as others' sentences name it."""
-    return f"process {os.getpid()} on {socket.gethostname()}"

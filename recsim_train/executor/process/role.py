@@ -332,7 +332,6 @@ class Role:
         given: SimpleQueue[LoopContext],
         ready: threading.Event,
     ) -> None:
-        """A loop's thread."""
         try:
             pool = make_pool(self.plan.threads_of(self.plan.loop(loop.loop)))
             with book("loop", RUNTIME, pool):
@@ -356,8 +355,7 @@ class Role:
         while going := [thread for thread in threads if thread.is_alive()]:
             going[0].join(_LOOK)
             self._tick(tick)
-        if self.failure is not None:
-            raise self.failure
+        self._tick(tick)
 
     def _tick(self, tick: Callable[[], None]) -> None:
         if self.failure is not None:

@@ -230,7 +230,7 @@ def _agreed(
                 f"--nproc-per-node times --nnodes = {len(plan.instances)}, or `unset RANK` to "
                 "have recsim-train start all processes itself"
             )
-        near = agreement.neighbours(words, me.rank)
+        near = [r for r, word in enumerate(words) if word.machine == words[me.rank].machine]
         check(plan, [plan.instances[rank] for rank in near])
         apart = [word.address for rank, word in enumerate(words) if rank not in near]
         choose_interface(own, apart)
@@ -281,7 +281,11 @@ def _end_early(
 ) -> BaseException:
     """Tell the others, hear them; what this rank is to raise."""
     rank = way.me.rank
-    kind, sentence = _kind_of(error)
+    kind, sentence = describe(error)
+    if isinstance(error, KeyboardInterrupt):
+        kind, sentence = parting.INTERRUPTED, "interrupted"
+    elif isinstance(error, PeerLeftError):
+        kind, sentence = "peer", "another rank left the run"
     try:
         with held():
             if peers is not None:
@@ -308,11 +312,3 @@ def _end_early(
     if outcome is not None:
         return PartialRun(end.sentence, outcome)
     return RunFailed(end.sentence)
-
-
-def _kind_of(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return parting.INTERRUPTED, "interrupted"
-    if isinstance(error, PeerLeftError):
-        return "peer", "another rank left the run"
-    return describe(error)

@@ -211,17 +211,19 @@ class ShardTalk:
         """(places of the ids, the bag of each, places of the values that a mask let pass,
         examples)."""
 
-    def unpack(self, request: wire.ShardRequest, payload: Tensor) -> Any:
-        """The request's content. Raises ValueError for what this shard cannot do."""
-        if request.service != self.service:
-            raise ValueError(f"a shard of the {self.service} service cannot answer {request}")
-        return request.unpack(self.rules, payload)
-
     def answer(self, request: wire.ShardRequest, content: Any) -> Any:
         """Do what is asked; a tensor, or None where there is nothing to say. Raises ValueError for
         what does not fit what was asked before."""
         server, rules = self.server, self.rules
         match request:
+            case wire.PullRequest():
+                return narrow(server.state.values, request.kind(rules))
+            case wire.PushRequest():
+                server.push(*content, add=request.add)
+            case wire.SparsePushRequest():
+                server.push_sparse(content, add=request.add)
+            case wire.ExchangeRequest():
+                return server.exchange(*content, request)
             case wire.LookupRequest():
                 answer, local, bags = server.lookup(content)
                 masked = None if rules.mask is None else rules.mask.mask(answer)
@@ -244,14 +246,6 @@ class ShardTalk:
             case wire.StoreRequest():
                 server.store(content[0].numpy(), np.array(request.counts), content[1])
                 return wire.ACKNOWLEDGED
-            case wire.PullRequest():
-                return narrow(server.state.values, request.kind(rules))
-            case wire.PushRequest():
-                server.push(*content, add=request.add)
-            case wire.SparsePushRequest():
-                server.push_sparse(content, add=request.add)
-            case wire.ExchangeRequest():
-                return server.exchange(*content, request)
         return None
 
 
@@ -314,7 +308,9 @@ class Serving:
         self, talk: ShardTalk, request: wire.ShardRequest, payload: Tensor, begin: float
     ) -> None:
         self._at = request
-        answer = talk.answer(request, talk.unpack(request, payload))
+        if request.service != talk.service:
+            raise ValueError(f"a shard of the {talk.service} service cannot answer {request}")
+        answer = talk.answer(request, request.unpack(talk.rules, payload))
         if answer is not None:
             self.port.answer(answer)
         sent = 0 if answer is None else size_of(answer)
