@@ -51,16 +51,13 @@ def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
         context.ahead = 0
 
 
-def _next_round(context: LoopContext, effect: effects.NextRound) -> Done:
-    if effect.group is None:
-        return bool(effect.last), 0
-    return context.collectives[effect.group].agree(effect.last), 0
-
-
 PERFORM: dict[type, Callable[..., Done]] = {
     effects.NextBatch: lambda c, _: (c.feed.next(), 0),
     effects.NextItem: lambda c, effect: (c.queues[effect.queue].take(), 0),
-    effects.NextRound: _next_round,
+    effects.NextRound: lambda c, effect: (
+        effect.last if effect.group is None else c.collectives[effect.group].agree(effect.last),
+        0,
+    ),
     effects.Compute: _compute,
     **dict.fromkeys((*effects.REQUESTS, effects.Wait), _request),
     effects.Start: _start,

@@ -239,10 +239,9 @@ class Asker(_Socket):
         self._follows = self._shared is None or not shareable(answer.size)
         if _is_small(answer.size):
             self._missing = [self._here[: HEAD_BYTES + answer.size]]
-        elif self._follows:
-            self._missing = [self._here[:HEAD_BYTES], answer.room()]
         else:
-            self._missing = [self._here[:HEAD_BYTES]]
+            head = self._here[:HEAD_BYTES]
+            self._missing = [head, answer.room()] if self._follows else [head]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
@@ -462,8 +461,7 @@ def keep_alive(sock: socket.socket, seconds: float) -> None:
 
 
 def _new(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     # Before connecting: the window's scale is agreed on in the first packets. A system that gives
     # less is left to choose by itself, since a size that is set is never enlarged.
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):

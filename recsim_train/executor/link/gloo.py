@@ -77,9 +77,8 @@ class GlooChannel:
             self._add(pending, dist.irecv(room, self.rank, self.links.down, self.tag), room)
         payload = as_bytes(*parts) if parts else torch.empty(0, dtype=torch.uint8)
         # all headers are sent in one size, the payload's bytes before them
-        content = header.ljust(self.links.header_bytes, b"\0")
-        sent = bytearray(size_of(payload).to_bytes(8, "little") + content)
-        head = torch.frombuffer(sent, dtype=torch.int64)
+        sent = size_of(payload).to_bytes(8, "little") + header.ljust(self.links.header_bytes, b"\0")
+        head = torch.frombuffer(bytearray(sent), dtype=torch.int64)
         self._add(pending, dist.isend(head, self.rank, self.links.up, self.tag), head)
         if payload.numel():
             pending.bytes += size_of(payload)

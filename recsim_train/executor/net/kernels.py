@@ -33,8 +33,7 @@ def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     varying = np.array([length is not None for length in source.lengths])
     shape = len(counts), source.batch, -1
     if _single(counts, varying, source.batch):
-        alone = gather(rows.numpy(), ids.inverse.numpy())
-        return torch.from_numpy(alone).view(shape), EACH_ITS_OWN
+        return torch.from_numpy(gather(rows.numpy(), ids.inverse.numpy())).view(shape), EACH_ITS_OWN
     sums, bags = _sums(rows, ids.inverse.numpy(), counts, varying, lengths_of(source), source.batch)
     return sums.view(shape), bags
 

@@ -53,8 +53,7 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
     elif isinstance(program, SubstitutedNet) and shared.tensor.numel():
         position = 0
         for view in shared_views(worker.net, program):
-            part = shared.tensor[position : position + view.numel()]
-            view.copy_(part.view(view.shape))
+            view.copy_(shared.tensor[position : position + view.numel()].view(view.shape))
             position += view.numel()
     worker.replica.optimizer.step(parameters, own)
     if everywhere and shared.tensor.numel() > everywhere:

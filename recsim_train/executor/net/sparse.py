@@ -95,8 +95,8 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
 
     Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
     """
-    total = worker.residual.left(value.tensor)
-    return _above(worker.residual, total, value.tensor, GRADIENTS)
+    residual = worker.residual
+    return _above(residual, residual.left(value.tensor), value.tensor, GRADIENTS)
 
 
 def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:

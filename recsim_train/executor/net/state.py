@@ -60,8 +60,7 @@ class EmbeddingState:
         bases, position = [], 0
         for part in slices:
             drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
-            columns = slice(part.first, part.last or None)
-            self.rows[position : position + part.rows] = drawn[:, columns]
+            self.rows[position : position + part.rows] = drawn[:, part.first : part.last or None]
             bases.append(position - part.start // part.step)
             position += part.rows
         self.bases = np.array(bases, np.int64)

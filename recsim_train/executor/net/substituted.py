@@ -83,8 +83,7 @@ class SubstitutedPass(Pass):
         """(weights of each cross layer and of the logit on their result, biases)."""
         graph = self.program.graph
         layers = [self.net.weights[o.name] for o in graph.operators if o.kind == "cross"]
-        width = graph.width("input")
-        out = self.net.weights[graph.logit][0][0, :width]
+        out = self.net.weights[graph.logit][0][0, : graph.width("input")]
         return [*(w for w, _ in layers), out], [b for _, b in layers]
 
     def _cross_part(self) -> Tensor:
@@ -232,7 +231,7 @@ class SubstitutedPass(Pass):
         """Rows of own slices; dense parameters, of which some must be summed."""
         rows = RealRows(gradient_at(self.leaf), self.rows.ids)
         pieces = [view.reshape(-1) for view in shared_views(self.net, self.program)]
-        shared = torch.cat(pieces) if pieces else self.net.gradient[:0]
+        shared = torch.cat([self.net.gradient[:0], *pieces])
         return NetGradients(RealDense(self.net.gradient), RealDense(shared), rows)
 
 

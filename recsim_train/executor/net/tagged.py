@@ -184,9 +184,7 @@ class TaggedPass(Pass):
 
     def _rows(self, value: Tensor, m: Message) -> Tensor:
         """The examples that a message is about, of a value for all hosts' examples."""
-        if m.rows == ALL:
-            return value
-        return value[m.rows * self.batch : (m.rows + 1) * self.batch]
+        return value if m.rows == ALL else value[m.rows * self.batch : (m.rows + 1) * self.batch]
 
     def _pack(self, parts: Sequence[Sequence[Tensor]]) -> RealParts:
         if self.program.keep is None:

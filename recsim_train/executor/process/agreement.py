@@ -148,8 +148,7 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     A data file may lie elsewhere on each machine: its size and its first rows count, among those
     who read it.
     """
-    experiment = plan.experiment
-    settings = resolved(experiment)
+    settings = resolved(plan.experiment)
     settings["strategy"] = {"kind": plan.strategy.kind, **plan.options}
     data = settings["data"]
     terms = {"WORLD_SIZE": str(world)}

@@ -140,14 +140,13 @@ def run_role(staging: Path, rank: int) -> None:
         say(started=True)
         role.finish(progress)
         if keep_state:
-            role.keep_state(Path(keep_state))
+            role.keep_state(keep_state)
         leave()
         peers.end()
         dist.destroy_process_group()
     except BaseException as error:
         kind, sentence = describe(error)
-        waits = role.waits() if isinstance(role, Role) else []
-        say(error=sentence, kind=kind, waits=waits)
+        say(error=sentence, kind=kind, waits=[] if role is None else role.waits())
         traceback.print_exc()
         leave()
         # Other threads may sit in gloo for good: do not wait for them.
@@ -158,9 +157,7 @@ def run_role(staging: Path, rank: int) -> None:
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
     """The plan, which every process reads, with the classes that only this process knows."""
-    folder = None if keep_state is None else str(keep_state)
-    content = (plan, folder, carried.pack(plan.strategy))
-    (staging / SPEC).write_bytes(pickle.dumps(content))
+    (staging / SPEC).write_bytes(pickle.dumps((plan, keep_state, carried.pack(plan.strategy))))
 
 
 def main() -> None:

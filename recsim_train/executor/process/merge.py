@@ -21,8 +21,7 @@ def merge(
     plan: Plan, parts: Sequence[ProcessPart], *, complete: bool, one_machine: bool = True
 ) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
-    training = plan.experiment.training
-    whole = Outcome([], {}, [], 0, training.steps)
+    whole = Outcome([], {}, [], 0, plan.experiment.training.steps)
     facts = whole.facts
     for part in (one.records for one in parts):
         whole.iterations += part.iterations
@@ -88,8 +87,7 @@ def _ledger(
         # where a control group gives less than all cores, others may have the rest of them
         left_over = len(allowed()) - cores()
         others = max(0.0, (used[0].busy - total) / window - left_over)
-        shares = total / window, others, used[0].steal / window
-        machine = MachineUse(cores(), *shares)
+        machine = MachineUse(cores(), total / window, others, used[0].steal / window)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():
@@ -110,8 +108,7 @@ def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:
     finished = Counter(within)
     loops = [loop.name for loop in plan.training if loop.trainer in known]
     whole.steps = min((finished[loop] for loop in loops), default=0)
-    end = warmup + whole.steps
-    whole.iterations = [i for i in whole.iterations if i.iteration < end]
+    whole.iterations = [i for i in whole.iterations if i.iteration < warmup + whole.steps]
     if whole.dropped_spans:
         whole.warn(
             [

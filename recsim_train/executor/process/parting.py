@@ -80,11 +80,11 @@ def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str
 
 def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
     """By rank, the words that are there; what cannot be read is a word, too."""
-    found = {}
-    for rank, label in enumerate(labels):
-        if store.check([f"left/{rank}"]):
-            found[rank] = _ending(label, store.get(f"left/{rank}"))
-    return found
+    return {
+        rank: _ending(label, store.get(f"left/{rank}"))
+        for rank, label in enumerate(labels)
+        if store.check([f"left/{rank}"])
+    }
 
 
 def _ending(label: str, said: bytes) -> Ending:

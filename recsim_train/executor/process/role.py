@@ -147,8 +147,7 @@ class Role:
         return [*loops, (len(loops), f"trainer[0].{EVALUATOR}", 0)]
 
     def _recorder(self, *, background: bool = False) -> Recorder:
-        training = self.plan.experiment.training
-        cap = self.plan.experiment.execution.max_spans
+        training, cap = self.plan.experiment.training, self.plan.experiment.execution.max_spans
         recorder = Recorder(training.warmup_steps, training.steps, cap, background=background)
         self.recorders.append(recorder)
         return recorder
@@ -280,8 +279,7 @@ class Role:
             if isinstance(net, TaggedNet):
                 held = net.held(self._host()), net.shared_numbers
             self.replica = Replica(spec.model, spec.training, spec.seed, *held)
-            place = self.plan.place(self.instance.index)
-            self.strategy = create(self.plan.used, place)
+            self.strategy = create(self.plan.used, self.plan.place(self.instance.index))
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
                     self.plan.all_loops.index(loop),
@@ -316,9 +314,11 @@ class Role:
             if loop.trainer == self.instance.index:
                 given = self._given[loop] = SimpleQueue()
                 ready = threading.Event()
-                words = (loop, number, given, ready)
                 thread = threading.Thread(
-                    target=self._loop, args=words, name=loop.label, daemon=True
+                    target=self._loop,
+                    args=(loop, number, given, ready),
+                    name=loop.label,
+                    daemon=True,
                 )
                 self.loop_threads.append(thread)
                 thread.start()

@@ -294,8 +294,7 @@ def _end_early(
             if role is not None and role.started:
                 parting.put_part(store, rank, role.part())
             parting.leave(store, rank, kind, sentence, [] if role is None else role.waits())
-            begun = role is not None and role.started
-            seconds = parting.ROLL_CALL if begun else 1.0
+            seconds = parting.ROLL_CALL if role is not None and role.started else 1.0
             hosting = way.me.keeps_store or way.deputy is not None
             end = parting.part_ways(store, labels, rank, hosting=hosting, seconds=seconds)
     except RuntimeError:

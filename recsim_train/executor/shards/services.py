@@ -101,8 +101,7 @@ class Together:
             with self._turn:  # unless the last one came just now
                 if not mine.locked():
                     return
-                missing = sorted(set(self.trainers) - set(self._parts))
-                names = ", ".join(f"trainer[{t}]" for t in missing)
+                names = ", ".join(f"trainer[{t}]" for t in self.trainers if t not in self._parts)
                 raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")
 
 
@@ -156,9 +155,8 @@ class DenseServer:
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
         self.rules = DenseRules(spec, shard)
-        order = central_order(plan)
-        cut = (shard.start, shard.stop)
-        self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+        held = shard.start, shard.stop, central_order(plan)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *held)
         self._turn = threading.Lock()
 
     @booked("dense_read")
