@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recsim_train.executor.books import booked
 from recsim_train.executor.link.tensors import Answer, as_bytes
-from recsim_train.executor.link.transport import Key, Pending, ServiceKind, size_of, stop_talk
+from recsim_train.executor.link.transport import Key, Pending, ServiceKind, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
@@ -77,11 +77,11 @@ class GlooChannel:
             self._add(pending, dist.irecv(room, self.rank, self.links.down, self.tag), room)
         payload = as_bytes(*parts) if parts else torch.empty(0, dtype=torch.uint8)
         # all headers are sent in one size, the payload's bytes before them
-        sent = size_of(payload).to_bytes(8, "little") + header.ljust(self.links.header_bytes, b"\0")
+        sent = payload.nbytes.to_bytes(8, "little") + header.ljust(self.links.header_bytes, b"\0")
         head = torch.frombuffer(bytearray(sent), dtype=torch.int64)
         self._add(pending, dist.isend(head, self.rank, self.links.up, self.tag), head)
         if payload.numel():
-            pending.bytes += size_of(payload)
+            pending.bytes += payload.nbytes
             work = dist.isend(payload, self.rank, self.links.up, self.tag + 1)
             self._add(pending, work, payload)
 
@@ -106,7 +106,7 @@ class GlooPort:
         """As `recsim_train.executor.link.transport.Port.next_request`."""
         head = torch.empty(1 + self.links.header_bytes // 8, dtype=torch.int64)
         dist.recv(head, self.rank, self.links.up, self.tag)
-        self.head_bytes += size_of(head)
+        self.head_bytes += head.nbytes
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
     def payload(self, size: int) -> Tensor:

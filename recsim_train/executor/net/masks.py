@@ -147,8 +147,5 @@ class VectorMask:
 def count(tallies: Tallies, name: str, whole: Tensor, kept_values: Tensor, sent: Tensor) -> None:
     """Add to a tally what was there, what was kept, and what travelled: the tensors themselves."""
     tallies.setdefault(name, Tally()).add(
-        whole.numel(),
-        kept_values.numel(),
-        whole.numel() * whole.element_size(),
-        sent.numel() * sent.element_size(),
+        whole.numel(), kept_values.numel(), whole.nbytes, sent.nbytes
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -109,25 +110,21 @@ class DenseNet:
         # `.data` shares the storage but not autograd's version counter: a step of another thread
         # between this one's forward and backward is what Hogwild means, not an error.
         own = parameters.data
-        self.weights: dict[str, tuple[nn.Parameter, ...]] = {}
-        position = 0
-        for name in held:
-            views = []
-            for size in self.graph.operator(name).parameters:
-                count = int(np.prod(size))
-                views.append(nn.Parameter(own[position : position + count].view(size)))
-                position += count
-            self.weights[name] = tuple(views)
+        sizes = {name: self.graph.operator(name).parameters for name in held}
+        pieces = iter(torch.split(own, [prod(size) for each in sizes.values() for size in each]))
+        self.weights = {
+            name: tuple(nn.Parameter(next(pieces).view(size)) for size in each)
+            for name, each in sizes.items()
+        }
         self.new_gradient()
 
     def new_gradient(self) -> None:
         """A gradient of zeros in memory of its own: the last one may be on its way elsewhere."""
         self.gradient = torch.zeros_like(self.gradient)
-        position = 0
-        for parameter in itertools.chain.from_iterable(self.weights.values()):
-            count = parameter.numel()
-            parameter.grad = self.gradient[position : position + count].view(parameter.shape)
-            position += count
+        held = [*itertools.chain.from_iterable(self.weights.values())]
+        pieces = torch.split(self.gradient, [parameter.numel() for parameter in held])
+        for parameter, piece in zip(held, pieces, strict=True):
+            parameter.grad = piece.view(parameter.shape)
 
     def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
         """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each

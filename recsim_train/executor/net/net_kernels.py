@@ -51,10 +51,10 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
         everywhere = program.shared_numbers
         own[:everywhere] = shared.tensor[:everywhere]
     elif isinstance(program, SubstitutedNet) and shared.tensor.numel():
-        position = 0
-        for view in shared_views(worker.net, program):
-            view.copy_(shared.tensor[position : position + view.numel()].view(view.shape))
-            position += view.numel()
+        views = shared_views(worker.net, program)
+        parts = torch.split(shared.tensor, [view.numel() for view in views])
+        for view, part in zip(views, parts, strict=True):
+            view.copy_(part.view(view.shape))
     worker.replica.optimizer.step(parameters, own)
     if everywhere and shared.tensor.numel() > everywhere:
         # what all hosts of the group have taken; what came since is kept
@@ -73,10 +73,10 @@ def net_whole(worker: Worker) -> RealDense:
     assert isinstance(program, TaggedNet)
     whole = torch.zeros(program.graph.elements, dtype=held.dtype)
     answered = net_towards(worker, RealDense(torch.zeros(1, dtype=held.dtype)), 1.0).tensor
-    position = 0
-    for start, stop in program.answered(worker.host):
-        whole[start:stop] = answered[position : position + stop - start]
-        position += stop - start
+    ranges = program.answered(worker.host)
+    parts = torch.split(answered, [stop - start for start, stop in ranges])
+    for (start, stop), part in zip(ranges, parts, strict=True):
+        whole[start:stop] = part
     return RealDense(whole)
 
 

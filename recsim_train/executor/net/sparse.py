@@ -124,7 +124,7 @@ def _above(residual: Residual, total: Tensor, added: Tensor, tallied: str) -> Re
     residual.tallies.setdefault(tallied, Tally()).add(
         total.numel(),
         values.numel() + whole.numel(),
-        total.numel() * total.element_size(),
+        total.nbytes,
         packed.numel(),
     )
     return RealSparse(packed, whole, places, values)

@@ -14,7 +14,7 @@ from torch import Tensor
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.books import book, booked
 from recsim_train.executor.link.tensors import narrow
-from recsim_train.executor.link.transport import Key, Port, size_of
+from recsim_train.executor.link.transport import Key, Port
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.sparse import RealSparse, all_entries, sparse_add, sparse_apply
@@ -311,7 +311,7 @@ class Serving:
         answer = talk.answer(request, request.unpack(talk.rules, payload))
         if answer is not None:
             self.port.answer(answer)
-        sent = 0 if answer is None else size_of(answer)
+        sent = 0 if answer is None else answer.nbytes
         if answer is wire.ACKNOWLEDGED:
             self.acknowledged, sent = self.acknowledged + sent, 0
         self.header_bytes = self.port.head_bytes + self.acknowledged

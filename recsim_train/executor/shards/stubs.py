@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recsim_train.executor.books import booked
 from recsim_train.executor.link.tensors import Answer, narrow, widen
-from recsim_train.executor.link.transport import Channel, Pending, size_of
+from recsim_train.executor.link.transport import Channel, Pending
 from recsim_train.executor.net.masks import count
 from recsim_train.executor.net.sparse import RealSparse, cut_sparse
 from recsim_train.executor.shards import wire
@@ -250,7 +250,7 @@ class DenseStub:
         end, like = self.ends[0], self._like
         if len(self.ends) > 1 or isinstance(end, Near) or end.rules.wire != like.dtype:
             return None
-        memory = end.channel.room(size_of(like))
+        memory = end.channel.room(like.nbytes)
         return None if memory is None else torch.frombuffer(memory, dtype=like.dtype)
 
     def pull(self, iteration: int) -> Finish:
