@@ -125,8 +125,9 @@ def lookup_pooled(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Number
         rows, places = lookup_rows(state, routed)
         return rows.view(shape), places, EACH_ITS_OWN
     places = state.local(routed.values, routed.counts)
-    bags_are = routed.counts, routed.varying, routed.lengths, routed.batch
-    sums, bags = _sums(state.rows, places, *bags_are)
+    sums, bags = _sums(
+        state.rows, places, routed.counts, routed.varying, routed.lengths, routed.batch
+    )
     return sums.view(shape), places, bags
 
 

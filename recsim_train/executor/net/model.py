@@ -47,10 +47,10 @@ def initial_dense(model: Model, seed: int) -> Tensor:
         outputs = operator.width
         if operator.kind == "cross":
             parts += [draw.normal(0.0, np.sqrt(1.0 / outputs), outputs), np.zeros(outputs)]
-            continue
-        inputs = operator.parameters[0][1]
-        parts.append(draw.normal(0.0, np.sqrt(2.0 / (inputs + outputs)), outputs * inputs))
-        parts.append(draw.normal(0.0, np.sqrt(1.0 / outputs), outputs))
+        else:
+            inputs = operator.parameters[0][1]
+            parts.append(draw.normal(0.0, np.sqrt(2.0 / (inputs + outputs)), outputs * inputs))
+            parts.append(draw.normal(0.0, np.sqrt(1.0 / outputs), outputs))
     return torch.from_numpy(np.concatenate(parts)).to(dtype_of(model))
 
 

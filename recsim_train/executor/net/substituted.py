@@ -46,9 +46,8 @@ class SubstitutedPass(Pass):
 
     def _own_columns(self) -> tuple[int, int]:
         dim = self.program.graph.dim
-        if self.program.partition == "column":
-            return column_range(dim, self.program.hosts, self.host)
-        return 0, dim
+        by_column = self.program.partition == "column"
+        return column_range(dim, self.program.hosts, self.host) if by_column else (0, dim)
 
     def _matrix(self) -> Tensor:
         """E: the slice as [examples, own columns of all tables]."""

@@ -105,7 +105,6 @@ class TaggedPass(Pass):
     # ------------------------------------------------------------------ cuts
 
     def forward(self, cut: int) -> RealParts:
-        """Run the segment before a cut; what each host of the group needs from here."""
         self._run(cut)
         parts: list[list[Tensor]] = [[] for _ in range(self.program.hosts)]
         for m in self.program.messages[cut]:
@@ -121,7 +120,6 @@ class TaggedPass(Pass):
         return self._pack(parts)
 
     def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
-        """Take what the hosts of the group have sent."""
         assert isinstance(arrived, RealParts)
         found: dict[Key, list[Tensor]] = defaultdict(list)
         for m, content in self._unpack(cut, arrived, backward=False):
@@ -130,7 +128,6 @@ class TaggedPass(Pass):
             self.values[key] = torch.cat(contents)
 
     def backward(self, cut: int) -> RealParts:
-        """Backward of the segment after a cut; gradients that each host needs from here."""
         if cut == self.last - 1:
             self._finish()
         self._back(cut + 1)
@@ -149,7 +146,6 @@ class TaggedPass(Pass):
         return self._pack(parts)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
-        """Take the gradients that have come back."""
         assert isinstance(arrived, RealParts)
         for m, content in self._unpack(cut, arrived, backward=True):
             key = (m.value, not m.spread)
@@ -165,7 +161,6 @@ class TaggedPass(Pass):
         self._loss()
 
     def gradients(self) -> NetGradients:
-        """Backward of the first segment, and all gradients of this host."""
         if not self.last:
             self._finish()
         self._back(0)

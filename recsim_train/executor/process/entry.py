@@ -137,7 +137,7 @@ def run_role(staging: Path, rank: int) -> None:
         make_group(store, rank, len(names), settings.start_timeout, peers.check)
         role = Role(plan, instance, store, peers)
         role.start(settings.start_timeout)
-        say(started=True)
+        say(progress=0)
         role.finish(progress)
         if keep_state:
             role.keep_state(keep_state)
@@ -152,7 +152,6 @@ def run_role(staging: Path, rank: int) -> None:
         # Other threads may sit in gloo for good: do not wait for them.
         sys.stderr.flush()
         os._exit(1)
-    say(finished=True)
 
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
@@ -162,7 +161,7 @@ def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
 
 def main() -> None:
     """Entry point."""
-    scheduled = batch_scheduling()
+    scheduled = batch_scheduling()  # before gloo has threads
     sys.setswitchinterval(0.0005)
-    say(pid=os.getpid(), sched_batch=scheduled)
+    say(sched_batch=scheduled)
     run_role(Path(sys.argv[1]), int(sys.argv[2]))

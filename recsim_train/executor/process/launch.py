@@ -179,9 +179,6 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
             child, message = messages.get_nowait()
         except queue.Empty:
             return moved
-        if "started" in message:
-            child.progress = max(child.progress, 0)
-            moved = True
         if "progress" in message:
             child.progress = int(str(message["progress"]))
             moved = True
@@ -214,11 +211,10 @@ def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, obj
 
 def _sentence(children: list[Child]) -> str:
     """What happened first, in one sentence that names the role; time-outs say who waits."""
-    failed = [c for c in children if c.process.returncode and not c.stopped_by_us]
-    failed.sort(key=lambda c: c.ended_at or 0.0)
+    ended = [c for c in children if c.process.returncode and not c.stopped_by_us]
+    failed = sorted(ended, key=lambda c: c.ended_at or 0.0)
     for child in failed:
-        code = child.process.returncode
-        assert code is not None
+        code = child.process.returncode or 0
         if child.process.lost is not None:
             return child.process.lost
         if code < 0:
