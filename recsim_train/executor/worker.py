@@ -82,9 +82,7 @@ class Worker:
         rows: MixCache | None = None,
     ) -> None:
         """``rows``: the trainer's cache of them, if the strategy asks for one."""
-        self.replica = replica
-        self.pooling = pooling
-        self.program, self.host = program, host
+        self.replica, self.pooling, self.program, self.host = replica, pooling, program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.cache = rows
         self.room: Callable[[], Tensor | None] = lambda: None

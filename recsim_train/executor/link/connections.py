@@ -54,7 +54,6 @@ _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
 _GUESTS = 256
 """Who may have connected without having said it; beyond that the first of them is turned away."""
-_LIMIT = 60.0
 
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -349,7 +348,7 @@ class ClientListener:
         token: bytes,
         clients: Iterable[int],
         header_bytes: int,
-        timeout: float = _LIMIT,
+        timeout: float = 60.0,
     ) -> None:
         """``timeout``: seconds after which a client is lost whose machine does not answer."""
         self._token, self._header_bytes, self._timeout = token, header_bytes, timeout

@@ -103,8 +103,7 @@ class DenseNet:
     def __init__(
         self, model: Model, parameters: Tensor, names: Sequence[str] | None = None
     ) -> None:
-        self.model = model
-        self.graph = graph_of(model)
+        self.model, self.graph = model, graph_of(model)
         self.gradient = torch.zeros_like(parameters)
         held = [o.name for o in self.graph.operators] if names is None else names
         # `.data` shares the storage but not autograd's version counter: a step of another thread

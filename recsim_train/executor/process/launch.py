@@ -165,9 +165,8 @@ def _watch(
                 child.ended_at = now
                 if child.process.returncode != 0 and failed_at is None:
                     failed_at = now
-        if all(child.ended_at is not None for child in children):
-            return
-        if failed_at is not None and now - failed_at > VERDICT:
+        judged = failed_at is not None and now - failed_at > VERDICT
+        if judged or all(child.ended_at is not None for child in children):
             return
         time.sleep(_LOOK)
 

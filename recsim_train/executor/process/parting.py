@@ -109,13 +109,11 @@ def part_ways(
     if (lowest := mine == min(going)) and store.add("keeper", 1) > 1:
         lowest = False  # who came late to a roll call that is over
     if not lowest:
-        found = ask_until(_HEARD, lambda: store.check(["verdict"]), bool)
-        sentence = _verdict(left, labels)
-        if found:
-            sentence = store.get("verdict").decode(errors="replace")
+        heard = ask_until(_HEARD, lambda: store.check(["verdict"]), bool)
+        told = store.get("verdict").decode(errors="replace") if heard else _verdict(left, labels)
         with suppress(RuntimeError):
             store.add("verdict/read", 1)
-        return Parting(sentence, False, (), _only_signals(left, labels))
+        return Parting(told, False, (), _only_signals(left, labels))
     sentence = _verdict(left, labels)
     parts = [part for rank in left if (part := get_part(store, rank)) is not None]
     store.set("verdict", sentence)

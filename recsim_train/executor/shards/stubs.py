@@ -236,10 +236,8 @@ class DenseStub:
         first: int = 0,
     ) -> None:
         """``first``: as in `EmbeddingStub`."""
-        self.ends = ends
         self._turns = _Turns(ends, first)
-        self._like = like
-        self._order = order
+        self.ends, self._like, self._order = ends, like, order
         """Which parameter each element of the central copy is; None: the same."""
 
     def room(self) -> Tensor | None:
