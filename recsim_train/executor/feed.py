@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import cast
 
 import numpy as np
@@ -30,28 +30,22 @@ from recsim_train.trace.ledger import READING, TRANSPORT
 from recsim_train.trace.record import Recorder, Span
 from recsim_train.workload.reading import together
 
-Failed = Callable[[BaseException], None]
-
 
 def to_batch(model: Model, found: NumpyBatch) -> Batch:
     """The batch as values of the real world; tensors share the arrays' memory."""
-    size = found.size
-    offsets, position = [0], 0
-    lengths: list[torch.Tensor | None] = []
-    for table in model.tables:
-        if table.variable:
-            length = torch.from_numpy(found.lengths[position : position + size])
-            position += size
-            lengths.append(length)
-            offsets.append(offsets[-1] + int(length.sum()))
-        else:
-            lengths.append(None)
-            offsets.append(offsets[-1] + size * table.ids)
-    dtype = dtype_of(model)
+    size, dtype = found.size, dtype_of(model)
+    varying = iter(found.lengths.reshape(-1, size))
+    lengths = tuple(
+        torch.from_numpy(next(varying)) if table.variable else None for table in model.tables
+    )
+    counts = [
+        size * table.ids if length is None else int(length.sum())
+        for table, length in zip(model.tables, lengths, strict=True)
+    ]
     features = RealFeatures(
         torch.from_numpy(found.dense).to(dtype), torch.from_numpy(found.labels).to(dtype)
     )
-    ids = RealIds(torch.from_numpy(found.ids), tuple(offsets), tuple(lengths), size)
+    ids = RealIds(torch.from_numpy(found.ids), tuple(accumulate(counts, initial=0)), lengths, size)
     return Batch(size, ids, features)
 
 
@@ -190,7 +184,7 @@ class ReaderProcess:
         group: dist.ProcessGroup,
         clock: Callable[[], float],
         new_recorder: Callable[[], Recorder],
-        failed: Failed,
+        failed: Callable[[BaseException], None],
         stopped: Stopped,
     ) -> None:
         """``stopped``: whether any thread of this process has ``failed``."""
@@ -207,11 +201,6 @@ class ReaderProcess:
         self.header_bytes = dict.fromkeys(self.loops, 0)
         """What was sent beside payload, by loop."""
         self._recorders = {loop: new_recorder() for loop in self.loops}
-
-    @property
-    def recorders(self) -> list[Recorder]:
-        """One recorder of each sender thread."""
-        return list(self._recorders.values())
 
     def start(self) -> list[threading.Thread]:
         """Start the parsing thread and the senders."""

@@ -5,8 +5,7 @@ Imports no torch: the launcher reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recsim_train.data.malformed import Malformed
@@ -79,14 +78,3 @@ class LostPeerError(ConnectionError):
     def __init__(self, peer: str) -> None:
         """``peer``: that process, as sentences name it."""
         super().__init__(f"lost the connection to {peer}")
-
-
-@contextmanager
-def naming(peer: str) -> Iterator[None]:
-    """Inside, errors of a connection that is being made name the process at its other end."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise TimeoutError(f"{peer} did not answer: {error}") from error
-    except OSError as error:
-        raise LostPeerError(peer) from error

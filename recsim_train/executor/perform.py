@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from recsim_train.executor.books import booked
-from recsim_train.executor.net.sparse import RealSparse
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.shards.stubs import Done, Finish
-from recsim_train.executor.values import RealDense
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.effects import END
@@ -23,30 +20,20 @@ def _compute(context: LoopContext, effect: effects.Compute[object]) -> Done:
         return KERNELS[name](context.worker, *effect.arguments), 0
 
 
-def _push(context: Any, effect: effects.Push) -> Finish:
-    assert isinstance(effect.gradient, RealDense | RealSparse)
-    finish: Finish = context.dense.push(effect.gradient, context.iteration, add=effect.add)
-    return finish
-
-
-def _exchange(context: Any, effect: effects.Exchange) -> Finish:
-    new = effect.central == "new"
-    finish: Finish = context.dense.exchange(
-        effect.parameters, effect.alpha, context.iteration, new=new
-    )
-    return finish
-
-
 _SEND: dict[type, Callable[..., Finish]] = {
     effects.Lookup: lambda c, effect: c.embedding.lookup(effect.ids, c.iteration),
     effects.Update: lambda c, effect: c.embedding.update(effect.gradient, c.iteration),
     effects.Fetch: lambda c, effect: c.embedding.fetch(effect.ids, c.iteration),
     effects.Store: lambda c, effect: c.embedding.store(effect.rows, c.iteration),
     effects.Pull: lambda c, _: c.dense.pull(c.iteration),
-    effects.Push: _push,
-    effects.Exchange: _exchange,
+    effects.Push: lambda c, effect: c.dense.push(effect.gradient, c.iteration, add=effect.add),
+    effects.Exchange: lambda c, effect: c.dense.exchange(
+        effect.parameters, effect.alpha, c.iteration, new=effect.central == "new"
+    ),
+    effects.Wait: lambda _, effect: effect.handle.under_way,
 }
-"""Of every effect that may be started, in the loop's context: the driver knows its services."""
+"""What waits for the answer to a request, by effect; the driver knows the loop's services, and
+which effects may be started."""
 
 
 @booked(ASKING)
@@ -64,26 +51,16 @@ def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
         context.ahead = 0
 
 
-@booked(ASKING)
-def _wait(_: LoopContext, effect: effects.Wait[object]) -> Done:
-    done: Done = effect.handle.under_way()
-    return done
-
-
-def _next_round(context: LoopContext, effect: effects.NextRound) -> Done:
-    if effect.group is None:
-        return bool(effect.last), 0
-    return context.collectives[effect.group].agree(effect.last), 0
-
-
 PERFORM: dict[type, Callable[..., Done]] = {
     effects.NextBatch: lambda c, _: (c.feed.next(), 0),
     effects.NextItem: lambda c, effect: (c.queues[effect.queue].take(), 0),
-    effects.NextRound: _next_round,
+    effects.NextRound: lambda c, effect: (
+        effect.last if effect.group is None else c.collectives[effect.group].agree(effect.last),
+        0,
+    ),
     effects.Compute: _compute,
-    **dict.fromkeys(effects.REQUESTS, _request),
+    **dict.fromkeys((*effects.REQUESTS, effects.Wait), _request),
     effects.Start: _start,
-    effects.Wait: _wait,
     effects.AllReduce: lambda c, effect: c.collectives[effect.group].all_reduce(
         effect.value, effect.op
     ),

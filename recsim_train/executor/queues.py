@@ -42,11 +42,6 @@ class ThreadQueue:
         """Wait for the oldest item. Raises as `put` does."""
         return self._until(lambda: self._queue.get(timeout=_LOOK))
 
-    @property
-    def empty(self) -> bool:
-        """Whether a `take` would wait."""
-        return self._queue.empty()
-
     def _until(self, action: Callable[[], T]) -> T:
         while True:
             alone = self._alone()  # before: the last act of another loop may be what is waited for
@@ -61,12 +56,9 @@ class ThreadBarrier:
     """Holds loops until all members that have not left are there; cyclic."""
 
     def __init__(self, members: int, stopped: Stopped) -> None:
-        self._members = members
-        self._stopped = stopped
+        self._members, self._stopped = members, stopped
         self._changed = threading.Condition()
-        self._here = 0
-        self._passed = 0
-        self._present = 0
+        self._here = self._passed = self._present = 0
 
     def wait(self) -> int:
         """Until all are there; how many they are. Raises TimeoutError where a loop has failed."""
@@ -97,8 +89,7 @@ class ThreadProgress:
     """Counts the iterations that the training ``loops`` of this trainer end, for who waits."""
 
     def __init__(self, loops: Iterable[str] = (), stopped: Stopped = lambda: False) -> None:
-        self._going = set(loops)
-        self._stopped = stopped
+        self._going, self._stopped = set(loops), stopped
         self._changed = threading.Condition()
         self._ended = 0
         self._wanted: list[int] = []

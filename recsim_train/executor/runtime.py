@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from recsim_train.executor.link.collectives import Collective
-from recsim_train.executor.queues import ThreadBarrier, ThreadProgress, ThreadQueue
+from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
-from recsim_train.strategy.values import Batch
 from recsim_train.trace.record import Iteration, Recorder, Span, Sync, lane
-
-
-class Feed(Protocol):
-    """Where a loop's batches come from."""
-
-    def next(self) -> Batch | None:
-        """The next batch; None after the last."""
 
 
 @dataclass(slots=True)
@@ -35,7 +27,7 @@ class LoopContext:
     definition: Loop
     topology: Topology
     worker: Worker
-    feed: Feed | None
+    feed: QueueFeed | None
     embedding: EmbeddingStub | None
     dense: DenseStub | None
     collectives: Mapping[str, Collective]

@@ -19,14 +19,6 @@ from recsim_train.workload.graph import graph_of
 
 
 @dataclass(slots=True)
-class BlockModel:
-    """Global model and momentum [parameters] of blockwise model updates."""
-
-    model: Tensor
-    momentum: Tensor
-
-
-@dataclass(slots=True)
 class Residual:
     """What one loop has not sent of its gradients yet, and the thresholds that it goes by."""
 
@@ -90,9 +82,7 @@ class Worker:
         rows: MixCache | None = None,
     ) -> None:
         """``rows``: the trainer's cache of them, if the strategy asks for one."""
-        self.replica = replica
-        self.pooling = pooling
-        self.program, self.host = program, host
+        self.replica, self.pooling, self.program, self.host = replica, pooling, program, host
         self.net = DenseNet(replica.model, replica.parameters, replica.names)
         self.cache = rows
         self.room: Callable[[], Tensor | None] = lambda: None
@@ -100,7 +90,8 @@ class Worker:
         self.accumulated: Tensor | None = None
         self.taken: Tensor | None = None
         """Of `Replica.pending`: what the present step carries to the group's other hosts."""
-        self.block: BlockModel | None = None
+        self.block: tuple[Tensor, Tensor] | None = None
+        """Global model and momentum [parameters] of blockwise model updates."""
         self.residual = Residual(replica.model)
         self.loss: float | None = None
         """Mean log loss of the last batch; None: this loop has computed none."""

@@ -124,7 +124,7 @@ class GroupWorld:
             topology=plan.topology,
             worker=worker,
             feed=None,
-            embedding=EmbeddingStub([Near(self.rows, trainer)], trainer),
+            embedding=EmbeddingStub([Near(self.rows, trainer)]),
             dense=dense,
             collectives={},
             clock=lambda: 0.0,

@@ -144,7 +144,7 @@ def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) 
     if plan.embedding.service.access == "own":
         shard = plan.embedding.shards[rank]
         server = EmbeddingServer(plan, shard)
-        stub = EmbeddingStub([Near(server, rank)], rank)
+        stub = EmbeddingStub([Near(server, rank)])
         stub.whole = False
         shards = [(shard.slices, server.state.rows)]
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -105,48 +104,6 @@ def test_long_runs_keep_few_samples() -> None:
     assert times == sorted(times)
     assert times[0] == 0.0
     assert now - times[-1] <= 0.5
-
-
-def test_a_thread_that_sleeps_is_counted_and_the_main_one_is_not() -> None:
-    books = Books("trainer")
-
-    def body() -> None:
-        with book("loop", "runtime"):
-            for _ in range(30):
-                time.sleep(1e-3)
-
-    in_thread(body)
-    found = books.moves()
-    if not Path("/proc/self/sched").exists():
-        assert found == (0, 0)
-        return
-    assert 30 <= found.sleeps < 300
-    assert found.moves >= 0
-    for _ in range(30):
-        time.sleep(1e-3)
-    assert books.moves() == found  # of threads that have ended, as they left it
-
-
-def test_moves_are_read_from_what_the_system_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    text = """python (7, #threads: 3)
--------------------------------------------------------------------
-se.exec_start                                :      31163817.108561
-se.nr_migrations                             :                   41
-nr_switches                                  :                 1000
-nr_voluntary_switches                        :                  812
-nr_involuntary_switches                      :                  188
-"""
-    (tmp_path / "sched").write_text(text)
-    real = books_module.Path
-
-    def path(name: str) -> Path:
-        return tmp_path / "sched" if name == "/proc/self/task/7/sched" else real(name)
-
-    monkeypatch.setattr(books_module, "Path", path)
-    assert books_module._moves_of(7) == (812, 41)
-    assert books_module._moves_of(8) == (0, 0)
 
 
 NAMES = ["cpu", *(f"cpu{number}" for number in range(12))]

@@ -299,7 +299,7 @@ def test_tallies_count_the_tensors_that_were_made(
     monkeypatch.setattr(
         masks, "mask_rows", lambda block, share: right(block, share + 1 / block.shape[1])
     )
-    stub = EmbeddingStub([Near(server, 0)], 0)
+    stub = EmbeddingStub([Near(server, 0)])
     rows, _ = stub.lookup(ids, 0)()
     stub.update(RealRows(rows.tensor, ids), 0)()
     lines, width = (3 * batch.size, 8) if over == "table" else (batch.size, 24)

@@ -19,7 +19,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.part import Moves, ProcessPart
+from recsim_train.executor.part import ProcessPart
 from recsim_train.executor.process import evaluate
 from recsim_train.executor.process.launch import execute
 from recsim_train.executor.process.merge import merge
@@ -128,7 +128,7 @@ def part(losses: dict[str, list[float | None]], held_out: float | None = 0.5) ->
         records.iterations += [Iteration(loop, k, 0.0, 0.0, loss) for k, loss in enumerate(values)]
     records.loss, records.auc, records.normalized_entropy = held_out, 0.7, 0.9
     process = next(iter(losses)).partition(".")[0]
-    return ProcessPart(process, records, 0.0, [], Moves(0, 0), [], [], 0, None)
+    return ProcessPart(process, records, 0.0, [], [], [], 0, None)
 
 
 @pytest.mark.parametrize("worst", [NAN, INF])

@@ -18,7 +18,8 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.link.tensors import as_bytes
-from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net import rows as row_kernels
 from recsim_train.executor.net.model import BLOCK, initial_dense, initial_rows
 from recsim_train.executor.net.state import EACH_ITS_OWN, EmbeddingState
 from recsim_train.executor.shards.routing import ShardSlices, assemble_rows, route_ids
@@ -255,7 +256,7 @@ def test_initial_weights_spread_as_in_the_public_code() -> None:
 
 def test_a_tables_first_id_is_not_the_last_one_of_the_table_before() -> None:
     ids, offsets = np.array([5, 3, 5, 7, 5, 0]), np.array([0, 3, 5, 6])
-    found, cuts, inverse = gathers.distinct(ids, offsets)
+    found, cuts, inverse = row_kernels.distinct(ids, offsets)
     assert found.tolist() == [3, 5, 5, 7, 0]
     assert cuts.tolist() == [0, 2, 4, 5]
     assert inverse.tolist() == [1, 0, 1, 3, 2, 4]

@@ -44,11 +44,11 @@ from recsim_train.executor.link.connections import ClientListener, connect
 from recsim_train.executor.link.tcp import TcpPort, address_said
 from recsim_train.executor.link.transport import Key, ServiceKind
 from recsim_train.executor.part import LostPeerError
-from recsim_train.executor.process import exchange, parting
+from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.shards import wire
-from recsim_train.executor.shards.services import Client, DenseServer, EmbeddingServer, Serving
+from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, Serving
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -192,9 +192,9 @@ def shard(plan: Plan) -> Iterator[tuple[socket.socket, list[BaseException | None
     listener = ClientListener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
     asker = connect(listener.address, TOKEN, 0, LIMIT)
     port = TcpPort(listener, 0, "trainer[0]")
-    client = Client("trainer[0].worker[0]", 0)
+    client = "trainer[0].worker[0]", 0
     recorder = Recorder(0, 100, 100)
-    serving = Serving("embedding_server[0]", client, port, servers, recorder, time.monotonic)
+    serving = Serving("embedding_server[0]", *client, port, servers, recorder, time.monotonic)
     ends: list[BaseException | None] = []
 
     def serve() -> None:
@@ -392,7 +392,7 @@ def test_any_word_of_a_rank_is_understood_or_named(store: TCPStore, said: bytes)
     here = PrefixStore(str(next(numbers)), store)
     here.set("word/1", said)  # type: ignore[arg-type]
     try:
-        found = exchange.read_word(1, here.get("word/1"))
+        found = agreement.read_word(1, here.get("word/1"))
     except RunFailed as error:
         assert str(error).startswith("rank 1 said in the store what")  # noqa: PT017
         return
@@ -446,7 +446,7 @@ def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path
         here = PrefixStore(str(next(numbers)), store)
         here.set("recsim-train/job", said)  # type: ignore[arg-type]
         with pytest.raises(UserError, match="are of another job"):
-            exchange.claim(here, here, me, lambda: None, 1.0)
+            agreement.claim(here, here, me, lambda: None, 1.0)
 
 
 # -- what the fuzzing meets seldom -----------------------------------------------------------------

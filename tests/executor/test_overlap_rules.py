@@ -266,7 +266,7 @@ def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() ->
     dense = DenseStub(
         [Remote(DenseRules(plan.experiment, shards[1]), channels[1])], torch.zeros(1).double()
     )
-    embedding = EmbeddingStub([Remote(EmbeddingRules(plan, shards[0]), channels[0])], 0)
+    embedding = EmbeddingStub([Remote(EmbeddingRules(plan, shards[0]), channels[0])])
     batches = Fed(plan, 0).batches[:3]
     for batch in batches:  # nobody reads what is sent, let alone answers
         assert isinstance(batch.ids, RealIds)

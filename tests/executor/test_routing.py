@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.executor.net import gathers, kernels
+from recsim_train.executor.net import kernels
+from recsim_train.executor.net import rows as row_kernels
 from recsim_train.executor.net.state import EmbeddingState
 from recsim_train.executor.shards.routing import (
     Routed,
@@ -213,16 +214,16 @@ def pooled_as_torch_does(case: Case, ids: RealIds, rows: Tensor) -> None:
     gradient = torch.randn(wanted.shape)
     wanted.backward(gradient)
     read = gradient.numpy(), ids.inverse.numpy(), bags, len(rows)
-    torch.testing.assert_close(torch.from_numpy(gathers.add_up(*read)), leaf.grad)
+    torch.testing.assert_close(torch.from_numpy(row_kernels.add_up(*read)), leaf.grad)
 
 
 @pytest.mark.parametrize("place", [-1, 7])
 def test_an_id_that_names_no_row_is_an_error(place: int) -> None:
     rows, one = np.zeros((7, 2), np.float32), np.ones(1, np.int64)
     with pytest.raises(IndexError, match="names no row"):
-        gathers.gather(rows, np.array([place]))
+        row_kernels.gather(rows, np.array([place]))
     with pytest.raises(IndexError, match="names no row"):
-        gathers.look_up(rows, np.array([place]), one, np.zeros(1, np.int64), 1)
+        row_kernels.look_up(rows, np.array([place]), one, np.zeros(1, np.int64), 1)
 
 
 def test_a_shard_that_holds_columns_answers_them_of_every_table() -> None:

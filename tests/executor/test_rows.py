@@ -149,7 +149,7 @@ def test_threads_on_rows_of_their_own_do_as_one_after_the_other(optimizer: str) 
 def test_steps_need_no_folder_to_be_kept_in(tmp_path: Path) -> None:
     """Where nothing can be written each process compiles for itself."""
     script = (
-        "import numpy as np; from recsim_train.executor import rows; rows.warm(); "
+        "import numpy as np; from recsim_train.executor.net import rows; rows.warm(); "
         "print(rows.sgd.stats.cache_path, rows.sgd.signatures != [])"
     )
     environment = {

@@ -31,7 +31,7 @@ from recsim_train.executor.link.tcp import TcpPort, TcpTransport
 from recsim_train.executor.link.transport import ServiceKind
 from recsim_train.executor.process.role import first_shard
 from recsim_train.executor.shards import wire
-from recsim_train.executor.shards.services import Client, EmbeddingServer, Serving
+from recsim_train.executor.shards.services import EmbeddingServer, Serving
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Finish, Near, Remote
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
@@ -115,7 +115,7 @@ def embedding_stub(plan: Plan, world: Two, first: int) -> EmbeddingStub:
     assert plan.embedding is not None
     shards = zip(plan.embedding.shards, world.channels, strict=True)
     ends = [Remote(EmbeddingRules(plan, shard), channel) for shard, channel in shards]
-    return EmbeddingStub(ends, 0, first=first)
+    return EmbeddingStub(ends, first=first)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -219,7 +219,7 @@ def test_a_request_is_on_its_way_before_a_shard_here_is_waited_for() -> None:
             Near(Here(plan, plan.embedding.shards[0]), 0),
             Remote(EmbeddingRules(plan, plan.embedding.shards[1]), world.channels[1]),
         ]
-        stub, ids = EmbeddingStub(ends, 0), ids_of(BATCH)
+        stub, ids = EmbeddingStub(ends), ids_of(BATCH)
         looking = world.pool.submit(stub.lookup(ids, 0))
         world.taken(1)
         world.ports[1].answer(torch.zeros(1, BATCH, DIM))
@@ -300,8 +300,8 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
         for client in clients:
             (port,) = transport.ports(client, 0, [keys[index]])
             recorder = Recorder(warmup=0, steps=1 << 30, max_spans=1)
-            who = Client(f"trainer[{client}].worker[0]", client)
-            serving = Serving("server", who, port, {keys[index]: server}, recorder, time.monotonic)
+            who = f"trainer[{client}].worker[0]", client
+            serving = Serving("server", *who, port, {keys[index]: server}, recorder, time.monotonic)
             threading.Thread(target=served, args=[serving], daemon=True).start()
     links = Links(ports, TRAINERS, RATE)
     begin_together = threading.Barrier(TRAINERS)
@@ -314,7 +314,7 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
             Remote(EmbeddingRules(plan, shard), transport.channel(client, keys[index], 1 + index))
             for index, shard in enumerate(plan.embedding.shards)  # type: ignore[union-attr]
         ]
-        stub, ids = EmbeddingStub(ends, client, first=first_shard(plan, client)), ids_of(BATCH)
+        stub, ids = EmbeddingStub(ends, first=first_shard(plan, client)), ids_of(BATCH)
         for _ in range(2):
             begin_together.wait(60)
             start = time.monotonic()

@@ -17,7 +17,7 @@ from recsim_train.executor.net import kernels, net_kernels, sparse
 from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealDense, RealParts
-from recsim_train.executor.worker import BlockModel, Replica, Worker
+from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy import values
@@ -98,7 +98,7 @@ class Vectors:
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
-        worker.block = BlockModel(torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor))
+        worker.block = torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor)
         call = partial(kernels.block_step, worker, mean, _ALPHA, 0.5)
         return partial(_one, name, call, elements=scope.elements)
 

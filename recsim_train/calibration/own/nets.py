@@ -12,6 +12,7 @@ from torch import Tensor
 from recsim_train.calibration.own.bench import Bench, Timed, ids_of
 from recsim_train.executor.net import net_kernels
 from recsim_train.executor.net.model import Pass
+from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 from recsim_train.placement.program import SubstitutedNet
 from recsim_train.placement.segments import segment_of
@@ -90,7 +91,7 @@ class Nets:
         leave: str,
         arrive: str,
     ) -> None:
-        leaves, arrives = getattr(net_kernels, leave), getattr(net_kernels, arrive)
+        leaves, arrives = KERNELS[leave], KERNELS[arrive]
         values = [
             self._timed(timed, leave, h, cut, leaves, self.workers[h], tapes[h], cut)
             for h in self.hosts

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 
@@ -17,14 +18,11 @@ VARIABLE = "GLOO_SOCKET_IFNAME"
 
 def interfaces() -> dict[str, list[str]]:
     """The IP addresses of each interface, IPv4 first."""
-    found = {}
-    for name, addresses in psutil.net_if_addrs().items():
-        by_family = [
-            [a.address for a in addresses if a.family == family]
-            for family in (socket.AF_INET, socket.AF_INET6)
-        ]
-        found[name] = [*by_family[0], *by_family[1]]
-    return found
+    families = socket.AF_INET, socket.AF_INET6
+    return {
+        name: [a.address for family in families for a in addresses if a.family == family]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
 
 
 def interface_address() -> str:
@@ -47,13 +45,11 @@ def interface_address() -> str:
 
 def address_towards(host: str, port: int = 9) -> str | None:
     """This machine's address on the way to another; None where there is no way, or no such name."""
-    try:
+    with suppress(OSError):
         for family, kind, _, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind) as asking:
                 asking.connect(target)  # sends nothing
                 return str(asking.getsockname()[0])
-    except OSError:
-        pass
     return None
 
 

@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 
 from recsim_train.executor.books import booked
-from recsim_train.executor.link.transport import size_of
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 from recsim_train.trace.ledger import COLLECTIVES
 
@@ -40,7 +39,7 @@ class Collective:
         dist.all_reduce(total, group=self.group)
         if op == "mean":
             total.div_(self.members)
-        return dataclasses.replace(value, tensor=total), size_of(total)
+        return dataclasses.replace(value, tensor=total), total.nbytes
 
     @booked(COLLECTIVES)
     def all_gather(self, value: B) -> tuple[RealParts, int]:
@@ -65,7 +64,7 @@ class Collective:
         expected = coming.tolist()
         received = torch.empty(sum(expected), dtype=kind)
         dist.all_to_all_single(received, torch.cat(flat), expected, sizes.tolist(), self.group)
-        left = sum(size_of(part) for place, part in enumerate(flat) if place != self.place)
+        left = sum(part.nbytes for place, part in enumerate(flat) if place != self.place)
         return RealParts(torch.split(received, expected)), left
 
     @booked(COLLECTIVES)

@@ -6,8 +6,8 @@ its bytes and the bytes. Both ends know every size from the plan; a message of a
 run. A payload that has been left in memory which both ends share does not follow: its place is in
 the upper bits of the number of its bytes, and it is used where it lies.
 
-What the system's buffers do not take of a request waits until `Lines` in transport.py send it,
-beside what the client has for others and while it receives answers that are on their way: the
+What the system's buffers do not take of a request waits until `Connections` in transport.py send
+it, beside what the client has for others and while it receives answers that are on their way: the
 server may be waiting for just that. There is no thread for input and output.
 """
 
@@ -54,7 +54,6 @@ _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
 _GUESTS = 256
 """Who may have connected without having said it; beyond that the first of them is turned away."""
-_LIMIT = 60.0
 
 
 def _left(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -239,10 +238,9 @@ class Asker(_Socket):
         self._follows = self._shared is None or not shareable(answer.size)
         if _is_small(answer.size):
             self._missing = [self._here[: HEAD_BYTES + answer.size]]
-        elif self._follows:
-            self._missing = [self._here[:HEAD_BYTES], answer.room()]
         else:
-            self._missing = [self._here[:HEAD_BYTES]]
+            head = self._here[:HEAD_BYTES]
+            self._missing = [head, answer.room()] if self._follows else [head]
 
     def _take(self, flags: int) -> None:
         self._missing = self._receive(self._missing, flags)
@@ -350,7 +348,7 @@ class ClientListener:
         token: bytes,
         clients: Iterable[int],
         header_bytes: int,
-        timeout: float = _LIMIT,
+        timeout: float = 60.0,
     ) -> None:
         """``timeout``: seconds after which a client is lost whose machine does not answer."""
         self._token, self._header_bytes, self._timeout = token, header_bytes, timeout
@@ -365,38 +363,34 @@ class ClientListener:
 
     def _accept(self) -> None:
         """Whoever connects, side by side: who stays silent keeps nobody waiting."""
-        guests: dict[socket.socket, tuple[float, bytearray]] = {}
+        guests: dict[int, tuple[socket.socket, float, bytearray]] = {}
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        by_number: dict[int, socket.socket] = {}
 
-        def dismiss(guest: socket.socket) -> None:
-            poll.unregister(guest)
-            del by_number[guest.fileno()], guests[guest]
+        def dismiss(number: int) -> socket.socket:
+            poll.unregister(number)
+            return guests.pop(number)[0]
 
-        while self._due:
-            for number, event in poll.poll(_PATIENCE * 1e3 if guests else None):
-                if (guest := by_number.get(number)) is not None:
-                    if self._has_said(guest, guests[guest][1]):
-                        said = bytes(guests[guest][1])
-                        dismiss(guest)
-                        self._greet(guest, said)
-                elif event & ~select.POLLIN or (guest := self._next_guest()) is None:
-                    for guest in guests:
-                        guest.close()
-                    return
-                else:
-                    guests[guest] = time.monotonic() + _PATIENCE, bytearray()
-                    by_number[guest.fileno()] = guest
-                    poll.register(guest, select.POLLIN)
-            now = time.monotonic()
-            late = [guest for guest, (until, _) in guests.items() if until < now]
-            for guest in late or [*guests][: max(0, len(guests) - _GUESTS)]:
-                dismiss(guest)
+        try:
+            while self._due:
+                for number, event in poll.poll(_PATIENCE * 1e3 if guests else None):
+                    if number in guests:
+                        guest, _, said = guests[number]
+                        if self._has_said(guest, said):
+                            self._greet(dismiss(number), bytes(said))
+                    elif event & ~select.POLLIN or (come := self._next_guest()) is None:
+                        return
+                    else:
+                        guests[come.fileno()] = come, time.monotonic() + _PATIENCE, bytearray()
+                        poll.register(come, select.POLLIN)
+                now = time.monotonic()
+                late = [number for number, (_, until, _) in guests.items() if until < now]
+                for number in late or [*guests][: max(0, len(guests) - _GUESTS)]:
+                    dismiss(number).close()
+        finally:
+            for guest, _, _ in guests.values():
                 guest.close()
-        for guest in guests:
-            guest.close()
-        self._sock.close()
+            self._sock.close()
 
     def _next_guest(self) -> socket.socket | None:
         """None: the listener has been closed."""
@@ -456,25 +450,21 @@ def keep_alive(sock: socket.socket, seconds: float) -> None:
     gap = max(1, int(seconds / (probes + 1)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, gap)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, gap)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1e3))
+        for option, value in (
+            (socket.TCP_KEEPIDLE, gap),
+            (socket.TCP_KEEPINTVL, gap),
+            (socket.TCP_KEEPCNT, probes),
+            (socket.TCP_USER_TIMEOUT, int(seconds * 1e3)),
+        ):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _new(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     # Before connecting: the window's scale is agreed on in the first packets. A system that gives
     # less is left to choose by itself, since a size that is set is never enlarged.
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
-        if _most(limit) >= BUFFER_BYTES:
-            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        with suppress(OSError, ValueError):
+            if int(Path("/proc/sys/net/core", limit).read_text("ascii")) >= BUFFER_BYTES:
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
     return sock
-
-
-def _most(limit: str) -> int:
-    try:
-        return int(Path("/proc/sys/net/core", limit).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0

@@ -7,9 +7,8 @@ half duplex). Tags tell loops, shards and message kinds apart, so that threads c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -17,46 +16,30 @@ from torch import Tensor
 
 from recsim_train.executor.books import booked
 from recsim_train.executor.link.tensors import Answer, as_bytes
-from recsim_train.executor.link.transport import Key, Pending, ServiceKind, size_of, stop_talk
+from recsim_train.executor.link.transport import Key, Pending, ServiceKind, stop_talk
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
 from recsim_train.trace.ledger import TRANSPORT
 
 
-@dataclass(slots=True)
 class GlooTransport:
     """The groups of one process and the rules that number tags."""
 
-    plan: Plan
-    timeout: timedelta
-    up: dist.ProcessGroup
-    down: dist.ProcessGroup
-    _shards: int = field(init=False)
-    _header_bytes: int = field(init=False)
-    _channels: dict[int, list[GlooChannel]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        embedding = self.plan.embedding.shards if self.plan.embedding else ()
-        dense = self.plan.dense.shards if self.plan.dense else ()
-        self._shards = max(len(embedding), len(dense), 1)
-        self._header_bytes = header_bytes(self.plan)
+    def __init__(
+        self, plan: Plan, timeout: timedelta, up: dist.ProcessGroup, down: dist.ProcessGroup
+    ) -> None:
+        self.timeout, self.up, self.down = timeout, up, down
+        services = [service for service in (plan.embedding, plan.dense) if service]
+        self._shards = max(len(service.shards) for service in services) if services else 1
+        self.header_bytes = header_bytes(plan)
+        self._channels: dict[int, list[GlooChannel]] = {}
 
     def tag(self, client: int, key: Key) -> int:
         """First of the two tags of one client's talk with one shard."""
         service, shard = key
         return ((client * len(ServiceKind) + service) * self._shards + shard) * 2
 
-    def empty_header(self) -> Tensor:
-        """A buffer for what every header is sent as: the payload's bytes, then its content."""
-        return torch.empty(1 + self._header_bytes // 8, dtype=torch.int64)
-
-    def header(self, payload_bytes: int, content: bytes) -> Tensor:
-        """int64, padded: all headers are of one size."""
-        padded = payload_bytes.to_bytes(8, "little") + content.ljust(self._header_bytes, b"\0")
-        return torch.frombuffer(bytearray(padded), dtype=torch.int64)
-
     def channel(self, client: int, key: Key, rank: int) -> GlooChannel:
-        """As `recsim_train.executor.link.transport.Transport.channel`."""
         channel = GlooChannel(self, self.tag(client, key), rank)
         self._channels.setdefault(client, []).append(channel)
         return channel
@@ -66,7 +49,6 @@ class GlooTransport:
         return [GlooPort(self, self.tag(client, key), rank, key) for key in keys]
 
     def stop(self, client: int) -> None:
-        """As `recsim_train.executor.link.transport.Transport.stop`."""
         pending = Pending()
         for channel in self._channels.pop(client, ()):
             stop_talk(pending, channel)
@@ -75,7 +57,7 @@ class GlooTransport:
 
 @dataclass(frozen=True, slots=True)
 class GlooChannel:
-    """A client's end of its talk with one shard."""
+    """A client's end of its talk with one shard: see `transport.Channel`."""
 
     links: GlooTransport
     tag: int
@@ -89,32 +71,29 @@ class GlooChannel:
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """As `recsim_train.executor.link.transport.Channel.request`."""
         # The receive first: the answer may be quick.
         if answer is not None and answer.size:
             room = torch.frombuffer(answer.room(), dtype=torch.uint8)
             self._add(pending, dist.irecv(room, self.rank, self.links.down, self.tag), room)
         payload = as_bytes(*parts) if parts else torch.empty(0, dtype=torch.uint8)
-        head = self.links.header(size_of(payload), header)
+        # all headers are sent in one size, the payload's bytes before them
+        sent = payload.nbytes.to_bytes(8, "little") + header.ljust(self.links.header_bytes, b"\0")
+        head = torch.frombuffer(bytearray(sent), dtype=torch.int64)
         self._add(pending, dist.isend(head, self.rank, self.links.up, self.tag), head)
         if payload.numel():
-            pending.bytes += size_of(payload)
+            pending.bytes += payload.nbytes
             work = dist.isend(payload, self.rank, self.links.up, self.tag + 1)
             self._add(pending, work, payload)
 
     def _add(self, pending: Pending, work: dist.Work | None, tensor: Tensor) -> None:
         assert work is not None
-        pending.add(partial(_wait, work, self.links.timeout, tensor))
-
-
-def _wait(work: dist.Work, timeout: timedelta, _: Tensor) -> None:
-    """The tensor lives as long as this waits to be called."""
-    work.wait(timeout)
+        # the tensor lives as long as this waits to be called
+        pending.add(lambda: (work.wait(self.links.timeout), tensor))
 
 
 @dataclass(slots=True)
 class GlooPort:
-    """A shard's end of the same talk."""
+    """A shard's end of the same talk: see `transport.Port`."""
 
     links: GlooTransport
     tag: int
@@ -125,13 +104,12 @@ class GlooPort:
 
     def next_request(self) -> tuple[Key, bytes, int]:
         """As `recsim_train.executor.link.transport.Port.next_request`."""
-        head = self.links.empty_header()
+        head = torch.empty(1 + self.links.header_bytes // 8, dtype=torch.int64)
         dist.recv(head, self.rank, self.links.up, self.tag)
-        self.head_bytes += size_of(head)
+        self.head_bytes += head.nbytes
         return self.key, head[1:].numpy().tobytes(), int(head[0])
 
     def payload(self, size: int) -> Tensor:
-        """As `recsim_train.executor.link.transport.Port.payload`."""
         buffer = torch.empty(size, dtype=torch.uint8)
         if size:
             dist.recv(buffer, self.rank, self.links.up, self.tag + 1)
@@ -139,7 +117,6 @@ class GlooPort:
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
-        """As `recsim_train.executor.link.transport.Port.answer`."""
         if not tensor.numel():
             return
         work = dist.isend(tensor, self.rank, self.links.down, self.tag)

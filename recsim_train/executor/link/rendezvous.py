@@ -46,15 +46,15 @@ def store_of(me: Rank, limit: float) -> TCPStore:
 def _keep(me: Rank, limit: float) -> TCPStore:
     from torch._C._distributed_c10d import TCPStore
 
-    def late() -> str:
-        return f"rank 0 does not reach itself at {me.place} within {SETTING} = {limit:g} s"
-
     wait = timedelta(seconds=limit)
     try:
         return attend(
             lambda: TCPStore(me.host, me.port, None, True, wait, wait_for_workers=False),
-            _nothing, late, limit,
-        )  # fmt: skip
+            late=lambda: (
+                f"rank 0 does not reach itself at {me.place} within {SETTING} = {limit:g} s"
+            ),
+            limit=limit,
+        )
     except TimeoutError as error:
         raise RunFailed(f"{error}: MASTER_ADDR must name rank 0's own machine") from None
     except RuntimeError as error:
@@ -84,7 +84,7 @@ def _find(me: Rank, limit: float) -> TCPStore:
         raise TimeoutError
 
     try:
-        attend(probe, _nothing, None, limit + _TRY)
+        attend(probe, limit=limit + _TRY)
     except TimeoutError:
         raise RunFailed(
             f"no rank 0 at {me.place} within {SETTING} = {limit:g} s: {why[0]}"
@@ -94,8 +94,8 @@ def _find(me: Rank, limit: float) -> TCPStore:
     try:
         return attend(
             lambda: TCPStore(me.host, me.port, None, False, wait, wait_for_workers=False),
-            _nothing, None, rest + _TRY,
-        )  # fmt: skip
+            limit=rest + _TRY,
+        )
     except (TimeoutError, RuntimeError):
         raise RunFailed(
             f"what listens at {me.place} is no rank 0 that waits for others: it gives no answer "
@@ -103,12 +103,8 @@ def _find(me: Rank, limit: float) -> TCPStore:
         ) from None
 
 
-def _nothing() -> None:
-    pass
-
-
 def make_group(
-    store: Store, rank: int, world: int, limit: float, look: Callable[[], None] = _nothing
+    store: Store, rank: int, world: int, limit: float, look: Callable[[], None] = lambda: None
 ) -> None:
     """torch's process group of all ranks, over gloo. Signals are heard meanwhile, and ``look`` may
     raise what it has seen."""

@@ -29,7 +29,7 @@ from recsim_train.executor.link.connections import (
 from recsim_train.executor.link.ring import Buffer
 from recsim_train.executor.link.tensors import Answer, memory_of
 from recsim_train.executor.link.transport import Connections, Key, Pending, ServiceKind, stop_talk
-from recsim_train.executor.part import naming
+from recsim_train.executor.part import LostPeerError
 from recsim_train.executor.shards.wire import ACKNOWLEDGED
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
@@ -87,30 +87,30 @@ class TcpTransport:
             self._listener = ClientListener(self._here, self._token, clients, size, self._timeout)
             store.set(f"requests/{rank}", self._listener.address)
 
-    def _label(self, rank: int) -> str:
-        return self._labels[rank] if rank < len(self._labels) else f"rank {rank}"
-
     def channel(self, client: int, key: Key, rank: int) -> TcpChannel:
-        """As `recsim_train.executor.link.transport.Transport.channel`."""
-        asker = self._askers.get((client, rank))
+        asker, label = self._askers.get((client, rank)), self._labels[rank]
         lines = self._lines.setdefault(client, Connections())
         if asker is None:
-            address = address_said(self._store.get(f"requests/{rank}"), self._label(rank))
+            address = address_said(self._store.get(f"requests/{rank}"), label)
             near = self._shares and address.rpartition(":")[0] == self._here
-            with naming(self._label(rank)):
+            try:
                 asker = connect(address, self._token, client, self._timeout, near=near)
-            asker.peer = self._label(rank)
+            except TimeoutError as error:
+                raise TimeoutError(f"{label} did not answer: {error}") from error
+            except OSError as error:
+                raise LostPeerError(label) from error
+            asker.peer = label
             self._askers[client, rank] = asker
             lines.askers.append(asker)
         return TcpChannel(lines, asker, _KEY.pack(*key), self._header_bytes)
 
     def ports(self, client: int, rank: int, keys: Collection[Key]) -> Sequence[TcpPort]:
         """One for all shards here."""
-        label = self._label(rank)
-        return [TcpPort(self._listener, client, label)] if keys and self._listener else []
+        return (
+            [TcpPort(self._listener, client, self._labels[rank])] if keys and self._listener else []
+        )
 
     def stop(self, client: int) -> None:
-        """As `recsim_train.executor.link.transport.Transport.stop`."""
         pending = Pending()
         key = _KEY.pack(ServiceKind.EMBEDDING, 0)  # of one connection for all shards
         if (lines := self._lines.get(client)) is not None:
@@ -121,7 +121,7 @@ class TcpTransport:
 
 @dataclass(frozen=True, slots=True)
 class TcpChannel:
-    """A client's way to one shard."""
+    """A client's way to one shard: see `transport.Channel`."""
 
     lines: Connections
     """All of the client."""
@@ -130,14 +130,12 @@ class TcpChannel:
     header_bytes: int
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
-        """As `recsim_train.executor.link.transport.Channel.room`."""
         return self.asker.room(size)
 
     @booked(TRANSPORT)
     def request(
         self, pending: Pending, header: bytes, parts: Sequence[Tensor], answer: Answer | None
     ) -> None:
-        """As `recsim_train.executor.link.transport.Channel.request`."""
         content: Sequence[Buffer] = ()
         if parts:
             content = [memory_of(part.contiguous()) for part in parts]
@@ -151,7 +149,7 @@ class TcpChannel:
 
 
 class TcpPort:
-    """A process's end of its talk with one client."""
+    """A process's end of its talk with one client: see `transport.Port`."""
 
     def __init__(self, listener: ClientListener, client: int, peer: str) -> None:
         """``peer``: the client's process, as sentences name it."""
@@ -172,7 +170,6 @@ class TcpPort:
         return (_SERVICES[service], shard), head[_KEY.size :], size
 
     def payload(self, size: int) -> Tensor:
-        """As `recsim_train.executor.link.transport.Port.payload`."""
         assert self._answerer is not None
         if not size:
             return _NOTHING
@@ -180,7 +177,6 @@ class TcpPort:
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
-        """As `recsim_train.executor.link.transport.Port.answer`."""
         assert self._answerer is not None
         if tensor.numel():
             self.head_bytes += HEAD_BYTES

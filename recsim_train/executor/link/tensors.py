@@ -21,13 +21,13 @@ class Answer:
     that is shared with the sender.
     """
 
-    __slots__ = ("_content", "_kind", "_shape", "size")
+    __slots__ = ("_kind", "_shape", "_tensor", "size")
 
     def __init__(self, shape: Sequence[int], kind: torch.dtype) -> None:
         self._shape, self._kind = shape, kind
         self.size = prod(shape) * kind.itemsize
         """In bytes."""
-        self._content: NDArray[np.uint8] | bytearray | None = None
+        self._tensor: Tensor | None = None
 
     def part(self, begin: int, end: int) -> Answer:
         """The answer for elements ``begin`` to ``end`` of a vector, in their place of its memory;
@@ -35,34 +35,37 @@ class Answer:
         part = Answer((end - begin,), self._kind)
         if part.size == self.size:
             return self
-        first = begin * self._kind.itemsize
-        part._content = np.frombuffer(self._memory(), np.uint8)[first : first + part.size]
+        part._tensor = self.tensor[begin:end]
         return part
 
     def room(self) -> memoryview:
         """Memory of the answer's size, in which it may be received."""
-        return memoryview(self._memory())  # type: ignore[arg-type]
-
-    def _memory(self) -> NDArray[np.uint8] | bytearray:
-        if self._content is None:
-            self._content = np.empty(self.size, np.uint8)
-        return self._content
+        return memory_of(self.tensor)
 
     def arrive(self, content: NDArray[np.uint8] | bytearray) -> None:
         """Take the content, bytes [size]: where it lies, or copied if memory was made before."""
-        if self._content is None:
-            self._content = content
+        if self._tensor is not None:
+            np.copyto(np.frombuffer(self.room(), np.uint8), np.frombuffer(content, np.uint8))
+        elif self.size:  # of no memory there is no view
+            flat = torch.frombuffer(content, dtype=self._kind)
+            self._tensor = flat.view(self._shape) if len(self._shape) > 1 else flat
+
+    def take(self, tensor: Tensor) -> None:
+        """The same of a tensor of this process."""
+        if self._tensor is None:
+            self._tensor = tensor
         else:
-            here = np.frombuffer(self._content, np.uint8)
-            np.copyto(here, np.frombuffer(content, np.uint8))
+            self._tensor.copy_(tensor)
 
     @property
     def tensor(self) -> Tensor:
         """The content with the answer's shape and type, not copied."""
-        if not self.size:  # no memory to be seen as another type
-            return torch.empty(self._shape, dtype=self._kind)
-        whole = torch.frombuffer(self._memory(), dtype=self._kind)
-        return whole.view(self._shape) if len(self._shape) > 1 else whole
+        if self._tensor is None:
+            if not self.size:
+                return torch.empty(self._shape, dtype=self._kind)
+            self.arrive(np.empty(self.size, np.uint8))
+            assert self._tensor is not None
+        return self._tensor
 
 
 _NOTHING = memoryview(bytearray())

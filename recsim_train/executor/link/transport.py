@@ -92,11 +92,6 @@ Key = tuple[ServiceKind, int]
 """A shard: its service and its index."""
 
 
-def size_of(tensor: Tensor) -> int:
-    """Bytes of a tensor's content."""
-    return tensor.numel() * tensor.element_size()
-
-
 class Pending:
     """Requests of one effect under way, with the tensors that must live until they are answered."""
 

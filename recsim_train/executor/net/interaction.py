@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from recsim_train.executor.net.rows import compiled
+from recsim_train.executor.net.rows import Floats, compiled
 from recsim_train.executor.pools import side_by_side
-
-Floats = NDArray[Any]
 
 
 @compiled

@@ -13,20 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recsim_train.executor.net import gathers
-from recsim_train.executor.net.model import initial_dense
-from recsim_train.executor.net.rows import Numbers
+from recsim_train.executor.net.model import click_loss, initial_dense
+from recsim_train.executor.net.rows import Numbers, add_up, bags_of, distinct, gather, look_up
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
-from recsim_train.executor.worker import BlockModel, Worker
+from recsim_train.executor.worker import Worker
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch, Gradients
 
 
 def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     """(sums of unique rows [unique, dim] per bag [tables, batch, dim], the bag of each id: see
-    `gathers.bags_of`; empty where each id has its own)."""
+    `rows.bags_of`; empty where each id has its own)."""
     assert ids.inverse is not None
     assert ids.batch_ids is not None
     source = ids.batch_ids
@@ -34,8 +33,7 @@ def pool(rows: Tensor, ids: RealIds) -> tuple[Tensor, Numbers]:
     varying = np.array([length is not None for length in source.lengths])
     shape = len(counts), source.batch, -1
     if _single(counts, varying, source.batch):
-        alone = gathers.gather(rows.numpy(), ids.inverse.numpy())
-        return torch.from_numpy(alone).view(shape), EACH_ITS_OWN
+        return torch.from_numpy(gather(rows.numpy(), ids.inverse.numpy())).view(shape), EACH_ITS_OWN
     sums, bags = _sums(rows, ids.inverse.numpy(), counts, varying, lengths_of(source), source.batch)
     return sums.view(shape), bags
 
@@ -53,7 +51,7 @@ def _sums(
     lengths: NDArray[np.int32],
     batch: int,
 ) -> tuple[Tensor, Numbers]:
-    starts, bags = gathers.bags_of(places.size, counts, varying, lengths, batch)
+    starts, bags = bags_of(places.size, counts, varying, lengths, batch)
     picked = torch.from_numpy(places), rows, torch.from_numpy(starts)
     return torch.nn.functional.embedding_bag(*picked, mode="sum"), bags
 
@@ -67,19 +65,19 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
         pooled, bags = pool(pooled, rows.ids)
     pooled.requires_grad_()
     logits = worker.net.forward(features.dense, pooled)
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, features.labels)
+    loss = click_loss(logits, features.labels)
     flat, gradient = worker.net.gradients(loss, pooled, room=worker.room())
     worker.loss = float(loss.detach())
     if worker.pooling == "worker":
         assert rows.ids.inverse is not None
         lines, places = gradient.contiguous().flatten(0, 1).numpy(), rows.ids.inverse.numpy()
-        gradient = torch.from_numpy(gathers.add_up(lines, places, bags, len(rows.tensor)))
+        gradient = torch.from_numpy(add_up(lines, places, bags, len(rows.tensor)))
     return Gradients(RealDense(flat), RealRows(gradient, rows.ids))
 
 
 def deduplicate(worker: Worker, ids: RealIds) -> RealIds:
     """Sorted unique ids per table, and the way back to the batch."""
-    found = gathers.distinct(ids.values.numpy(), np.array(ids.offsets))
+    found = distinct(ids.values.numpy(), np.array(ids.offsets))
     values, cuts, inverse = map(torch.from_numpy, found)
     none = (None,) * len(ids.lengths)
     return RealIds(values, tuple(cuts.tolist()), none, ids.batch, inverse, ids)
@@ -127,15 +125,16 @@ def lookup_pooled(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Number
         rows, places = lookup_rows(state, routed)
         return rows.view(shape), places, EACH_ITS_OWN
     places = state.local(routed.values, routed.counts)
-    bags_are = routed.counts, routed.varying, routed.lengths, routed.batch
-    sums, bags = _sums(state.rows, places, *bags_are)
+    sums, bags = _sums(
+        state.rows, places, routed.counts, routed.varying, routed.lengths, routed.batch
+    )
     return sums.view(shape), places, bags
 
 
 def lookup_rows(state: EmbeddingState, routed: Routed) -> tuple[Tensor, Numbers]:
     """(rows [ids, dim], their places)."""
     asked = routed.values, routed.counts, state.bases, state.step
-    rows, places = gathers.look_up(state.rows.numpy(), *asked)
+    rows, places = look_up(state.rows.numpy(), *asked)
     return torch.from_numpy(rows), places
 
 
@@ -200,11 +199,11 @@ def block_step(worker: Worker, mean: RealDense, rate: float, momentum: float) ->
         if isinstance(worker.program, TaggedNet):
             parts = [start[a:b] for a, b in worker.program.answered(worker.host)]
             start = torch.cat([*parts, start[:0]])
-        worker.block = BlockModel(start, torch.zeros_like(start))
-    block = worker.block
-    block.momentum.mul_(momentum).add_(mean.tensor.sub(block.model), alpha=rate)
-    block.model.add_(block.momentum)
-    return RealDense(block.model.clone(), mean.start)
+        worker.block = start, torch.zeros_like(start)
+    model, move = worker.block
+    move.mul_(momentum).add_(mean.tensor.sub(model), alpha=rate)
+    model.add_(move)
+    return RealDense(model.clone(), mean.start)
 
 
 def dense_elastic(state: DenseState, parameters: Tensor, alpha: float, start: int = 0) -> Tensor:

@@ -44,15 +44,11 @@ class RealMasked(RealBlock, Masked):
 
 def mask_rows(block: Tensor, share: float) -> RealMasked:
     """The largest entries of every row of [rows, width], by size."""
-    width = block.shape[1]
+    width, size = block.shape[1], position_bytes(block.shape[1])
     places = block.abs().topk(kept(width, share), dim=1, sorted=False).indices
     values = block.gather(1, places)
-    return RealMasked(as_bytes(values, _short(places, width)), values, places, width)
-
-
-def _short(places: Tensor, width: int) -> Tensor:
-    size = position_bytes(width)
-    return (places - _SHIFT if size == 2 else places).to(_PLACES[size])
+    short = (places - _SHIFT if size == 2 else places).to(_PLACES[size])
+    return RealMasked(as_bytes(values, short), values, places, width)
 
 
 def unpack_mask(payload: Tensor, rows: int, width: int, kind: torch.dtype) -> RealMasked:
@@ -147,8 +143,5 @@ class VectorMask:
 def count(tallies: Tallies, name: str, whole: Tensor, kept_values: Tensor, sent: Tensor) -> None:
     """Add to a tally what was there, what was kept, and what travelled: the tensors themselves."""
     tallies.setdefault(name, Tally()).add(
-        whole.numel(),
-        kept_values.numel(),
-        whole.numel() * whole.element_size(),
-        sent.numel() * sent.element_size(),
+        whole.numel(), kept_values.numel(), whole.nbytes, sent.nbytes
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -46,10 +47,10 @@ def initial_dense(model: Model, seed: int) -> Tensor:
         outputs = operator.width
         if operator.kind == "cross":
             parts += [draw.normal(0.0, np.sqrt(1.0 / outputs), outputs), np.zeros(outputs)]
-            continue
-        inputs = operator.parameters[0][1]
-        parts.append(draw.normal(0.0, np.sqrt(2.0 / (inputs + outputs)), outputs * inputs))
-        parts.append(draw.normal(0.0, np.sqrt(1.0 / outputs), outputs))
+        else:
+            inputs = operator.parameters[0][1]
+            parts.append(draw.normal(0.0, np.sqrt(2.0 / (inputs + outputs)), outputs * inputs))
+            parts.append(draw.normal(0.0, np.sqrt(1.0 / outputs), outputs))
     return torch.from_numpy(np.concatenate(parts)).to(dtype_of(model))
 
 
@@ -102,32 +103,27 @@ class DenseNet:
     def __init__(
         self, model: Model, parameters: Tensor, names: Sequence[str] | None = None
     ) -> None:
-        self.model = model
-        self.graph = graph_of(model)
+        self.model, self.graph = model, graph_of(model)
         self.gradient = torch.zeros_like(parameters)
         held = [o.name for o in self.graph.operators] if names is None else names
         # `.data` shares the storage but not autograd's version counter: a step of another thread
         # between this one's forward and backward is what Hogwild means, not an error.
         own = parameters.data
-        self.weights: dict[str, tuple[nn.Parameter, ...]] = {}
-        position = 0
-        for name in held:
-            views = []
-            for size in self.graph.operator(name).parameters:
-                count = int(np.prod(size))
-                views.append(nn.Parameter(own[position : position + count].view(size)))
-                position += count
-            self.weights[name] = tuple(views)
+        sizes = {name: self.graph.operator(name).parameters for name in held}
+        pieces = iter(torch.split(own, [prod(size) for each in sizes.values() for size in each]))
+        self.weights = {
+            name: tuple(nn.Parameter(next(pieces).view(size)) for size in each)
+            for name, each in sizes.items()
+        }
         self.new_gradient()
 
     def new_gradient(self) -> None:
         """A gradient of zeros in memory of its own: the last one may be on its way elsewhere."""
         self.gradient = torch.zeros_like(self.gradient)
-        position = 0
-        for parameter in itertools.chain.from_iterable(self.weights.values()):
-            count = parameter.numel()
-            parameter.grad = self.gradient[position : position + count].view(parameter.shape)
-            position += count
+        held = [*itertools.chain.from_iterable(self.weights.values())]
+        pieces = torch.split(self.gradient, [parameter.numel() for parameter in held])
+        for parameter, piece in zip(held, pieces, strict=True):
+            parameter.grad = piece.view(parameter.shape)
 
     def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
         """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each
@@ -177,6 +173,13 @@ class DenseNet:
 def click_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean log loss of logits [examples]."""
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+
+
+def gradient_at(leaf: Tensor | None) -> Tensor:
+    """What backward passes have left at a leaf of them."""
+    assert leaf is not None
+    assert leaf.grad is not None
+    return leaf.grad
 
 
 class Pass(Tape, ABC):

@@ -14,7 +14,7 @@ from torch import Tensor
 from recsim_train.executor.net.model import Pass
 from recsim_train.executor.net.substituted import SubstitutedPass, answers_for, shared_views
 from recsim_train.executor.net.tagged import TaggedPass
-from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
+from recsim_train.executor.values import RealDense, RealRows
 from recsim_train.executor.worker import Worker
 from recsim_train.placement.program import SubstitutedNet, TaggedNet
 from recsim_train.strategy.values import Batch, NetGradients
@@ -29,33 +29,15 @@ def net_open(worker: Worker, batch: Batch, rows: RealRows) -> Pass:
     return SubstitutedPass(worker.net, program, worker.host, batch, rows)
 
 
-def net_forward(_: Worker, tape: Pass, cut: int) -> RealParts | RealBlock:
-    """Run the segment before a cut; what crosses it."""
-    return tape.forward(cut)
-
-
-def net_receive(_: Worker, tape: Pass, cut: int, arrived: RealParts | RealBlock) -> None:
-    """Take what has crossed."""
-    tape.receive(cut, arrived)
-
-
-def net_backward(_: Worker, tape: Pass, cut: int) -> RealParts | RealBlock:
-    """Backward of the segment after a cut; gradients that cross back."""
-    return tape.backward(cut)
-
-
-def net_return(_: Worker, tape: Pass, cut: int, arrived: RealParts | RealBlock) -> None:
-    """Take gradients that have crossed."""
-    tape.take_back(cut, arrived)
-
-
 def net_gradients(worker: Worker, tape: Pass) -> NetGradients:
     """Backward of the first segment; the loss is left in ``worker.loss``."""
     found = tape.gradients()
     worker.loss = tape.loss
     if isinstance(worker.program, TaggedNet) and worker.program.outer:
         assert isinstance(found.shared, RealDense)
-        moved = torch.cat([found.shared.tensor, take_pending(worker)])
+        with worker.replica.moving:  # what is kept back is on its way to the group's other hosts
+            worker.taken = worker.replica.pending.clone()
+        moved = torch.cat([found.shared.tensor, worker.taken])
         return NetGradients(found.own, RealDense(moved), found.rows)
     return found
 
@@ -69,14 +51,18 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
         everywhere = program.shared_numbers
         own[:everywhere] = shared.tensor[:everywhere]
     elif isinstance(program, SubstitutedNet) and shared.tensor.numel():
-        position = 0
-        for view in shared_views(worker.net, program):
-            part = shared.tensor[position : position + view.numel()]
+        views = shared_views(worker.net, program)
+        parts = torch.split(shared.tensor, [view.numel() for view in views])
+        for view, part in zip(views, parts, strict=True):
             view.copy_(part.view(view.shape))
-            position += view.numel()
     worker.replica.optimizer.step(parameters, own)
     if everywhere and shared.tensor.numel() > everywhere:
-        move_shared(worker, shared.tensor[everywhere:])
+        # what all hosts of the group have taken; what came since is kept
+        moves = shared.tensor[everywhere:]
+        assert worker.taken is not None
+        with worker.replica.moving:
+            parameters[: moves.numel()] -= moves
+            worker.replica.pending -= worker.taken
 
 
 def net_whole(worker: Worker) -> RealDense:
@@ -87,10 +73,10 @@ def net_whole(worker: Worker) -> RealDense:
     assert isinstance(program, TaggedNet)
     whole = torch.zeros(program.graph.elements, dtype=held.dtype)
     answered = net_towards(worker, RealDense(torch.zeros(1, dtype=held.dtype)), 1.0).tensor
-    position = 0
-    for start, stop in program.answered(worker.host):
-        whole[start:stop] = answered[position : position + stop - start]
-        position += stop - start
+    ranges = program.answered(worker.host)
+    parts = torch.split(answered, [stop - start for start, stop in ranges])
+    for (start, stop), part in zip(ranges, parts, strict=True):
+        whole[start:stop] = part
     return RealDense(whole)
 
 
@@ -125,19 +111,3 @@ def net_move(worker: Worker, difference: RealDense) -> None:
     with replica.moving:
         replica.pending[first:last] += difference.tensor[: last - first]
     replica.parameters[program.shared_numbers :] -= difference.tensor[last - first :]
-
-
-def take_pending(worker: Worker) -> Tensor:
-    """The moves that this host has kept back: they are on their way to its group's other hosts."""
-    with worker.replica.moving:
-        worker.taken = worker.replica.pending.clone()
-    return worker.taken
-
-
-def move_shared(worker: Worker, moves: Tensor) -> None:
-    """Shared parameters -= what all hosts of the group have taken; what came since is kept."""
-    replica = worker.replica
-    assert worker.taken is not None
-    with replica.moving:
-        replica.parameters[: moves.numel()] -= moves
-        replica.pending -= worker.taken

@@ -1,7 +1,8 @@
 """Dynamic Communication Thresholding (arXiv 2010.08899) of dense vectors, and what travels.
 
 Of gradients what is left out waits in a residual of each loop. Differences of states have none:
-what is left out is still there in the next difference.
+what is left out is still there in the next difference. Entries are taken out and put together again
+in one compiled pass over the values, outside of the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor.link.tensors import as_bytes, split_bytes
-from recsim_train.executor.net import thresholds
+from recsim_train.executor.net.rows import Floats, Numbers, exact
 from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.values import RealBlock, RealDense, RealParts
 from recsim_train.executor.worker import Residual, Worker
@@ -29,6 +30,9 @@ from recsim_train.workload.compression import (
     kept,
     layout,
 )
+
+_BLOCK = 64
+"""Values that are looked at together: few blocks hold one that passes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +95,8 @@ def sparsify(worker: Worker, value: RealDense) -> RealSparse:
 
     Sent and left entries are disjoint parts of G, so that their sum is G to the last bit.
     """
-    total = worker.residual.left(value.tensor)
-    return _above(worker.residual, total, value.tensor, GRADIENTS)
+    residual = worker.residual
+    return _above(residual, residual.left(value.tensor), value.tensor, GRADIENTS)
 
 
 def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
@@ -101,7 +105,7 @@ def sparsify_difference(worker: Worker, value: RealDense) -> RealSparse:
 
 
 @functools.cache
-def _cuts(model: Model) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _cuts(model: Model) -> tuple[Numbers, Numbers]:
     """Where tensors begin and end, int64 [tensors, 2]: the thresholded, and those that are not."""
     found = layout(model)
     large, small = (np.array(cuts, np.int64).reshape(-1, 2) for cuts in (found.large, found.small))
@@ -109,18 +113,18 @@ def _cuts(model: Model) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _above(residual: Residual, total: Tensor, added: Tensor, tallied: str) -> RealSparse:
-    """Entries at the threshold and all of the small tensors: see `thresholds.take`."""
+    """Entries at the threshold and all of the small tensors: see `take`."""
     large, small = _cuts(residual.model)
     held = total.numpy()
     taus = np.array(residual.taus, held.dtype)
     leave = tallied == GRADIENTS
-    taken = thresholds.take(held, added.contiguous().numpy(), large, taus, small, leave)
+    taken = take(held, added.contiguous().numpy(), large, taus, small, leave)
     whole, places, values = map(torch.from_numpy, taken)
     packed = pack_sparse(whole, places, values)
     residual.tallies.setdefault(tallied, Tally()).add(
         total.numel(),
         values.numel() + whole.numel(),
-        total.numel() * total.element_size(),
+        total.nbytes,
         packed.numel(),
     )
     return RealSparse(packed, whole, places, values)
@@ -138,7 +142,7 @@ def densify(worker: Worker, parts: RealParts | RealSparse) -> RealDense:
         count = entries // (like.element_size() + INDEX_BYTES)
         sent = (fixed, like.dtype), (count, like.dtype), (count, torch.int32)
         whole, values, places = (x.numpy() for x in split_bytes(part, *sent))
-        thresholds.put(total.numpy(), whole, small, places, values)
+        put(total.numpy(), whole, small, places, values)
     return RealDense(total.div_(len(members)) if len(members) > 1 else total)
 
 
@@ -175,3 +179,90 @@ def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
 def sparse_add(state: DenseState, places: Tensor, values: Tensor) -> None:
     """central += values at ``places``."""
     state.values.index_add_(0, places, values)
+
+
+@exact
+def _pick(
+    piece: Floats,
+    first: int,
+    stop: int,
+    tau: float,
+    leave: bool,
+    at: int,
+    places: NDArray[np.int32],
+    values: Floats,
+    count: int,
+) -> int:
+    """Take from piece[first:stop], which begins ``at`` a place of the whole; how many there are."""
+    for i in range(first, stop):
+        value = piece[i]
+        if not abs(value) < tau and value != 0:
+            places[count], values[count] = at + i, value
+            count += 1
+            if leave:
+                piece[i] = 0
+    return count
+
+
+@exact
+def take(
+    total: Floats, added: Floats, large: Numbers, taus: Floats, small: Numbers, leave: bool
+) -> tuple[Floats, Numbers, Floats]:
+    """(values of the small tensors, places of the large ones' entries of at least tau, these).
+
+    ``large``, ``small`` [tensors, 2]: where tensors begin and end. ``leave``: ``added`` is added to
+    ``total`` first, and what is taken leaves zeros there; else ``total`` stays as it is. Zeros are
+    never taken, even where tau is zero; what is not a number is, so that it does not hide.
+    """
+    places, values = np.empty(total.size, np.int32), np.empty(total.size, total.dtype)
+    count = 0
+    for tensor in range(large.shape[0]):
+        begin, stop, tau = large[tensor, 0], large[tensor, 1], taus[tensor]
+        # counted from zero and in blocks of a size that is known, it runs in wide registers
+        piece = total[begin:stop]
+        if leave:
+            more = added[begin:stop]
+            for i in range(piece.size):
+                piece[i] += more[i]
+        rest = piece.size - piece.size % _BLOCK
+        for block in range(0, rest, _BLOCK):
+            passing = np.int32(0)
+            for i in range(_BLOCK):
+                passing += np.int32(0) if abs(piece[block + i]) < tau else np.int32(1)
+            if passing:
+                end = block + _BLOCK
+                count = _pick(piece, block, end, tau, leave, begin, places, values, count)
+        count = _pick(piece, rest, piece.size, tau, leave, begin, places, values, count)
+    whole = np.empty((small[:, 1] - small[:, 0]).sum(), total.dtype)
+    at = 0
+    for tensor in range(small.shape[0]):
+        for i in range(small[tensor, 0], small[tensor, 1]):
+            whole[at] = total[i] + added[i] if leave else total[i]
+            if leave:
+                total[i] = 0
+            at += 1
+    return whole, places[:count].astype(np.int64), values[:count].copy()
+
+
+@exact
+def put(
+    total: Floats, whole: Floats, small: Numbers, places: NDArray[np.int32], values: Floats
+) -> None:
+    """total += what `take` has taken. Raises IndexError for a place outside."""
+    for n in range(places.size):
+        place = places[n]
+        if place < 0 or place >= total.size:
+            raise IndexError("an entry lies outside of the vector")
+        total[place] += values[n]
+    at = 0
+    for tensor in range(small.shape[0]):
+        for i in range(small[tensor, 0], small[tensor, 1]):
+            total[i] += whole[at]
+            at += 1
+
+
+def warm() -> None:
+    """Have both on float32 compiled, or loaded."""
+    flat, cut = np.zeros(1, np.float32), np.array([[0, 1]])
+    whole, _, values = take(flat, flat, cut, flat, cut[:0], True)
+    put(flat, whole, cut[:0], np.zeros(0, np.int32), values)

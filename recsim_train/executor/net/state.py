@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.executor.net.gathers import places_of
 from recsim_train.executor.net.model import dtype_of, initial_dense, initial_rows
-from recsim_train.executor.net.rows import EPSILON, Numbers, adagrad, sgd
+from recsim_train.executor.net.rows import EPSILON, Numbers, adagrad, places_of, sgd
 from recsim_train.placement.plan import TableSlice
 
 EACH_ITS_OWN = np.empty(0, np.int64)
@@ -61,8 +60,7 @@ class EmbeddingState:
         bases, position = [], 0
         for part in slices:
             drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
-            columns = slice(part.first, part.last or None)
-            self.rows[position : position + part.rows] = drawn[:, columns]
+            self.rows[position : position + part.rows] = drawn[:, part.first : part.last or None]
             bases.append(position - part.start // part.step)
             position += part.rows
         self.bases = np.array(bases, np.int64)

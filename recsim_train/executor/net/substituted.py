@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor.net.interaction import interact
-from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss
+from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss, gradient_at
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
 from recsim_train.placement.program import Partial, SubstitutedNet, column_range
 from recsim_train.strategy.values import Batch, NetGradients
@@ -46,9 +46,8 @@ class SubstitutedPass(Pass):
 
     def _own_columns(self) -> tuple[int, int]:
         dim = self.program.graph.dim
-        if self.program.partition == "column":
-            return column_range(dim, self.program.hosts, self.host)
-        return 0, dim
+        by_column = self.program.partition == "column"
+        return column_range(dim, self.program.hosts, self.host) if by_column else (0, dim)
 
     def _matrix(self) -> Tensor:
         """E: the slice as [examples, own columns of all tables]."""
@@ -83,8 +82,7 @@ class SubstitutedPass(Pass):
         """(weights of each cross layer and of the logit on their result, biases)."""
         graph = self.program.graph
         layers = [self.net.weights[o.name] for o in graph.operators if o.kind == "cross"]
-        width = graph.width("input")
-        out = self.net.weights[graph.logit][0][0, :width]
+        out = self.net.weights[graph.logit][0][0, : graph.width("input")]
         return [*(w for w, _ in layers), out], [b for _, b in layers]
 
     def _cross_part(self) -> Tensor:
@@ -207,15 +205,10 @@ class SubstitutedPass(Pass):
             share = (rows.stop - rows.start) / self.size
             self.loss = float(loss.detach()) if share else None
             (loss * share).backward()
-            assert self.total.grad is not None
-            return RealBlock(self.total.grad)
-        assert self.bottom is not None
-        assert self.bottom.grad is not None
-        gradient = self.bottom.grad
+            return RealBlock(gradient_at(self.total))
+        gradient = gradient_at(self.bottom)
         if self.program.top == "split":  # each has the rest's gradient of its own examples
-            assert self.bottom_rest is not None
-            assert self.bottom_rest.grad is not None
-            gradient[self._answers_for()] += self.bottom_rest.grad
+            gradient[self._answers_for()] += gradient_at(self.bottom_rest)
         return RealBlock(gradient)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
@@ -230,28 +223,23 @@ class SubstitutedPass(Pass):
         assert isinstance(arrived, RealBlock)
         gradient = arrived.tensor
         if self.program.top == "replicated":
-            assert self.bottom_rest is not None
-            assert self.bottom_rest.grad is not None
-            gradient = gradient + self.bottom_rest.grad
+            gradient = gradient + gradient_at(self.bottom_rest)
         torch.autograd.backward([self.before[self.program.before[-1]]], [gradient])
 
     def gradients(self) -> NetGradients:
         """Rows of own slices; dense parameters, of which some must be summed."""
-        assert self.leaf.grad is not None
-        rows = RealRows(self.leaf.grad, self.rows.ids)
+        rows = RealRows(gradient_at(self.leaf), self.rows.ids)
         pieces = [view.reshape(-1) for view in shared_views(self.net, self.program)]
-        shared = torch.cat(pieces) if pieces else self.net.gradient[:0]
+        shared = torch.cat([self.net.gradient[:0], *pieces])
         return NetGradients(RealDense(self.net.gradient), RealDense(shared), rows)
 
 
 def shared_views(net: DenseNet, program: SubstitutedNet) -> list[Tensor]:
     """The parts of a gradient that are summed over the workers."""
-    views = []
-    for name, index, first, last in program.shared_columns:
-        gradient = net.weights[name][index].grad
-        assert gradient is not None
-        views.append(gradient[..., first:last])
-    return views
+    return [
+        gradient_at(net.weights[name][index])[..., first:last]
+        for name, index, first, last in program.shared_columns
+    ]
 
 
 def answers_for(net: DenseNet, program: SubstitutedNet, host: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recsim_train.executor.link.tensors import HALF
 from recsim_train.executor.net.masks import mask_rows, spread, unpack_mask
-from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss
+from recsim_train.executor.net.model import DenseNet, Pass, Sources, click_loss, gradient_at
 from recsim_train.executor.values import RealBlock, RealDense, RealFeatures, RealParts, RealRows
 from recsim_train.placement.program import ALL, Message, TaggedNet
 from recsim_train.strategy.values import Batch, NetGradients
@@ -100,13 +100,11 @@ class TaggedPass(Pass):
         loss = click_loss(leaf.squeeze(1), self.labels)
         (loss / self.program.hosts).backward()  # type: ignore[no-untyped-call]
         self.loss = float(loss.detach())
-        assert leaf.grad is not None
-        self._add(key, leaf.grad)
+        self._add(key, gradient_at(leaf))
 
     # ------------------------------------------------------------------ cuts
 
     def forward(self, cut: int) -> RealParts:
-        """Run the segment before a cut; what each host of the group needs from here."""
         self._run(cut)
         parts: list[list[Tensor]] = [[] for _ in range(self.program.hosts)]
         for m in self.program.messages[cut]:
@@ -117,14 +115,11 @@ class TaggedPass(Pass):
                     assert self.program.keep is not None
                     lines = content.reshape(-1, self.program.mask_width(m.value))
                     masked = mask_rows(lines, self.program.keep)
-                    self.places[m] = masked.places
-                    parts[m.target].append(masked.tensor)
-                else:
-                    parts[m.target].append(content)
+                    self.places[m], content = masked.places, masked.tensor
+                parts[m.target].append(content)
         return self._pack(parts)
 
     def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
-        """Take what the hosts of the group have sent."""
         assert isinstance(arrived, RealParts)
         found: dict[Key, list[Tensor]] = defaultdict(list)
         for m, content in self._unpack(cut, arrived, backward=False):
@@ -133,7 +128,6 @@ class TaggedPass(Pass):
             self.values[key] = torch.cat(contents)
 
     def backward(self, cut: int) -> RealParts:
-        """Backward of the segment after a cut; gradients that each host needs from here."""
         if cut == self.last - 1:
             self._finish()
         self._back(cut + 1)
@@ -152,7 +146,6 @@ class TaggedPass(Pass):
         return self._pack(parts)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
-        """Take the gradients that have come back."""
         assert isinstance(arrived, RealParts)
         for m, content in self._unpack(cut, arrived, backward=True):
             key = (m.value, not m.spread)
@@ -168,7 +161,6 @@ class TaggedPass(Pass):
         self._loss()
 
     def gradients(self) -> NetGradients:
-        """Backward of the first segment, and all gradients of this host."""
         if not self.last:
             self._finish()
         self._back(0)
@@ -187,9 +179,7 @@ class TaggedPass(Pass):
 
     def _rows(self, value: Tensor, m: Message) -> Tensor:
         """The examples that a message is about, of a value for all hosts' examples."""
-        if m.rows == ALL:
-            return value
-        return value[m.rows * self.batch : (m.rows + 1) * self.batch]
+        return value if m.rows == ALL else value[m.rows * self.batch : (m.rows + 1) * self.batch]
 
     def _pack(self, parts: Sequence[Sequence[Tensor]]) -> RealParts:
         if self.program.keep is None:

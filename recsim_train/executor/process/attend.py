@@ -13,8 +13,8 @@ _STEP = 0.05
 """Seconds between two looks: a signal is heard, and a failure seen, within them."""
 
 
-def attend(work: Callable[[], T], look: Callable[[], None], late: Callable[[], str] | None = None,
-           limit: float = float("inf")) -> T:  # fmt: skip
+def attend(work: Callable[[], T], look: Callable[[], None] = lambda: None,
+           late: Callable[[], str] | None = None, limit: float = float("inf")) -> T:  # fmt: skip
     """What ``work`` returns or raises, while ``look`` may raise something better.
 
     Raises TimeoutError with the sentence of ``late`` after ``limit`` seconds: the work then goes on

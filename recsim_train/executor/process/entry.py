@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import make_group
@@ -28,9 +27,6 @@ from recsim_train.executor.process import carried
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.process.scheduling import batch_scheduling
 from recsim_train.placement.plan import Plan
-
-if TYPE_CHECKING:
-    from recsim_train.executor.runtime import LoopContext
 
 SPEC = "plan.pickle"
 
@@ -67,21 +63,6 @@ def describe(error: BaseException) -> tuple[str, str]:
     return "own", f"{type(error).__name__}: {text}{last}"
 
 
-class ProgressLines:
-    """Tells the launcher how far the slowest loop is, a few times a second."""
-
-    def __init__(self, contexts: Callable[[], list[LoopContext]]) -> None:
-        self._contexts, self._last = contexts, 0.0
-
-    def __call__(self) -> None:
-        now = time.monotonic()
-        contexts = self._contexts()
-        if now - self._last < 0.25 or not contexts:
-            return
-        self._last = now
-        say(progress=min((c.done for c in contexts if c.definition.trains), default=0))
-
-
 class Legacy:
     """What a process leaves: once and whole, whatever signals come while it is written."""
 
@@ -116,7 +97,8 @@ class Legacy:
 
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
-    plan, keep_state = _read_spec(staging)
+    plan, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+    carried.unpack(own)
     instance, settings = plan.instances[rank], plan.experiment.execution
     import torch
     import torch.distributed as dist
@@ -137,6 +119,15 @@ def run_role(staging: Path, rank: int) -> None:
             leave()
             os._exit(1)
 
+    told = 0.0
+
+    def progress() -> None:
+        """Tell how far the slowest loop is, a few times a second."""
+        nonlocal told
+        if role is not None and role.contexts and time.monotonic() - told >= 0.25:
+            told = time.monotonic()
+            say(progress=min((c.done for c in role.contexts if c.definition.trains), default=0))
+
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -144,44 +135,33 @@ def run_role(staging: Path, rank: int) -> None:
         names = [each.name for each in plan.instances]
         peers = Peers(names, rank, store, settings.timeout)
         make_group(store, rank, len(names), settings.start_timeout, peers.check)
-        role = made = Role(plan, instance, store, peers)
+        role = Role(plan, instance, store, peers)
         role.start(settings.start_timeout)
-        say(started=True)
-        progress = ProgressLines(lambda: list(made.contexts))
+        say(progress=0)
         role.finish(progress)
         if keep_state:
-            role.keep_state(Path(keep_state))
+            role.keep_state(keep_state)
         leave()
         peers.end()
         dist.destroy_process_group()
     except BaseException as error:
         kind, sentence = describe(error)
-        waits = role.waits() if isinstance(role, Role) else []
-        say(error=sentence, kind=kind, waits=waits)
+        say(error=sentence, kind=kind, waits=[] if role is None else role.waits())
         traceback.print_exc()
         leave()
         # Other threads may sit in gloo for good: do not wait for them.
         sys.stderr.flush()
         os._exit(1)
-    say(finished=True)
 
 
 def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
     """The plan, which every process reads, with the classes that only this process knows."""
-    folder = None if keep_state is None else str(keep_state)
-    content = (plan, folder, carried.pack(plan.strategy))
-    (staging / SPEC).write_bytes(pickle.dumps(content))
-
-
-def _read_spec(staging: Path) -> tuple[Plan, str | None]:
-    plan, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
-    carried.unpack(own)
-    return plan, keep_state
+    (staging / SPEC).write_bytes(pickle.dumps((plan, keep_state, carried.pack(plan.strategy))))
 
 
 def main() -> None:
     """Entry point."""
-    scheduled = batch_scheduling()
+    scheduled = batch_scheduling()  # before gloo has threads
     sys.setswitchinterval(0.0005)
-    say(pid=os.getpid(), sched_batch=scheduled)
+    say(sched_batch=scheduled)
     run_role(Path(sys.argv[1]), int(sys.argv[2]))

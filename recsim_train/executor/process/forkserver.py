@@ -119,7 +119,6 @@ class _Server:
             os.close(content)
 
     def start(self, module: str, words: Sequence[str], errors: IO[bytes]) -> ForkedProcess:
-        """See `start`."""
         to_read, stdin = _pipe()
         stdout, to_write = _pipe()
         ended, status = socket.socketpair()

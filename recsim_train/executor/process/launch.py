@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,10 +138,8 @@ def _start(
     def listen() -> None:
         with process.stdout:
             for line in process.stdout:
-                try:
+                with suppress(ValueError):
                     messages.put((child, json.loads(line)))
-                except ValueError:
-                    continue
 
     threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True).start()
     return child
@@ -166,9 +165,8 @@ def _watch(
                 child.ended_at = now
                 if child.process.returncode != 0 and failed_at is None:
                     failed_at = now
-        if all(child.ended_at is not None for child in children):
-            return
-        if failed_at is not None and now - failed_at > VERDICT:
+        judged = failed_at is not None and now - failed_at > VERDICT
+        if judged or all(child.ended_at is not None for child in children):
             return
         time.sleep(_LOOK)
 
@@ -180,9 +178,6 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
             child, message = messages.get_nowait()
         except queue.Empty:
             return moved
-        if "started" in message:
-            child.progress = max(child.progress, 0)
-            moved = True
         if "progress" in message:
             child.progress = int(str(message["progress"]))
             moved = True
@@ -215,11 +210,10 @@ def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, obj
 
 def _sentence(children: list[Child]) -> str:
     """What happened first, in one sentence that names the role; time-outs say who waits."""
-    failed = [c for c in children if c.process.returncode and not c.stopped_by_us]
-    failed.sort(key=lambda c: c.ended_at or 0.0)
+    ended = [c for c in children if c.process.returncode and not c.stopped_by_us]
+    failed = sorted(ended, key=lambda c: c.ended_at or 0.0)
     for child in failed:
-        code = child.process.returncode
-        assert code is not None
+        code = child.process.returncode or 0
         if child.process.lost is not None:
             return child.process.lost
         if code < 0:
@@ -237,12 +231,8 @@ def _sentence(children: list[Child]) -> str:
 
 
 def _parts(plan: Plan, staging: Path) -> list[ProcessPart]:
-    found = []
-    for rank in range(len(plan.instances)):
-        path = staging / f"part-{rank}.pickle"
-        if path.exists():
-            found.append(pickle.loads(path.read_bytes()))
-    return found
+    paths = [staging / f"part-{rank}.pickle" for rank in range(len(plan.instances))]
+    return [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
 
 
 def _partial(plan: Plan, staging: Path) -> Outcome | None:

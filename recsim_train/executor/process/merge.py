@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from recsim_train.data.malformed import Malformed
@@ -12,7 +13,7 @@ from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
 from recsim_train.trace.facts import Cached, Diverged
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
-from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, loop_of
+from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
 from recsim_train.workload.compression import compressed
 
 
@@ -20,8 +21,7 @@ def merge(
     plan: Plan, parts: Sequence[ProcessPart], *, complete: bool, one_machine: bool = True
 ) -> Outcome:
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
-    training = plan.experiment.training
-    whole = Outcome([], {}, [], 0, training.steps)
+    whole = Outcome([], {}, [], 0, plan.experiment.training.steps)
     facts = whole.facts
     for part in (one.records for one in parts):
         whole.iterations += part.iterations
@@ -87,8 +87,7 @@ def _ledger(
         # where a control group gives less than all cores, others may have the rest of them
         left_over = len(allowed()) - cores()
         others = max(0.0, (used[0].busy - total) / window - left_over)
-        shares = total / window, others, used[0].steal / window
-        machine = MachineUse(cores(), *shares)
+        machine = MachineUse(cores(), total / window, others, used[0].steal / window)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():
@@ -105,13 +104,11 @@ def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:
             [f"{', '.join(lost)} left nothing: iterations and speeds are of the other trainers"]
         )
     known = {trainers[name] for name in left if name in trainers}
-    finished = {loop.name: 0 for loop in plan.training if loop.trainer in known}
-    for iteration in whole.iterations:
-        if warmup <= iteration.iteration < warmup + steps:
-            finished[iteration.loop] += 1
-    whole.steps = min(finished.values(), default=0)
-    end = warmup + whole.steps
-    whole.iterations = [i for i in whole.iterations if i.iteration < end]
+    within = (i.loop for i in whole.iterations if warmup <= i.iteration < warmup + steps)
+    finished = Counter(within)
+    loops = [loop.name for loop in plan.training if loop.trainer in known]
+    whole.steps = min((finished[loop] for loop in loops), default=0)
+    whole.iterations = [i for i in whole.iterations if i.iteration < warmup + whole.steps]
     if whole.dropped_spans:
         whole.warn(
             [
@@ -120,15 +117,10 @@ def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:
             ]
         )
         return
-    totals: dict[TotalKey, Total] = {}
+    again = Recorder(warmup, whole.steps, max_spans=0)
     background = {loop.name for loop in plan.background}
     for span in whole.spans:
         loop = loop_of(span.loop)
-        rounds = f"{span.instance}.{loop}" in background or loop in background
-        if warmup <= span.iteration < end or (rounds and span.iteration >= 0):
-            key = TotalKey(span.instance, span.loop, span.effect, span.name)
-            total = totals.setdefault(key, Total())
-            total.count += 1
-            total.seconds += span.end - span.start
-            total.bytes += span.bytes
-    whole.totals = totals
+        again.background = f"{span.instance}.{loop}" in background or loop in background
+        again.add(span)
+    whole.totals = again.totals

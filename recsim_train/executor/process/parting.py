@@ -80,22 +80,20 @@ def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str
 
 def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
     """By rank, the words that are there; what cannot be read is a word, too."""
-    found = {}
-    for rank, label in enumerate(labels):
-        if store.check([f"left/{rank}"]):
-            found[rank] = _ending(label, store.get(f"left/{rank}"))
-    return found
+    return {
+        rank: _ending(label, store.get(f"left/{rank}"))
+        for rank, label in enumerate(labels)
+        if store.check([f"left/{rank}"])
+    }
 
 
 def _ending(label: str, said: bytes) -> Ending:
-    try:
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
         word: Any = json.loads(said)
         kind, sentence, waits = (word[key] for key in ("kind", "sentence", "waits"))
         texts = [kind, sentence, *waits]
         if isinstance(waits, list) and all(isinstance(text, str) for text in texts):
             return Ending(label, kind, sentence, waits)
-    except (ValueError, TypeError, LookupError, RecursionError):
-        pass
     return Ending(label, "own", "what it said of its end cannot be read")
 
 
@@ -104,29 +102,30 @@ def part_ways(
 ) -> Parting:
     """After `leave` and `put_part`: wait for the words of the others, and agree with them on what
     happened. ``hosting``: whether others read it from this process's store."""
-    left = _after(
+    left = ask_until(
         seconds, lambda: words_left(store, labels), lambda found: len(found) == len(labels)
     )
     going = [rank for rank, ending in left.items() if ending.kind != FINISHED]
     if (lowest := mine == min(going)) and store.add("keeper", 1) > 1:
         lowest = False  # who came late to a roll call that is over
     if not lowest:
-        found = _after(_HEARD, lambda: store.check(["verdict"]), bool)
-        sentence = _verdict(left, labels)
-        if found:
-            sentence = store.get("verdict").decode(errors="replace")
+        heard = ask_until(_HEARD, lambda: store.check(["verdict"]), bool)
+        told = store.get("verdict").decode(errors="replace") if heard else _verdict(left, labels)
         with suppress(RuntimeError):
             store.add("verdict/read", 1)
-        return Parting(sentence, False, (), _only_signals(left, labels))
+        return Parting(told, False, (), _only_signals(left, labels))
     sentence = _verdict(left, labels)
     parts = [part for rank in left if (part := get_part(store, rank)) is not None]
     store.set("verdict", sentence)
     if hosting:
-        _after(_HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1)
+        ask_until(
+            _HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1
+        )
     return Parting(sentence, True, parts, _only_signals(left, labels))
 
 
-def _after(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+def ask_until(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    """What ``ask`` returns once that is ``enough``, or after so many seconds."""
     end = time.monotonic() + seconds
     while not enough(found := ask()) and time.monotonic() < end:
         time.sleep(_STEP)

@@ -58,9 +58,9 @@ def preload() -> None:
         import_module(module)
     for found in pkgutil.iter_modules(strategy.__path__, "recsim_train.strategy."):
         import_module(found.name)
-    net = "net.rows", "net.interaction", "net.gathers", "net.thresholds"
-    for name in (*(f"executor.{module}" for module in (*net, "shards.routing")), "data.parse"):
-        import_module(f"recsim_train.{name}").warm()
+    for name in ("net.rows", "net.interaction", "net.sparse", "shards.routing"):
+        import_module(f"recsim_train.executor.{name}").warm()
+    import_module("recsim_train.data.parse").warm()
     for source in FORMATS:
         reader_of(source)
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 
 from recsim_train.config.errors import UserError
@@ -70,14 +69,7 @@ def _number(name: str, least: int, most: int) -> int:
     said = os.environ[name]
     # int() would take " 1_0 " as well
     if not (said.isascii() and said.removeprefix("-").isdecimal() and least <= int(said) <= most):
-        if name == "RANK":
-            expected = f"a whole number from 0 to {most}, below WORLD_SIZE = {most + 1}"
-        else:
-            expected = f"a whole number from {least} to {most}"
+        below = f", below WORLD_SIZE = {most + 1}" if name == "RANK" else ""
+        expected = f"a whole number from {least} to {most}{below}"
         raise UserError(f"{name}={said!r} is not {expected}: {_ADVICE}")
     return int(said)
-
-
-def here() -> str:
-    """This process, as others' sentences name it."""
-    return f"process {os.getpid()} on {socket.gethostname()}"

@@ -32,19 +32,16 @@ from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgres
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.executor.shards.services import (
-    Client,
     DenseServer,
     EmbeddingServer,
     Serving,
     central_order,
-    elapsed_clock,
-    hosted,
     serve_in_thread,
 )
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, Remote
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.worker import Replica, Worker
-from recsim_train.placement.plan import DenseShard, EmbeddingShard, Instance, LoopId, Plan
+from recsim_train.placement.plan import Instance, LoopId, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
@@ -85,7 +82,11 @@ class Role:
                 self.collectives[group.name] = Collective(made, len(ranks), place)
         self.books.claim(COLLECTIVES)
         self.queues = {
-            local.name: ThreadQueue(local.capacity, self._stopped.is_set, self._one_left)
+            local.name: ThreadQueue(
+                local.capacity,
+                self._stopped.is_set,
+                lambda: sum(thread.is_alive() for thread in self.loop_threads) <= 1,
+            )
             for local in plan.topology.queues
         }
         self.barriers = {
@@ -111,8 +112,12 @@ class Role:
         """What was evaluated."""
         self.quality: dict[str, float | None] = {}
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
-        for shard in hosted(plan, instance.name):
-            self.servers[_key(shard)] = _make(plan, shard)
+        for rows in plan.embedding.shards if plan.embedding else ():
+            if rows.host == instance:
+                self.servers[ServiceKind.EMBEDDING, rows.index] = EmbeddingServer(plan, rows)
+        for dense in plan.dense.shards if plan.dense else ():
+            if dense.host == instance:
+                self.servers[ServiceKind.DENSE, dense.index] = DenseServer(plan, dense)
         self.transport: Transport
         if groups:
             self.transport = GlooTransport(plan, self.timeout, *groups)
@@ -142,8 +147,7 @@ class Role:
         return [*loops, (len(loops), f"trainer[0].{EVALUATOR}", 0)]
 
     def _recorder(self, *, background: bool = False) -> Recorder:
-        training = self.plan.experiment.training
-        cap = self.plan.experiment.execution.max_spans
+        training, cap = self.plan.experiment.training, self.plan.experiment.execution.max_spans
         recorder = Recorder(training.warmup_steps, training.steps, cap, background=background)
         self.recorders.append(recorder)
         return recorder
@@ -169,7 +173,8 @@ class Role:
             for port in self.transport.ports(number, rank, self._asked_by(number, trainer)):
                 serving = Serving(
                     self.instance.name,
-                    Client(name, trainer),
+                    name,
+                    trainer,
                     port,
                     self.servers,
                     self._recorder(background=name in background),
@@ -178,11 +183,13 @@ class Role:
                 self.servings.append(serving)
                 self.threads.append(serve_in_thread(serving, self.fail))
 
-    def _ends(self, number: int, shards: Sequence[EmbeddingRules | DenseRules]) -> list[Any]:
+    def _ends(
+        self, number: int, service: ServiceKind, shards: Sequence[EmbeddingRules | DenseRules]
+    ) -> list[Any]:
         """Where a client finds shards: in this process, or over a channel to another."""
         ends: list[object] = []
         for rules in shards:
-            key, rank = _key(rules.shard), self.plan.rank(rules.shard.host)
+            key, rank = (service, rules.shard.index), self.plan.rank(rules.shard.host)
             if (server := self.servers.get(key)) is not None:
                 ends.append(Near(server, self.instance.index))
             else:
@@ -195,16 +202,15 @@ class Role:
             return None
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
-        ends = self._ends(number, [EmbeddingRules(plan, shard) for shard in shards])
-        return EmbeddingStub(
-            ends, self.instance.index, whole=not own, first=first_shard(self.plan, number)
-        )
+        rules = [EmbeddingRules(plan, shard) for shard in shards]
+        ends = self._ends(number, ServiceKind.EMBEDDING, rules)
+        return EmbeddingStub(ends, whole=not own, first=first_shard(plan, number))
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
-        spec = self.plan.experiment
-        ends = self._ends(number, [DenseRules(spec, shard) for shard in self.plan.dense.shards])
+        rules = [DenseRules(self.plan.experiment, shard) for shard in self.plan.dense.shards]
+        ends = self._ends(number, ServiceKind.DENSE, rules)
         return DenseStub(ends, like, central_order(self.plan), first=first_shard(self.plan, number))
 
     def _context(
@@ -247,7 +253,8 @@ class Role:
         if self.instance.role == "trainer":
             self._begin_loops()
         self.peers.meet("ready", limit)
-        self.clock = elapsed_clock(attend(_common_start, self.peers.check))
+        begin = attend(_common_start, self.peers.check)
+        self.clock = lambda: time.monotonic() - begin
         self.peers.begin()
         self.started = True
         self._busy_at_start = time.process_time()
@@ -268,15 +275,11 @@ class Role:
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
             net = self.plan.net
+            held: tuple[Any, ...] = ()
             if isinstance(net, TaggedNet):
-                held = net.held(self._host())
-                self.replica = Replica(
-                    spec.model, spec.training, spec.seed, held, net.shared_numbers
-                )
-            else:
-                self.replica = Replica(spec.model, spec.training, spec.seed)
-            place = self.plan.place(self.instance.index)
-            self.strategy = create(self.plan.used, place)
+                held = net.held(self._host()), net.shared_numbers
+            self.replica = Replica(spec.model, spec.training, spec.seed, *held)
+            self.strategy = create(self.plan.used, self.plan.place(self.instance.index))
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
                     self.plan.all_loops.index(loop),
@@ -311,9 +314,11 @@ class Role:
             if loop.trainer == self.instance.index:
                 given = self._given[loop] = SimpleQueue()
                 ready = threading.Event()
-                words = (loop, number, given, ready)
                 thread = threading.Thread(
-                    target=self._loop, args=words, name=loop.label, daemon=True
+                    target=self._loop,
+                    args=(loop, number, given, ready),
+                    name=loop.label,
+                    daemon=True,
                 )
                 self.loop_threads.append(thread)
                 thread.start()
@@ -327,7 +332,6 @@ class Role:
         given: SimpleQueue[LoopContext],
         ready: threading.Event,
     ) -> None:
-        """A loop's thread."""
         try:
             pool = make_pool(self.plan.threads_of(self.plan.loop(loop.loop)))
             with book("loop", RUNTIME, pool):
@@ -338,9 +342,6 @@ class Role:
             self.fail(error)
         finally:
             ready.set()
-
-    def _one_left(self) -> bool:
-        return sum(thread.is_alive() for thread in self.loop_threads) <= 1
 
     def fail(self, error: BaseException) -> None:
         """Remember the first failure of any thread."""
@@ -354,8 +355,7 @@ class Role:
         while going := [thread for thread in threads if thread.is_alive()]:
             going[0].join(_LOOK)
             self._tick(tick)
-        if self.failure is not None:
-            raise self.failure
+        self._tick(tick)
 
     def _tick(self, tick: Callable[[], None]) -> None:
         if self.failure is not None:
@@ -410,11 +410,11 @@ class Role:
             found.dropped_spans += recorder.dropped_spans
         for name, value in self.quality.items():
             setattr(found, name, value)
-        busy = self._busy
-        if busy is None:
-            busy = time.process_time() - self._busy_at_start
+        busy = time.process_time() - self._busy_at_start if self._busy is None else self._busy
         tallies = [c.worker.residual.tallies for c in self.contexts]
         tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
+        asked = [s.header_bytes for s in self.servings if not s.client.endswith(EVALUATOR)]
+        fed = [] if self.reader is None else self.reader.header_bytes.values()
         return ProcessPart(
             instance=self.instance.name,
             records=found,
@@ -422,14 +422,9 @@ class Role:
             samples=[*self.books.samples, self.books.sample()],
             tallies=[dict(counted) for counted in tallies],
             readings=self.readings,
-            header_bytes=self._header_bytes(),
+            header_bytes=sum([*asked, *fed]),
             cache=None if self.cache is None else self.cache.figures(),
         )
-
-    def _header_bytes(self) -> int:
-        asked = [s.header_bytes for s in self.servings if not s.client.name.endswith(EVALUATOR)]
-        fed = [] if self.reader is None else self.reader.header_bytes.values()
-        return sum([*asked, *fed])
 
     def keep_state(self, folder: Path) -> None:
         """Save shards and replica, for tests and for whoever wants the weights."""
@@ -471,14 +466,3 @@ def first_shard(plan: Plan, client: int) -> int:
     trainers = [loop.trainer for loop in plan.all_loops]
     trainer = trainers[client] if client < len(trainers) else 0
     return trainer + client - trainers.index(trainer)
-
-
-def _key(shard: EmbeddingShard | DenseShard) -> tuple[ServiceKind, int]:
-    service = ServiceKind.EMBEDDING if isinstance(shard, EmbeddingShard) else ServiceKind.DENSE
-    return service, shard.index
-
-
-def _make(plan: Plan, shard: EmbeddingShard | DenseShard) -> EmbeddingServer | DenseServer:
-    if isinstance(shard, EmbeddingShard):
-        return EmbeddingServer(plan, shard)
-    return DenseServer(plan, shard)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.addresses import address_towards, choose_interface
 from recsim_train.executor.link.rendezvous import SETTING, make_group, quiet, store_of
-from recsim_train.executor.process import exchange, parting
-from recsim_train.executor.process.agreement import reads, terms_of
+from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.attend import until
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.process.launch import Interrupted, PartialRun
@@ -88,7 +87,7 @@ def _join(me: Rank, run: int, limit: float) -> _Way:
 def reads_here(plan: Plan) -> bool:
     """Whether this rank reads the data. Raises UserError for a rank that there cannot be."""
     rank = read_rank().rank
-    return rank >= len(plan.instances) or reads(plan, plan.instances[rank])
+    return rank >= len(plan.instances) or agreement.reads(plan, plan.instances[rank])
 
 
 @contextmanager
@@ -120,7 +119,10 @@ def _wait_for_readers(way: _Way, *, of_those_here: bool = False) -> None:
         store.add("words/read", 1)
         if me.keeps_store:
             come = sum(store.check([f"word/{rank}"]) for rank in range(me.world))
-            exchange.until_read(store, come if of_those_here else me.world, _TELLING)
+            due = come if of_those_here else me.world
+            parting.ask_until(
+                _TELLING, lambda: store.add("words/read", 0), lambda count: count >= due
+            )
 
 
 def execute_rank(plan: Plan, check: Check) -> Outcome | None:
@@ -189,7 +191,7 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
 
 def _agreed(
     plan: Plan, way: _Way, check: Check, left: Callable[[], float]
-) -> Sequence[exchange.Word]:
+) -> Sequence[agreement.Word]:
     """The words of all ranks, which agree; this rank's interface is chosen by them."""
     me, store = way.me, way.store
     counted = me.world == len(plan.instances)
@@ -200,7 +202,7 @@ def _agreed(
             raise PeerLeftError
 
     try:
-        exchange.claim(store, way.base, me, look, left())
+        agreement.claim(store, way.base, me, look, left())
     except PeerLeftError:
         raise _as_told(way, plan) from None
     except TimeoutError as error:
@@ -208,13 +210,13 @@ def _agreed(
     try:
         own = address_towards(me.host, me.port) or "127.0.0.1"
         if me.rank == 1:
-            way.deputy = exchange.deputy(own)
+            way.deputy = agreement.deputy(own)
         port = 0 if way.deputy is None else way.deputy.port  # type: ignore[attr-defined]
-        terms = terms_of(plan, instance, me.world)
-        mine = exchange.Word(instance.name, exchange.machine_id(), own, port, terms)
+        terms = agreement.terms_of(plan, instance, me.world)
+        mine = agreement.Word(instance.name, agreement.machine_id(), own, port, terms)
         try:
             limit = plan.experiment.execution.start_timeout
-            words = exchange.exchange(
+            words = agreement.exchange(
                 store, me, mine, look, limit, left() if counted else min(_TELLING, left())
             )
         except TimeoutError:
@@ -228,7 +230,7 @@ def _agreed(
                 f"--nproc-per-node times --nnodes = {len(plan.instances)}, or `unset RANK` to "
                 "have recsim-train start all processes itself"
             )
-        near = exchange.neighbours(words, me.rank)
+        near = [r for r, word in enumerate(words) if word.machine == words[me.rank].machine]
         check(plan, [plan.instances[rank] for rank in near])
         apart = [word.address for rank, word in enumerate(words) if rank not in near]
         choose_interface(own, apart)
@@ -279,7 +281,11 @@ def _end_early(
 ) -> BaseException:
     """Tell the others, hear them; what this rank is to raise."""
     rank = way.me.rank
-    kind, sentence = _kind_of(error)
+    kind, sentence = describe(error)
+    if isinstance(error, KeyboardInterrupt):
+        kind, sentence = parting.INTERRUPTED, "interrupted"
+    elif isinstance(error, PeerLeftError):
+        kind, sentence = "peer", "another rank left the run"
     try:
         with held():
             if peers is not None:
@@ -288,8 +294,7 @@ def _end_early(
             if role is not None and role.started:
                 parting.put_part(store, rank, role.part())
             parting.leave(store, rank, kind, sentence, [] if role is None else role.waits())
-            begun = role is not None and role.started
-            seconds = parting.ROLL_CALL if begun else 1.0
+            seconds = parting.ROLL_CALL if role is not None and role.started else 1.0
             hosting = way.me.keeps_store or way.deputy is not None
             end = parting.part_ways(store, labels, rank, hosting=hosting, seconds=seconds)
     except RuntimeError:
@@ -306,11 +311,3 @@ def _end_early(
     if outcome is not None:
         return PartialRun(end.sentence, outcome)
     return RunFailed(end.sentence)
-
-
-def _kind_of(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return parting.INTERRUPTED, "interrupted"
-    if isinstance(error, PeerLeftError):
-        return "peer", "another rank left the run"
-    return describe(error)

@@ -69,10 +69,12 @@ class MixCache:
         """Sorted row numbers as distinct ids, table by table."""
         cuts = np.searchsorted(rows, self.bases)
         values = rows - np.repeat(self.bases[:-1], np.diff(cuts))
-        none = (None,) * (len(self.bases) - 1)
-        # an empty way back: distinct ids that belong to no batch
         return RealIds(
-            torch.from_numpy(values), tuple(cuts.tolist()), none, 0, torch.empty(0).long()
+            torch.from_numpy(values),
+            tuple(cuts.tolist()),
+            (None,) * (len(self.bases) - 1),
+            0,
+            torch.empty(0).long(),  # distinct ids that belong to no batch: no way back to it
         )
 
     def count(self, owned: int, missed: int, evicted: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class ShardSlices:
         ).reshape(-1, 5)
         self.cuts = np.cumsum([0, *map(len, shards)])
         """Of the slices, by shard."""
+        self.of = [slice(*cut) for cut in pairwise(self.cuts.tolist())]
+        """Each shard's slices."""
         self.tables = self.slices[:, 0].copy()
         self.index = torch.from_numpy(self.tables)
         self.order = np.lexsort((self.slices[:, 1], self.tables))
@@ -49,13 +52,6 @@ class ShardSlices:
         """Whether the bags of a slice differ in size."""
         self.lengths = np.where(varies, np.cumsum(varies) - 1, -1)
         """Of each table whose bags differ: its place among them; -1: they do not."""
-
-    def of(self, shard: int) -> slice:
-        """A shard's slices."""
-        return slice(int(self.cuts[shard]), int(self.cuts[shard + 1]))
-
-    def __len__(self) -> int:
-        return len(self.cuts) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +96,7 @@ def route_ids(ids: RealIds, parts: ShardSlices) -> list[Routed]:
     routed = []
     begin = (0, 0)
     for shard, end in enumerate(ends.tolist()):
-        of = parts.of(shard)
+        of = parts.of[shard]
         routed.append(
             Routed(
                 values[begin[0] : end[0]],
@@ -187,7 +183,7 @@ def assemble_rows(
         shape = (len(parts.model.tables), *answers[0].shape[1:])
         whole = torch.empty(shape, dtype=answers[0].dtype)
         for shard, answer in enumerate(answers):
-            of = parts.of(shard)
+            of = parts.of[shard]
             tables, first = parts.tables[of], parts.first[of]
             if first.all():  # large blocks are copied faster by numpy
                 whole.numpy()[tables] = _array(answer)
@@ -199,7 +195,7 @@ def assemble_rows(
     counts = np.concatenate([part.counts for part in routed])
     begins = _runs(np.array(ids.offsets), parts.tables, parts.order, counts)
     for shard, answer in enumerate(answers):
-        of = parts.of(shard)
+        of = parts.of[shard]
         _spread_runs(_array(answer), begins[of], counts[of], rows.numpy())
     return RealRows(rows, ids)
 
@@ -210,7 +206,7 @@ def route_gradient(
     """The gradient of each shard's answer, in the answer's own form."""
     if gradient.ids.inverse is None:
         picked = gradient.tensor.index_select(0, parts.index)
-        return [picked[parts.of(shard)] for shard in range(len(parts))]
+        return [picked[of] for of in parts.of]
     counts = np.concatenate([part.counts for part in routed])
     begins = _runs(np.array(gradient.ids.offsets), parts.tables, parts.order, counts)
     rows = torch.from_numpy(_pick_runs(_array(gradient.tensor), begins, counts))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +14,7 @@ from torch import Tensor
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.books import book, booked
 from recsim_train.executor.link.tensors import narrow
-from recsim_train.executor.link.transport import Key, Port, size_of
+from recsim_train.executor.link.transport import Key, Port
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.sparse import RealSparse, all_entries, sparse_add, sparse_apply
@@ -103,8 +101,7 @@ class Together:
             with self._turn:  # unless the last one came just now
                 if not mine.locked():
                     return
-                missing = sorted(set(self.trainers) - set(self._parts))
-                names = ", ".join(f"trainer[{t}]" for t in missing)
+                names = ", ".join(f"trainer[{t}]" for t in self.trainers if t not in self._parts)
                 raise TimeoutError(f"no gradient from {names} within {self._timeout:g} s")
 
 
@@ -158,15 +155,9 @@ class DenseServer:
     def __init__(self, plan: Plan, shard: DenseShard) -> None:
         spec = plan.experiment
         self.rules = DenseRules(spec, shard)
-        order = central_order(plan)
-        cut = (shard.start, shard.stop)
-        self.state = DenseState(spec.model, spec.training, spec.seed, *cut, order)
+        held = shard.start, shard.stop, central_order(plan)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *held)
         self._turn = threading.Lock()
-
-    @property
-    def values(self) -> Tensor:
-        """[shard's elements], which may change at any time."""
-        return self.state.values
 
     @booked("dense_read")
     def pull(self, values: Tensor) -> None:
@@ -207,14 +198,6 @@ def central_order(plan: Plan) -> Tensor | None:
     return torch.cat([torch.arange(start, stop) for start, stop in ranges])
 
 
-@dataclass(slots=True)
-class Client:
-    """Who is served by a thread: for records and for summing in trainer order."""
-
-    name: str
-    trainer: int
-
-
 class ShardTalk:
     """One client's requests to one shard: what is kept from one to the next."""
 
@@ -226,17 +209,19 @@ class ShardTalk:
         """(places of the ids, the bag of each, places of the values that a mask let pass,
         examples)."""
 
-    def unpack(self, request: wire.ShardRequest, payload: Tensor) -> Any:
-        """The request's content. Raises ValueError for what this shard cannot do."""
-        if request.service != self.service:
-            raise ValueError(f"a shard of the {self.service} service cannot answer {request}")
-        return request.unpack(self.rules, payload)
-
     def answer(self, request: wire.ShardRequest, content: Any) -> Any:
         """Do what is asked; a tensor, or None where there is nothing to say. Raises ValueError for
         what does not fit what was asked before."""
         server, rules = self.server, self.rules
         match request:
+            case wire.PullRequest():
+                return narrow(server.state.values, request.kind(rules))
+            case wire.PushRequest():
+                server.push(*content, add=request.add)
+            case wire.SparsePushRequest():
+                server.push_sparse(content, add=request.add)
+            case wire.ExchangeRequest():
+                return server.exchange(*content, request)
             case wire.LookupRequest():
                 answer, local, bags = server.lookup(content)
                 masked = None if rules.mask is None else rules.mask.mask(answer)
@@ -259,14 +244,6 @@ class ShardTalk:
             case wire.StoreRequest():
                 server.store(content[0].numpy(), np.array(request.counts), content[1])
                 return wire.ACKNOWLEDGED
-            case wire.PullRequest():
-                return narrow(server.values, request.kind(rules))
-            case wire.PushRequest():
-                server.push(*content, add=request.add)
-            case wire.SparsePushRequest():
-                server.push_sparse(content, add=request.add)
-            case wire.ExchangeRequest():
-                return server.exchange(*content, request)
         return None
 
 
@@ -281,15 +258,18 @@ class Serving:
     def __init__(
         self,
         instance: str,
-        client: Client,
+        client: str,
+        trainer: int,
         port: Port,
         servers: Mapping[Key, EmbeddingServer | DenseServer],
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
+        """``client``: whose requests, for records; ``trainer``: its own, by which sums are in
+        order."""
         self.instance, self.client, self.port = instance, client, port
         self.recorder, self.clock = recorder, clock
-        self.talks = {k: ShardTalk(s, client.trainer, s.rules) for k, s in servers.items()}
+        self.talks = {k: ShardTalk(s, trainer, s.rules) for k, s in servers.items()}
         self._at: wire.ShardRequest | None = None
         """The request at hand."""
         self.header_bytes = self.acknowledged = 0
@@ -300,7 +280,7 @@ class Serving:
         """What it waits for, or is at."""
         request = self._at  # the serving thread changes it
         at = "for the next request" if request is None else f"in {request.effect}"
-        return f"{at} of {self.client.name}"
+        return f"{at} of {self.client}"
 
     def run(self) -> None:
         """Serve until the client says stop."""
@@ -319,23 +299,25 @@ class Serving:
                 except _CANNOT as error:
                     name = type(error).__name__
                     raise RunFailed(
-                        f"{self.instance} cannot do what {self.client.name} asks: {name}: {error}"
+                        f"{self.instance} cannot do what {self.client} asks: {name}: {error}"
                     ) from error
 
     def _serve(
         self, talk: ShardTalk, request: wire.ShardRequest, payload: Tensor, begin: float
     ) -> None:
         self._at = request
-        answer = talk.answer(request, talk.unpack(request, payload))
+        if request.service != talk.service:
+            raise ValueError(f"a shard of the {talk.service} service cannot answer {request}")
+        answer = talk.answer(request, request.unpack(talk.rules, payload))
         if answer is not None:
             self.port.answer(answer)
-        sent = 0 if answer is None else size_of(answer)
+        sent = 0 if answer is None else answer.nbytes
         if answer is wire.ACKNOWLEDGED:
             self.acknowledged, sent = self.acknowledged + sent, 0
         self.header_bytes = self.port.head_bytes + self.acknowledged
         if request.iteration >= 0:
             effect, times = f"serve_{request.effect}", (begin, self.clock())
-            where = (self.instance, self.client.name, request.iteration)
+            where = (self.instance, self.client, request.iteration)
             self.recorder.add(Span(*where, effect, talk.service, *times, sent))
         self._at = None
 
@@ -351,21 +333,6 @@ def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -
         except BaseException as error:
             failed(error)
 
-    thread = threading.Thread(target=body, name=f"serve {serving.client.name}", daemon=True)
+    thread = threading.Thread(target=body, name=f"serve {serving.client}", daemon=True)
     thread.start()
     return thread
-
-
-def elapsed_clock(start: float) -> Callable[[], float]:
-    """Seconds since ``start`` on the machine's monotonic clock."""
-    return lambda: time.monotonic() - start
-
-
-def hosted(plan: Plan, instance: str) -> Sequence[EmbeddingShard | DenseShard]:
-    """The shards that a process holds, embedding first."""
-    found: list[EmbeddingShard | DenseShard] = []
-    if plan.embedding:
-        found += [s for s in plan.embedding.shards if s.host.name == instance]
-    if plan.dense:
-        found += [s for s in plan.dense.shards if s.host.name == instance]
-    return found

@@ -11,13 +11,12 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from recsim_train.executor.books import booked
-from recsim_train.executor.link.tensors import Answer, memory_of, narrow, widen
-from recsim_train.executor.link.transport import Channel, Pending, size_of
+from recsim_train.executor.link.tensors import Answer, narrow, widen
+from recsim_train.executor.link.transport import Channel, Pending
 from recsim_train.executor.net.masks import count
 from recsim_train.executor.net.sparse import RealSparse, cut_sparse
 from recsim_train.executor.shards import wire
@@ -33,6 +32,8 @@ from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.workload.compression import ACTIVATION_GRADIENTS, ACTIVATIONS, Tallies
 
+_route, _assemble = booked("route_ids")(route_ids), booked("assemble_rows")(assemble_rows)
+_cut = booked("route_gradient")(route_gradient)
 Done = tuple[Any, int]
 Finish = Callable[[], Done]
 Rules = TypeVar("Rules", bound=EmbeddingRules | DenseRules)
@@ -54,8 +55,7 @@ class Remote(Generic[Rules]):
     ) -> None:
         """Ask something, which brings ``content``; under way, answered by ``answer``, until
         ``pending`` has been waited for."""
-        parts = request.parts(content)
-        self.channel.request(pending, wire.encode(request), parts, answer)
+        self.channel.request(pending, wire.encode(request), request.parts(content), answer)
 
 
 class Near:
@@ -73,8 +73,8 @@ class Near:
         """As `Remote.ask`; answered when it returns."""
         if isinstance(request, wire.PullRequest):
             self._talk.server.pull(answer.tensor)  # the shard's own go on changing
-        elif (said := self._talk.answer(request, content)) is not None and answer.size:
-            answer.arrive(np.frombuffer(memory_of(said.contiguous()), np.uint8))
+        elif (said := self._talk.answer(request, content)) is not None:
+            answer.take(said)
 
 
 class _Turns:
@@ -120,14 +120,12 @@ class EmbeddingStub:
     def __init__(
         self,
         ends: Sequence[Near | Remote[EmbeddingRules]],
-        trainer: int,
         *,
         whole: bool = True,
         first: int = 0,
     ) -> None:
         """``first``: with which remote end the loop begins, counted round."""
-        self.ends, self.trainer = ends, trainer
-        self.whole = whole
+        self.ends, self.whole = ends, whole
         """Whether answers cover all tables, or just what the only shard, a local one, holds."""
         self._turns = _Turns(ends, first)
         rules = ends[0].rules
@@ -137,23 +135,9 @@ class EmbeddingStub:
         self._lookups: Lookups[OpenLookup] = Lookups()
         self.tallies: Tallies = {}
 
-    @booked("route_ids")
-    def _route(self, ids: RealIds) -> list[Routed]:
-        return route_ids(ids, self._parts)
-
-    @booked("assemble_rows")
-    def _assemble(
-        self, ids: RealIds, routed: Sequence[Routed], answers: Sequence[Tensor]
-    ) -> RealRows:
-        return assemble_rows(ids, self._parts, routed, answers)
-
-    @booked("route_gradient")
-    def _pieces(self, rows: RealRows, routed: Sequence[Routed]) -> list[Tensor]:
-        return route_gradient(rows, self._parts, routed)
-
     def lookup(self, ids: RealIds, iteration: int) -> Finish:
         """Embeddings of a batch."""
-        looked = OpenLookup(ids, self._route(ids))
+        looked = OpenLookup(ids, _route(ids, self._parts))
         self._lookups.add(looked)
         pending, asked = Pending(), {}
         for place in self._turns(pending):
@@ -174,7 +158,7 @@ class EmbeddingStub:
                 answers[place] = widen(answers[place], end.rules.kind)
             if not self.whole:
                 return RealRows(answers[0], ids), 0
-            return self._assemble(ids, looked.routed, answers), pending.bytes
+            return _assemble(ids, self._parts, looked.routed, answers), pending.bytes
 
         return answer
 
@@ -189,7 +173,7 @@ class EmbeddingStub:
                 "Update needs the gradient of a Lookup's answer, in the order of the Lookups"
             )
         looked = self._lookups.of(number)
-        pieces = self._pieces(gradient, looked.routed) if self.whole else [gradient.tensor]
+        pieces = _cut(gradient, self._parts, looked.routed) if self.whole else [gradient.tensor]
         pending = Pending()
         for place in self._turns(pending):
             end, routed, piece = self.ends[place], looked.routed[place], pieces[place]
@@ -210,7 +194,7 @@ class EmbeddingStub:
 
         Shards that hold none of them are not asked.
         """
-        parts = self._route(ids)
+        parts = _route(ids, self._parts)
         pending, asked = Pending(), {}
         for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
@@ -222,14 +206,14 @@ class EmbeddingStub:
         def answer() -> Done:
             pending.wait()
             answers = [asked[place].tensor for place in range(len(self.ends))]
-            return self._assemble(ids, parts, answers), pending.bytes
+            return _assemble(ids, self._parts, parts, answers), pending.bytes
 
         return answer
 
     def store(self, rows: RealRows, iteration: int) -> Finish:
         """Overwrite rows at the shards, which acknowledge."""
-        parts = self._route(rows.ids)
-        pieces = self._pieces(rows, parts)
+        parts = _route(rows.ids, self._parts)
+        pieces = _cut(rows, self._parts, parts)
         pending = Pending()
         for place in self._turns(pending):
             end, part = self.ends[place], parts[place]
@@ -252,10 +236,8 @@ class DenseStub:
         first: int = 0,
     ) -> None:
         """``first``: as in `EmbeddingStub`."""
-        self.ends = ends
         self._turns = _Turns(ends, first)
-        self._like = like
-        self._order = order
+        self.ends, self._like, self._order = ends, like, order
         """Which parameter each element of the central copy is; None: the same."""
 
     def room(self) -> Tensor | None:
@@ -266,7 +248,7 @@ class DenseStub:
         end, like = self.ends[0], self._like
         if len(self.ends) > 1 or isinstance(end, Near) or end.rules.wire != like.dtype:
             return None
-        memory = end.channel.room(size_of(like))
+        memory = end.channel.room(like.nbytes)
         return None if memory is None else torch.frombuffer(memory, dtype=like.dtype)
 
     def pull(self, iteration: int) -> Finish:
@@ -289,10 +271,9 @@ class DenseStub:
                 with booked("widen"):
                     part.tensor.copy_(arrived.tensor)
             values = whole.tensor
-            if self._order is None:
-                return RealDense(values), pending.bytes
-            ordered = torch.empty_like(values).index_copy_(0, self._order, values)
-            return RealDense(ordered), pending.bytes
+            if self._order is not None:
+                values = torch.empty_like(values).index_copy_(0, self._order, values)
+            return RealDense(values), pending.bytes
 
         return answer
 

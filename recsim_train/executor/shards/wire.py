@@ -82,21 +82,20 @@ def _wire_of(experiment: Experiment) -> torch.dtype:
     return HALF.get(experiment.execution.wire, dtype_of(experiment.model))
 
 
-_ONE = (1,)
-ACKNOWLEDGED = torch.ones(_ONE, dtype=torch.int64)
+ACKNOWLEDGED = torch.ones(1, dtype=torch.int64)
 """An acknowledgement has no content: it counts as a header, not as payload."""
 
 
 def acknowledgement() -> Answer:
     """One under way."""
-    return Answer(_ONE, torch.int64)
+    return Answer((1,), torch.int64)
 
 
 KINDS: list[type[ShardRequest]] = []
 """A header says a place in it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShardRequest:
     """Fields are the header's, content is what the request brings: tensors, if a kind says nothing
     else. The payload is the bytes of the content's parts, one after the other.
@@ -135,14 +134,14 @@ def _ids(counts: tuple[int, ...], rules: EmbeddingRules) -> int:
     return sum(counts)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StopRequest(ShardRequest, effect="stop"):
     """The client asks no more."""
 
     iteration: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass
 class LookupRequest(ShardRequest, effect="lookup", service="embedding"):
     """Asks vectors or rows. Content: `Routed`. Payload: ids slice by slice; where the rules send
     them, the lengths of bags, slice by slice."""
@@ -174,7 +173,7 @@ class LookupRequest(ShardRequest, effect="lookup", service="embedding"):
         return Answer(rules.gradient_shape(self.examples, sum(self.counts)), self.kind(rules))
 
 
-@dataclass(frozen=True)
+@dataclass
 class UpdateRequest(ShardRequest, effect="update", service="embedding"):
     """Brings the gradient of the answer of this client's ``lookup`` of that number at this shard.
     Content: the ids again; the gradient. Without ids, and with empty ``counts``, where vectors of
@@ -193,7 +192,7 @@ class UpdateRequest(ShardRequest, effect="update", service="embedding"):
         return sent, widen(gradient.view(shape), rules.kind)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FetchRequest(ShardRequest, effect="fetch", service="embedding"):
     """Asks rows with their optimizer's state. Content: ids."""
 
@@ -207,7 +206,7 @@ class FetchRequest(ShardRequest, effect="fetch", service="embedding"):
         return Answer((sum(self.counts), rules.stored), rules.kind)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StoreRequest(ShardRequest, effect="store", service="embedding"):
     """Brings rows with their optimizer's state. Content: ids, rows."""
 
@@ -221,12 +220,12 @@ class StoreRequest(ShardRequest, effect="store", service="embedding"):
         return ids, rows.view(count, rules.stored)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PullRequest(ShardRequest, effect="pull", service="dense"):
     """Asks the shard's elements."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PushRequest(ShardRequest, effect="push", service="dense"):
     """Brings a gradient of the shard's elements, or a difference to add. Content: the values."""
 
@@ -241,7 +240,7 @@ class PushRequest(ShardRequest, effect="push", service="dense"):
         return [widen(values, rules.kind)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SparsePushRequest(ShardRequest, effect="push", service="dense"):
     """The same of some elements. Content: as `cut_sparse` makes it, with so many ``entries``."""
 
@@ -258,7 +257,7 @@ class SparsePushRequest(ShardRequest, effect="push", service="dense"):
         return unpack_sparse(payload, whole, self.entries, rules.kind)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExchangeRequest(ShardRequest, effect="exchange", service="dense"):
     """Asks how far parameters are from the central ones, from the shard's element ``start`` on, and
     moves these. Content: the parameters."""
