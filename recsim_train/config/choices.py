@@ -59,8 +59,14 @@ def _check_options(
             findings.add((*at, name), f"{owner} has no option {name!r}{hint}", at_key=True)
         elif option.type == "part":
             names = ", ".join(map(repr, option.parts))
-            expected = f"one of {names}, or a mapping with 'kind' and options"
-            part = check_choice(name, value, option.parts, expected, (*at, name), findings)
+            part = check_choice(
+                name,
+                value,
+                option.parts,
+                f"one of {names}, or a mapping with 'kind' and options",
+                (*at, name),
+                findings,
+            )
             if part is not None and part != {"kind": option.default, "options": {}}:
                 options[name] = {"kind": part["kind"], **part["options"]}
         else:

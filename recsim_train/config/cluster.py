@@ -397,10 +397,13 @@ class Cluster(Section):
         entries = (self.mixed or {}).get(role, ())
         for entry in entries:
             if entry.count is None or index < first + entry.count:
-                own = {
-                    k: v for k in Host.model_fields if (v := getattr(entry, k, None)) is not None
-                }
-                return host.model_copy(update=own)
+                return host.model_copy(
+                    update={
+                        k: v
+                        for k in Host.model_fields
+                        if (v := getattr(entry, k, None)) is not None
+                    }
+                )
             first += entry.count
         if entries:
             raise NoHostError(

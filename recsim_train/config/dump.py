@@ -49,8 +49,9 @@ def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
 
     Quantities keep six significant digits. Each line of ``header_comment`` becomes a comment.
     """
-    header = "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines())
-    return header + dump_yaml(plain(cluster, digits=DIGITS))
+    return "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines()) + dump_yaml(
+        plain(cluster, digits=DIGITS)
+    )
 
 
 def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
@@ -106,8 +107,11 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     """
     settings = plain(experiment, digits=None)
     model = {key: value for key, value in settings["model"].items() if key != "name"}
-    beside = ("generate", "malformed_limit")
-    data = {key: value for key, value in settings["data"].items() if key not in beside}
+    data = {
+        key: value
+        for key, value in settings["data"].items()
+        if key not in ("generate", "malformed_limit")
+    }
     if experiment.data.path is not None:
         del data["synthetic"]
     for key in ("path", "eval_path"):

@@ -138,8 +138,9 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
     data["model"] = model or PRESETS["tiny"].model("tiny")
     data["strategies"] = strategies or _FALLBACK_STRATEGIES
     extra: dict[KeyPath, tuple[str, ...]] = {("model",): MODEL_KEYS}
-    renamed = {"strategies": "strategy"}
-    experiment = check(Experiment, data, findings, extra_keys=extra, renamed=renamed)
+    experiment = check(
+        Experiment, data, findings, extra_keys=extra, renamed={"strategies": "strategy"}
+    )
     shape = _alone(Model, model)
     source = _alone(Data, data.get("data", {}))
     if shape is not None:

@@ -43,7 +43,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
                 "An option of the strategy; see `recsim-train show strategies`.",
             )
         elif name == "model":
-            yield from _model_forms()
+            yield from _MODEL_FORMS
             yield from _rows(what.hint, "model.")
         elif name == "model.tables":
             yield SettingRow(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
@@ -67,13 +67,21 @@ _TABLES = (
 )
 
 
-def _model_forms() -> Iterator[SettingRow]:
-    names = " or ".join(PRESETS)
-    meaning = "A preset's name, or a mapping with a preset and overrides, or with all fields."
-    yield SettingRow("model", "name or mapping", "-", meaning)
-    meaning = "The preset that the other keys override; without it they are all required."
-    yield SettingRow("model.preset", names, "-", meaning)
-    yield SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table.")
+_MODEL_FORMS = (
+    SettingRow(
+        "model",
+        "name or mapping",
+        "-",
+        "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+    ),
+    SettingRow(
+        "model.preset",
+        " or ".join(PRESETS),
+        "-",
+        "The preset that the other keys override; without it they are all required.",
+    ),
+    SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table."),
+)
 
 
 def _listed(what: Accepts) -> type[BaseModel] | None:

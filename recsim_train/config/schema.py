@@ -51,10 +51,14 @@ def _sweep(field: dict[str, Any]) -> dict[str, Any]:
         "propertyNames": {"not": {"enum": list(Sweep.model_fields)}},
         "additionalProperties": values,
     }
-    points = {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}}
     return {
         "description": field["description"],
-        "anyOf": [{"$ref": _REF + "Sweep"}, grid, points, {"type": "null"}],
+        "anyOf": [
+            {"$ref": _REF + "Sweep"},
+            grid,
+            {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}},
+            {"type": "null"},
+        ],
     }
 
 
@@ -129,8 +133,12 @@ def _tables(table: dict[str, Any]) -> dict[str, Any]:
     alike = copy.deepcopy(table)
     alike["properties"] = {"count": count, **alike["properties"]}
     alike["required"] = ["count", *table["required"]]
-    items = {"anyOf": [rows, {"$ref": _REF + "Table"}]}
-    return {"anyOf": [{"type": "array", "minItems": 1, "items": items}, alike]}
+    return {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": {"anyOf": [rows, {"$ref": _REF + "Table"}]}},
+            alike,
+        ]
+    }
 
 
 def _named(schemas: Schemas) -> dict[str, Any]:

@@ -35,8 +35,7 @@ def parse_value(text: str, where: str) -> Any:
     except ConfigErrors as error:
         if not quoted:
             return text
-        message = error.problems[0].message
-        raise ConfigErrors([Problem(Mark(where), "", message)], where) from None
+        raise ConfigErrors([Problem(Mark(where), "", error.problems[0].message)], where) from None
     if node is None:
         return text or None
     if not quoted and not _whole(node, text):
@@ -44,8 +43,9 @@ def parse_value(text: str, where: str) -> Any:
     builder = Builder(where, [])
     value = builder.build(node, ())
     if builder.problems:
-        problems = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
-        raise ConfigErrors(problems, where)
+        raise ConfigErrors(
+            [Problem(Mark(where), p.key, p.message) for p in builder.problems], where
+        )
     return value
 
 
@@ -87,12 +87,16 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
         if not equals or not all(part.strip() for part in key.strip().split(".")):
-            message = "expected key=value, such as roles.trainers=4"
-            findings.problems.append(Problem(mark, "", message))
+            findings.problems.append(
+                Problem(mark, "", "expected key=value, such as roles.trainers=4")
+            )
             continue
         if not text.strip():  # as of a variable that is not set
-            message = f"expected a value, got empty text; to have none: {key.strip()}=null"
-            findings.problems.append(Problem(mark, "", message))
+            findings.problems.append(
+                Problem(
+                    mark, "", f"expected a value, got empty text; to have none: {key.strip()}=null"
+                )
+            )
             continue
         try:
             assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
@@ -164,8 +168,11 @@ class Sets:
         fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
             hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
-            message = f"no strategy of the list has an option {option!r}{hint}"
-            self._problem(mark, message, f"strategy.{option}")
+            self._problem(
+                mark,
+                f"no strategy of the list has an option {option!r}{hint}",
+                f"strategy.{option}",
+            )
         for index in fitting:
             if isinstance(current[index], str):
                 self._wrap("strategy", "kind", index)
@@ -196,13 +203,17 @@ class Sets:
             last = depth == len(path) - 1
             if isinstance(at, list):
                 if not (isinstance(part, int) or part.isdigit()) or int(part) >= len(at):
-                    message = f"{dotted(done)} is a list of {len(at)}: expected a position in it"
-                    self._problem(mark, message, dotted(done))
+                    self._problem(
+                        mark,
+                        f"{dotted(done)} is a list of {len(at)}: expected a position in it",
+                        dotted(done),
+                    )
                     return
                 part = int(part)  # noqa: PLW2901 - the key of a list is its position
             elif not isinstance(at, dict):
-                message = f"{dotted(done)} is a single value and has no {str(part)!r}"
-                self._problem(mark, message, dotted(done))
+                self._problem(
+                    mark, f"{dotted(done)} is a single value and has no {str(part)!r}", dotted(done)
+                )
                 return
             done = (*done, part)
             if last:
@@ -234,5 +245,4 @@ def _dotted(options: Mapping[str, DeclaredOption], entry: object) -> Iterator[st
         chosen = entry.get(name) if isinstance(entry, dict) else None
         kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
         if isinstance(kind, str):
-            inner = _dotted(option.parts.get(kind, {}), chosen)
-            yield from (f"{name}.{key}" for key in inner)
+            yield from (f"{name}.{key}" for key in _dotted(option.parts.get(kind, {}), chosen))

@@ -58,8 +58,9 @@ def _report(
     kind, value = details["type"], details["input"]
     if "[key]" in path:
         path = path[: path.index("[key]")]
-        message = _unknown_key(model, path, _key_names(model, path[:-1]))
-        findings.add(prefix + path, message, at_key=True)
+        findings.add(
+            prefix + path, _unknown_key(model, path, _key_names(model, path[:-1])), at_key=True
+        )
         return
     what = of_path(model, path)
     if kind == "extra_forbidden":

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-HEADER_FIELDS = 4
-HEADER_BYTES = 8 * HEADER_FIELDS
+HEADER_BYTES = 8 * 4
 """Bytes of the packed form's header: int64 examples, dense features, ids, lengths."""
 
 

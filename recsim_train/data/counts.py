@@ -124,8 +124,11 @@ class _Counter:
                 counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
             return counts
         for column, values in enumerate((places, unique)):
-            inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
-            np.add.at(counts[:, column], self._owner, inside)
+            np.add.at(
+                counts[:, column],
+                self._owner,
+                np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts),
+            )
         return counts
 
     def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:
@@ -211,8 +214,7 @@ class StreamCounts(IdCounts):
     def _of(self, index: int) -> NDArray[np.int32]:
         index %= self._exact
         while len(self._counted) <= index:
-            counts = self._counter.count(next(self._stream).batch)
-            self._counted.append(counts.astype(np.int32))
+            self._counted.append(self._counter.count(next(self._stream).batch).astype(np.int32))
             if len(self._counted) == self._exact:
                 self._stream.check()
                 self._stream.close()

@@ -76,8 +76,7 @@ class CriteoText(Source):
                 f"{last:,} (line {first:,} is one {PHRASES[KINDS[int(kinds[0]) - 1]]}: "
                 f"{spoilt(_line(chunks, 0))}){may_be_damaged(self.path)}"
             )
-        after = np.searchsorted(good, np.arange(len(kinds)))
-        return good[after % len(good)]
+        return good[np.searchsorted(good, np.arange(len(kinds))) % len(good)]
 
     def look(self) -> None:
         text, packed = beginning(self.path, EXPECTED)

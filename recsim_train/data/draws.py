@@ -91,7 +91,7 @@ class Zipf:
         self._head = min(size, _HEAD)
         masses = np.arange(1, self._head + 1, dtype=np.float64) ** -exponent
         tail = self._integral(size + 0.5) - self._integral(self._head + 0.5)
-        self._total = float(masses.sum()) + float(tail)
+        self._total = float(masses.sum()) + tail
         self._masses = masses / self._total
         self._cumulated = np.cumsum(self._masses)
         if size == self._head:

@@ -82,8 +82,7 @@ class _Column:
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
         """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
         copies = (1 << 32) // self.others
-        stream = draws.key(self.seed, _HEX, self.table)
-        copy = draws.bits(stream, ids) % np.uint64(copies)
+        copy = draws.bits(draws.key(self.seed, _HEX, self.table), ids) % np.uint64(copies)
         return (ids - 1).astype(np.uint64) + np.uint64(self.others) * copy
 
 
@@ -106,8 +105,9 @@ class Generator:
         self._teacher = Teacher(seed, len(model.tables), model.dense_features)
         pilot = np.arange(_PILOT_START, _PILOT_START + _PILOT_ROWS, dtype=np.int64)
         counts, _ = self._counts(pilot, model.dense_features)
-        bags = self._bags(pilot)
-        self._teacher.settle(dense_values(counts).astype(np.float64), bags, synthetic.click_rate)
+        self._teacher.settle(
+            dense_values(counts).astype(np.float64), self._bags(pilot), synthetic.click_rate
+        )
 
     def batch(self, rows: Rows) -> NumpyBatch:
         """The rows with these numbers (any order, repeats allowed) as a batch."""
@@ -187,8 +187,8 @@ class Generator:
         counts = np.exp(sizes, out=sizes).astype(np.int64)
         # the second integer of the Criteo data may be negative
         counts[1:2] -= 3
-        streams = draws.keys(seed, _COUNT_MISSING, last=each)
-        missing = draws.uniform(streams[:, None], rows) < MISSING_COUNT
+        streams = draws.keys(seed, _COUNT_MISSING, last=each)[:, None]
+        missing = draws.uniform(streams, rows) < MISSING_COUNT
         counts[missing] = 0
         return counts, missing
 

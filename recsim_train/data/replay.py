@@ -270,8 +270,9 @@ class _ShardFinder:
 
 def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
     """Each id of a batch as the number of its row over all tables."""
-    tables = ids_by_table(model, batch)
-    return np.concatenate([ids + base for ids, base in zip(tables, bases[:-1], strict=True)])
+    return np.concatenate(
+        [ids + base for ids, base in zip(ids_by_table(model, batch), bases[:-1], strict=True)]
+    )
 
 
 def check_cache(plan: Plan) -> None:

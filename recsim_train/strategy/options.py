@@ -45,8 +45,7 @@ def option_schemas(owner: type) -> dict[str, OptionSchema]:
 
     Raises TypeError for a field whose type has no YAML form.
     """
-    hints = _hints(owner)
-    return {f.name: _schema(owner, f, hints[f.name]) for f in dataclasses.fields(owner)}
+    return {f.name: _schema(owner, f, _hints(owner)[f.name]) for f in dataclasses.fields(owner)}
 
 
 def _schema(owner: type, field: dataclasses.Field[object], hint: object) -> OptionSchema:

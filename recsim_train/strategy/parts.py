@@ -87,5 +87,7 @@ def _installed(family: str) -> dict[str, type[Part]]:
 
 def parts(family: str) -> dict[str, type[Part]]:
     """Every known part of a family by its name."""
-    own = {kind: made for (owner, kind), made in _registered.items() if owner == family}
-    return {**_installed(family), **own}
+    return {
+        **_installed(family),
+        **{kind: made for (owner, kind), made in _registered.items() if owner == family},
+    }

@@ -108,8 +108,10 @@ def segment(s: Scope) -> Divided:
     found = _pieces(s, s.pieces)
     if s.numbers <= GRAIN:
         return found
-    packed = {"stream_byte": 4 * s.numbers * shape.value_bytes(s.model)}
-    return Divided(add(found.work, packed), found.wakes + 2)
+    return Divided(
+        add(found.work, {"stream_byte": 4 * s.numbers * shape.value_bytes(s.model)}),
+        found.wakes + 2,
+    )
 
 
 def last_segment(s: Scope) -> Divided:

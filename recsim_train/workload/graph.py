@@ -106,8 +106,7 @@ class _Builder:
         self.operators: list[Operator] = []
 
     def width(self, name: str) -> int:
-        widths = {**self.sources, **{o.name: o.width for o in self.operators}}
-        return widths[name]
+        return {**self.sources, **{o.name: o.width for o in self.operators}}[name]
 
     def add(
         self, name: str, kind: OperatorKind, *inputs: str, width: int, relu: bool = False

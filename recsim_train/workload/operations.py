@@ -76,8 +76,11 @@ def _step(fit: str = "") -> Op:
 
 def _segment(s: Scope) -> Work:
     """Some operators of a net, and what they leave for a cut or take from one."""
-    moved = 4 * s.numbers * shape.value_bytes(s.model)
-    packing = {"stream_byte": moved, "call": 12, "interpreter": 6 + 2 * len(s.pieces)}
+    packing = {
+        "stream_byte": 4 * s.numbers * shape.value_bytes(s.model),
+        "call": 12,
+        "interpreter": 6 + 2 * len(s.pieces),
+    }
     return add(packing, *(operator_work(s.model, piece) for piece in s.pieces))
 
 
