@@ -9,7 +9,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
-from recsim_train.config.options import DeclaredOption, Schemas
+from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.topology import ROLE_NAMES
@@ -162,7 +162,7 @@ def _named(schemas: Schemas) -> dict[str, Any]:
     }
 
 
-def _option(option: DeclaredOption) -> dict[str, Any]:
+def _option(option: OptionSchema) -> dict[str, Any]:
     if option.type == "part":
         schema = _named(option.parts)
     elif option.type == "share":

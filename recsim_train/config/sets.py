@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from recsim_train.config.options import DeclaredOption, Schemas
+from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.problems import (
     ConfigErrors,
     Findings,
@@ -133,31 +133,16 @@ class Sets:
     def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
         data = self._document.data
         if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
-            self._wrap("model", "preset")
+            self._document.marks.values["model", "preset"] = self._document.marks.locate(("model",))
+            data["model"] = {"preset": data["model"]}
         if len(path) > 1 and path[0] == "strategy":
             self._assign_strategy(path, value, mark)
             return
         self._write(path, value, mark)
 
-    def _wrap(self, key: str, inner: str, index: int | None = None) -> None:
-        """Turn a plain name into a mapping that holds it."""
-        data, marks = self._document.data, self._document.marks
-        path: KeyPath = (key,) if index is None else (key, index)
-        marks.values[*path, inner] = marks.locate(path)
-        if index is None:
-            data[key] = {inner: data[key]}
-        else:
-            data[key][index] = {inner: data[key][index]}
-
     def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
         current = self._document.data.get("strategy")
-        if isinstance(current, str):
-            self._wrap("strategy", "kind")
         if not isinstance(current, list) or str(path[1]).isdigit():
-            if isinstance(current, list) and len(path) > 2 and int(path[1]) < len(current):
-                index = int(path[1])
-                if isinstance(current[index], str):
-                    self._wrap("strategy", "kind", index)
             self._write_option(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
@@ -174,12 +159,11 @@ class Sets:
                 f"strategy.{option}",
             )
         for index in fitting:
-            if isinstance(current[index], str):
-                self._wrap("strategy", "kind", index)
             self._write_option(("strategy", index, *path[1:]), value, mark)
 
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set an option, turning a part's plain name on the way there into a mapping."""
+        """Set an option, turning plain names on the way there (the strategy's, a part's) into
+        mappings that hold them."""
         at: Any = self._document.data
         marks = self._document.marks
         done: KeyPath = ()
@@ -235,7 +219,7 @@ def option_names(entry: object, schemas: Schemas) -> list[str]:
     return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
 
 
-def _dotted(options: Mapping[str, DeclaredOption], entry: object) -> Iterator[str]:
+def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
     """Names of options, and of those of the parts that ``entry`` chooses."""
     for name, option in options.items():
         yield name
