@@ -21,7 +21,7 @@ from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import RackTopology, Traffic
+from recsim_train.config.topology import Traffic
 from recsim_train.config.validation import Gates
 
 _WITHOUT = {
@@ -105,7 +105,8 @@ def check_data(data: Data, findings: Findings) -> None:
                 f"expected a file of this machine, got the URL {shown(name)}: fetch it first",
             )
     path, eval_path = data.path, data.eval_path
-    if path and eval_path and data.eval_rows and _same_place(path, eval_path):
+    both = {os.path.abspath(name) for name in (path, eval_path) if name}
+    if path and eval_path and data.eval_rows and len(both) == 1:
         findings.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
     if data.malformed_limit > 1.0:
         findings.add(("data", "malformed_limit"), "expected a share of at most 100 %")
@@ -116,10 +117,6 @@ def check_data(data: Data, findings: Findings) -> None:
             ("data", "synthetic", "rows"),
             f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}",
         )
-
-
-def _same_place(path: str, other: str) -> bool:
-    return os.path.abspath(path) == os.path.abspath(other)
 
 
 def check_fed(model: Model, data: Data, findings: Findings) -> None:
@@ -157,11 +154,6 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
                 ("threads", name, "overhead"),
                 f"expected at most {name}.serial ({law.serial:.3%}), got {law.overhead:.3%}",
             )
-        if law.basis in UNKNOWN and law.uncertainty < 1.0:
-            findings.add(
-                ("threads", name, "uncertainty"),
-                f"expected 100 %, because its basis is {law.basis!r}",
-            )
     wake = cluster.threads.wake
     for part in ("caller", "pool"):
         if getattr(wake, part) > wake.wall:
@@ -169,11 +161,13 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
                 ("threads", "wake", part),
                 f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer",
             )
-    if wake.basis in UNKNOWN and wake.uncertainty < 1.0:
-        findings.add(
-            ("threads", "wake", "uncertainty"),
-            f"expected 100 %, because its basis is {wake.basis!r}",
-        )
+    for name in (*THREAD_CLASSES, "wake"):
+        known = getattr(cluster.threads, name)
+        if known.basis in UNKNOWN and known.uncertainty < 1.0:
+            findings.add(
+                ("threads", name, "uncertainty"),
+                f"expected 100 %, because its basis is {known.basis!r}",
+            )
     _check_operations(cluster.operations or (), findings)
     _check_loopback(cluster, findings)
     _check_surroundings(cluster, findings)
@@ -240,12 +234,16 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
                     "with colocate: true all roles are on one machine: no host is slower",
                     at_key=True,
                 )
-    if cluster.topology is not None:
-        _check_topology(cluster.topology, findings)
+    racks = cluster.topology
+    if racks is not None and (racks.uplink is None) == (racks.oversubscription is None):
+        findings.add(
+            ("topology",),
+            "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
+        )
     if cluster.stragglers is not None:
         _check_stragglers(cluster.stragglers, findings)
     if cluster.background:
-        _check_traffic(cluster.background, cluster.topology is not None, findings)
+        _check_traffic(cluster.background, racks is not None, findings)
     failures = cluster.failures
     if failures is not None:
         if failures.mtbf is not None and failures.mtbf <= failures.restart:
@@ -255,14 +253,6 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
             )
         if failures.mtbf is None and not failures.schedule:
             findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
-
-
-def _check_topology(topology: RackTopology, findings: Findings) -> None:
-    if (topology.uplink is None) == (topology.oversubscription is None):
-        findings.add(
-            ("topology",),
-            "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
-        )
 
 
 def _check_stragglers(stragglers: Stragglers, findings: Findings) -> None:

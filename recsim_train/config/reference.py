@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -86,10 +86,8 @@ _MODEL_FORMS = (
 
 def _listed(what: Accepts) -> type[BaseModel] | None:
     """The section that a list is made of."""
-    inner = typing.get_args(what.hint)
-    if typing.get_origin(what.hint) is not tuple:
-        return None
-    return inner[0] if isinstance(inner[0], type) and issubclass(inner[0], BaseModel) else None
+    several = typing.get_origin(what.hint) is tuple
+    return accepts(typing.get_args(what.hint)[0]).section if several else None
 
 
 def type_name(what: Accepts) -> str:
@@ -105,12 +103,7 @@ def type_name(what: Accepts) -> str:
     elif typing.get_origin(what.hint) is dict:
         text = "mapping"
     else:
-        names: dict[Any, str] = {
-            int: "integer",
-            float: "number",
-            bool: "true or false",
-            str: "text",
-        }
+        names = {int: "integer", float: "number", bool: "true or false", str: "text"}
         text = names[what.hint]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     limits = [f"{signs[key]} {value:g}" for key, value in what.limits.items()]

@@ -91,10 +91,9 @@ def _default_texts(definitions: Mapping[str, Any]) -> None:
     # Defaults of quantities are numbers in base units, which the YAML refuses.
     for definition in definitions.values():
         for field in definition.get("properties", {}).values():
-            number = isinstance(field.get("default"), float)
-            if number and field.get("type") == "string":
-                del field["default"]
-            if isinstance(field.get("default"), dict):
+            default = field.get("default")
+            quantity = isinstance(default, float) and field.get("type") == "string"
+            if quantity or isinstance(default, dict):
                 del field["default"]
 
 
@@ -170,9 +169,7 @@ def _option(option: OptionSchema) -> dict[str, Any]:
     elif option.choices:
         schema = {"enum": list(option.choices)}
     else:
-        schema = {"type": _TYPES[option.type]}
-        if option.minimum is not None:
-            schema["minimum"] = option.minimum
-        if option.maximum is not None:
-            schema["maximum"] = option.maximum
+        limits = {"minimum": option.minimum, "maximum": option.maximum}
+        given = {key: limit for key, limit in limits.items() if limit is not None}
+        schema = {"type": _TYPES[option.type], **given}
     return {**schema, "default": option.default, "description": option.help}

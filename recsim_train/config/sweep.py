@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from pydantic import Field
@@ -136,10 +137,7 @@ def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
 
 def count(dimensions: Sequence[Dimension]) -> int:
     """How many points `expand` gives."""
-    product = 1
-    for dimension in dimensions:
-        product *= len(dimension.entries)
-    return product
+    return prod(len(dimension.entries) for dimension in dimensions)
 
 
 def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
