@@ -35,7 +35,7 @@ from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.config.topology import MixedHosts, Topology, Traffic
+from recsim_train.config.topology import MixedHosts, RackTopology, Traffic
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
@@ -50,7 +50,7 @@ PROFILE: dict[str, type[BaseModel]] = {
     "host": Host,
     "mixed.ROLE[]": MixedHosts,
     "network": Network,
-    "topology": Topology,
+    "topology": RackTopology,
     "background[]": Traffic,
     "stragglers": Stragglers,
     "stragglers.slow[]": SlowHosts,

@@ -23,7 +23,7 @@ from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.malformed import Malformed
 
 
-class Pass(Protocol):
+class RowPass(Protocol):
     """One pass over a file's rows, from the first to the last.
 
     Its methods raise RunFailed where the file cannot be read on, after every whole row before that
@@ -56,7 +56,7 @@ class Source(ABC):
         self.malformed = Malformed()
 
     @abstractmethod
-    def rows(self) -> Pass:
+    def rows(self) -> RowPass:
         """A pass from the first row on. Raises UserError if the file cannot be opened."""
 
     @abstractmethod
@@ -168,7 +168,7 @@ class TrainingRows:
         self.passes = 0
         """Passes over the file begun."""
         self._per_pass: int | None = None
-        self._pass: Pass | None = None
+        self._pass: RowPass | None = None
         self._done = 0
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class TrainingRows:
             count -= moved
         return pieces
 
-    def _current(self, count: int) -> tuple[Pass, int]:
+    def _current(self, count: int) -> tuple[RowPass, int]:
         """The open pass, and how many of ``count`` rows it may still give."""
         if self._pass is None:
             self._pass = self._source.rows()

@@ -22,7 +22,7 @@ from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
 from recsim_train.results.rundir import RunRecord
-from recsim_train.trace.perfetto import Source, trace_file
+from recsim_train.trace.perfetto import TracedRun, trace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
     slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
     name = f"trace-{number}-{slug}.json"
     sources = [
-        Source(
+        TracedRun(
             title,
             record.spans(),
             record.iterations(),

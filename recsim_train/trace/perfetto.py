@@ -25,7 +25,7 @@ Perfetto drops such slices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TracedRun:
     """One run's part of a trace."""
 
     title: str
@@ -38,7 +38,7 @@ class Source:
 
 
 def trace_document(
-    sources: Sequence[Source],
+    sources: Sequence[TracedRun],
     *,
     max_iterations: int = MAX_ITERATIONS,
     max_events: int = MAX_EVENTS,
@@ -86,7 +86,7 @@ def trace_document(
     }
 
 
-def trace_file(sources: Sequence[Source], **caps: int) -> tuple[bytes, dict[str, str]]:
+def trace_file(sources: Sequence[TracedRun], **caps: int) -> tuple[bytes, dict[str, str]]:
     """The content of a trace file, and what was left out, one sentence per run."""
     document = trace_document(sources, **caps)
     left_out: dict[str, str] = document["otherData"]["left_out"]
@@ -120,7 +120,7 @@ def _slice(
     }
 
 
-def _fitting(source: Source, max_iterations: int, max_events: int) -> int:
+def _fitting(source: TracedRun, max_iterations: int, max_events: int) -> int:
     """How many whole counted iterations (of all loops) fit into the caps; at least one."""
     per_iteration: dict[int, int] = {}
     last = -1
@@ -140,7 +140,7 @@ def _fitting(source: Source, max_iterations: int, max_events: int) -> int:
     return kept
 
 
-def _left_out(source: Source, kept: int) -> str:
+def _left_out(source: TracedRun, kept: int) -> str:
     parts = [f"shows the first {kept} of {source.steps} counted iterations of every loop"]
     if source.warmup:
         parts.append(f"{source.warmup} warm-up iterations are left out")

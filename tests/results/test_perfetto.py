@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.trace.perfetto import Source, trace_document, trace_file
+from recsim_train.trace.perfetto import TracedRun, trace_document, trace_file
 from recsim_train.trace.record import Iteration, Span
 
 
-def source(factory: Any, title: str = "real", **changes: Any) -> Source:
+def source(factory: Any, title: str = "real", **changes: Any) -> TracedRun:
     plan = factory.plan()
     outcome = factory.outcome(plan, world="real")
     settings = {"warmup": 5, "steps": 60, "dropped_spans": 0} | changes
-    return Source(title, outcome.spans, outcome.iterations, **settings)
+    return TracedRun(title, outcome.spans, outcome.iterations, **settings)
 
 
 def slices(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_slices_nest_exactly_whatever_a_reader_makes_of_them(
     run: tuple[list[Iteration], list[Span]],
 ) -> None:
     iterations, spans = run
-    found = slices(trace_document([Source("real", spans, iterations, 0, len(iterations))]))
+    found = slices(trace_document([TracedRun("real", spans, iterations, 0, len(iterations))]))
     kept = {s["args"]["iteration"] for s in found}
     outer = [s for s in found if s["cat"] == "iteration"]
     inner = [s for s in found if s["cat"] != "iteration"]
@@ -131,6 +131,6 @@ def test_dropped_spans_and_spans_outside_loops(factory: Any) -> None:
 
 
 def test_a_run_without_spans_gives_an_empty_trace() -> None:
-    content, left_out = trace_file([Source("real", [], [], 5, 60)])
+    content, left_out = trace_file([TracedRun("real", [], [], 5, 60)])
     assert "first 0 of 60" in left_out["real"]
     assert json.loads(content)["traceEvents"] == []
