@@ -65,9 +65,7 @@ class Graph:
 
     def width(self, name: str) -> int:
         """Numbers per example of a source or an operator's output."""
-        if name in self.sources:
-            return self.sources[name]
-        return self.operator(name).width
+        return self.sources[name] if name in self.sources else self.operator(name).width
 
     def operator(self, name: str) -> Operator:
         """An operator by its name."""

@@ -48,8 +48,11 @@ def route_gradient(s: Scope) -> Work:
     vectors = _vectors(s)
     moved = shape.row_bytes(s.model) * vectors
     if s.pooling == "server":
-        calls = {"call": 6 + 10 * s.shards, "interpreter": 3 + 4 * s.shards}
-        return {"stream_byte": 2 * moved, **calls}
+        return {
+            "stream_byte": 2 * moved,
+            "call": 6 + 10 * s.shards,
+            "interpreter": 3 + 4 * s.shards,
+        }
     # rows are put together, then joined with their ids
     return {
         "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
