@@ -21,7 +21,7 @@ from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import RackTopology, Traffic
+from recsim_train.config.topology import Traffic
 from recsim_train.config.validation import Gates
 
 _WITHOUT = {
@@ -40,15 +40,16 @@ def check_size(experiment: Experiment, findings: Findings) -> None:
     """No more processes and threads than can be planned, before any of them is."""
     for role, count in experiment.roles:
         if count > MOST_PROCESSES:
-            message = f"expected at most {MOST_PROCESSES:,} of a role, got {count:,}"
-            findings.add(("roles", role), message)
+            findings.add(
+                ("roles", role), f"expected at most {MOST_PROCESSES:,} of a role, got {count:,}"
+            )
     trainers, threads = experiment.roles.trainers, experiment.training.threads
     if trainers <= MOST_PROCESSES and trainers * threads > MOST_THREADS:
-        message = (
+        findings.add(
+            ("training", "threads"),
             f"expected at most {MOST_THREADS:,} threads of all trainers together, got "
-            f"{trainers:,} times {threads:,}"
+            f"{trainers:,} times {threads:,}",
         )
-        findings.add(("training", "threads"), message)
 
 
 def check_model(model: Model, findings: Findings) -> None:
@@ -62,8 +63,9 @@ def check_model(model: Model, findings: Findings) -> None:
     elif model.bottom_mlp:
         findings.add(("model", "bottom_mlp"), f"a {model.kind} has no bottom MLP: leave it out")
     if model.kind == "dcn" and len(model.top_mlp) == 1:
-        message = "a dcn needs a deep layer before the logit, such as [256, 128, 1]"
-        findings.add(("model", "top_mlp"), message)
+        findings.add(
+            ("model", "top_mlp"), "a dcn needs a deep layer before the logit, such as [256, 128, 1]"
+        )
     for key, last, what in ends:
         widths = getattr(model, key)
         if not widths:
@@ -80,11 +82,11 @@ def take_lists_of_files(raw: Any, findings: Findings) -> Any:
         if isinstance(files := raw.get(key), list):
             points = [f"{{data.{key}: {written(file)}}}" for file in files[:2]] or ["..."]
             more = ", ..." if len(files) > 2 else ""
-            message = (
+            findings.add(
+                ("data", key),
                 f"expected one file, got a list of {len(files)}; for an experiment with each of "
-                f"them: sweep.points=[{', '.join(points)}{more}]"
+                f"them: sweep.points=[{', '.join(points)}{more}]",
             )
-            findings.add(("data", key), message)
             raw = {**raw, key: None}
     return raw
 
@@ -96,25 +98,25 @@ def check_data(data: Data, findings: Findings) -> None:
         if name is None:
             continue
         if not name.strip():
-            message = f"expected a file, got empty text; {otherwise}"
-            findings.add(("data", key), message)
+            findings.add(("data", key), f"expected a file, got empty text; {otherwise}")
         elif _URL.match(name):
-            message = f"expected a file of this machine, got the URL {shown(name)}: fetch it first"
-            findings.add(("data", key), message)
+            findings.add(
+                ("data", key),
+                f"expected a file of this machine, got the URL {shown(name)}: fetch it first",
+            )
     path, eval_path = data.path, data.eval_path
-    if path and eval_path and data.eval_rows and _same_place(path, eval_path):
+    both = {os.path.abspath(name) for name in (path, eval_path) if name}
+    if path and eval_path and data.eval_rows and len(both) == 1:
         findings.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
     if data.malformed_limit > 1.0:
         findings.add(("data", "malformed_limit"), "expected a share of at most 100 %")
     generated = data.path is None or data.generate
     rows, held_out = data.synthetic.rows, data.eval_rows
     if generated and data.eval_path is None and rows <= held_out:
-        message = f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}"
-        findings.add(("data", "synthetic", "rows"), message)
-
-
-def _same_place(path: str, other: str) -> bool:
-    return os.path.abspath(path) == os.path.abspath(other)
+        findings.add(
+            ("data", "synthetic", "rows"),
+            f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}",
+        )
 
 
 def check_fed(model: Model, data: Data, findings: Findings) -> None:
@@ -134,29 +136,38 @@ def check_cluster(cluster: Cluster, findings: Findings) -> None:
     for role, entries in (cluster.mixed or {}).items():
         for n, entry in enumerate(entries[:-1]):
             if entry.count is None:
-                message = "missing; only the last entry may leave out how many hosts it describes"
-                findings.add(("mixed", role, n, "count"), message)
+                findings.add(
+                    ("mixed", role, n, "count"),
+                    "missing; only the last entry may leave out how many hosts it describes",
+                )
     for name in Costs.model_fields:
         price = getattr(cluster.costs, name)
         if price.basis in UNKNOWN and price.uncertainty < 1.0:
-            message = f"expected 100 %, because the price's basis is {price.basis!r}"
-            findings.add(("costs", name, "uncertainty"), message)
+            findings.add(
+                ("costs", name, "uncertainty"),
+                f"expected 100 %, because the price's basis is {price.basis!r}",
+            )
     for name in THREAD_CLASSES:
         law = cluster.threads.of(name)
         if law.overhead > law.serial:
-            message = f"expected at most {name}.serial ({law.serial:.3%}), got {law.overhead:.3%}"
-            findings.add(("threads", name, "overhead"), message)
-        if law.basis in UNKNOWN and law.uncertainty < 1.0:
-            message = f"expected 100 %, because its basis is {law.basis!r}"
-            findings.add(("threads", name, "uncertainty"), message)
+            findings.add(
+                ("threads", name, "overhead"),
+                f"expected at most {name}.serial ({law.serial:.3%}), got {law.overhead:.3%}",
+            )
     wake = cluster.threads.wake
     for part in ("caller", "pool"):
         if getattr(wake, part) > wake.wall:
-            message = f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer"
-            findings.add(("threads", "wake", part), message)
-    if wake.basis in UNKNOWN and wake.uncertainty < 1.0:
-        message = f"expected 100 %, because its basis is {wake.basis!r}"
-        findings.add(("threads", "wake", "uncertainty"), message)
+            findings.add(
+                ("threads", "wake", part),
+                f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer",
+            )
+    for name in (*THREAD_CLASSES, "wake"):
+        known = getattr(cluster.threads, name)
+        if known.basis in UNKNOWN and known.uncertainty < 1.0:
+            findings.add(
+                ("threads", name, "uncertainty"),
+                f"expected 100 %, because its basis is {known.basis!r}",
+            )
     _check_operations(cluster.operations or (), findings)
     _check_loopback(cluster, findings)
     _check_surroundings(cluster, findings)
@@ -175,27 +186,34 @@ def _check_loopback(cluster: Cluster, findings: Findings) -> None:
     left = [path for path, figure in given.items() if figure == getattr(measured, str(path[-1]))]
     if left:
         names = ", ".join(dotted(path) for path in left)
-        message = (
+        findings.add(
+            left[0],
             f"with colocate: false hosts are joined by a network, and {names} "
             f"{'is' if len(left) == 1 else 'are'} still what was measured within one machine: give "
-            "the network's (connection_cap: null where only the NIC limits a connection)"
+            "the network's (connection_cap: null where only the NIC limits a connection)",
         )
-        findings.add(left[0], message)
 
 
 def _check_operations(operations: Sequence[MeasuredOperation], findings: Findings) -> None:
     for n, entry in enumerate(operations):
         if not re.fullmatch(SHAPE, entry.shape):
-            message = "expected settings, a semicolon and sizes, as `calibrate --for` writes them"
-            findings.add(("operations", n, "shape"), message)
+            findings.add(
+                ("operations", n, "shape"),
+                "expected settings, a semicolon and sizes, as `calibrate --for` writes them",
+            )
         for price in entry.work:
             if price not in Costs.model_fields:
-                message = f"there is no price {price!r}{suggest(price, Costs.model_fields)}"
-                findings.add(("operations", n, "work", price), message, at_key=True)
+                findings.add(
+                    ("operations", n, "work", price),
+                    f"there is no price {price!r}{suggest(price, Costs.model_fields)}",
+                    at_key=True,
+                )
         pooled = entry.pooled
         if pooled is not None and pooled.cpu > 1.001 * pooled.threads * pooled.seconds:
-            message = f"{pooled.threads} threads cannot be busy for longer in that time"
-            findings.add(("operations", n, "pooled", "cpu"), message)
+            findings.add(
+                ("operations", n, "pooled", "cpu"),
+                f"{pooled.threads} threads cannot be busy for longer in that time",
+            )
 
 
 def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
@@ -203,44 +221,51 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
     if cluster.colocate:
         for key in ("mixed", "topology", "background", "failures"):
             if getattr(cluster, key):
-                message = (
+                findings.add(
+                    (key,),
                     "with colocate: true all roles are processes of one machine, so there are no "
-                    "hosts to tell apart; leave it out or set colocate: false"
+                    "hosts to tell apart; leave it out or set colocate: false",
+                    at_key=True,
                 )
-                findings.add((key,), message, at_key=True)
         for key in ("slow", "episodes"):
             if cluster.stragglers is not None and getattr(cluster.stragglers, key):
-                message = "with colocate: true all roles are on one machine: no host is slower"
-                findings.add(("stragglers", key), message, at_key=True)
-    if cluster.topology is not None:
-        _check_topology(cluster.topology, findings)
+                findings.add(
+                    ("stragglers", key),
+                    "with colocate: true all roles are on one machine: no host is slower",
+                    at_key=True,
+                )
+    racks = cluster.topology
+    if racks is not None and (racks.uplink is None) == (racks.oversubscription is None):
+        findings.add(
+            ("topology",),
+            "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
+        )
     if cluster.stragglers is not None:
         _check_stragglers(cluster.stragglers, findings)
     if cluster.background:
-        _check_traffic(cluster.background, cluster.topology is not None, findings)
+        _check_traffic(cluster.background, racks is not None, findings)
     failures = cluster.failures
     if failures is not None:
         if failures.mtbf is not None and failures.mtbf <= failures.restart:
-            message = "expected more than restart: such hosts would be down most of the time"
-            findings.add(("failures", "mtbf"), message)
+            findings.add(
+                ("failures", "mtbf"),
+                "expected more than restart: such hosts would be down most of the time",
+            )
         if failures.mtbf is None and not failures.schedule:
             findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
-
-
-def _check_topology(topology: RackTopology, findings: Findings) -> None:
-    if (topology.uplink is None) == (topology.oversubscription is None):
-        message = "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)"
-        findings.add(("topology",), message)
 
 
 def _check_stragglers(stragglers: Stragglers, findings: Findings) -> None:
     for n, slow in enumerate(stragglers.slow):
         if bool(slow.hosts) == (slow.share is not None):
-            message = "expected either hosts (such as ['trainer[2]']) or share (such as 10 %)"
-            findings.add(("stragglers", "slow", n), message)
+            findings.add(
+                ("stragglers", "slow", n),
+                "expected either hosts (such as ['trainer[2]']) or share (such as 10 %)",
+            )
         if slow.share is not None and not 0.0 < slow.share <= 1.0:
-            message = "expected a share above 0 % and at most 100 %"
-            findings.add(("stragglers", "slow", n, "share"), message)
+            findings.add(
+                ("stragglers", "slow", n, "share"), "expected a share above 0 % and at most 100 %"
+            )
     hiccups, tail = stragglers.hiccups, stragglers.tail
     if hiccups is not None and hiccups.probability > 1.0:
         findings.add(("stragglers", "hiccups", "probability"), "expected at most 100 %")
@@ -249,11 +274,15 @@ def _check_stragglers(stragglers: Stragglers, findings: Findings) -> None:
         if tail.distribution == "pareto":
             wanted, other = other, wanted
         if getattr(tail, wanted) is None:
-            message = f"missing; a {tail.distribution} tail needs it"
-            findings.add(("stragglers", "tail", wanted), message)
+            findings.add(
+                ("stragglers", "tail", wanted), f"missing; a {tail.distribution} tail needs it"
+            )
         if getattr(tail, other) is not None:
-            message = f"a {tail.distribution} tail has none; it has {wanted}"
-            findings.add(("stragglers", "tail", other), message, at_key=True)
+            findings.add(
+                ("stragglers", "tail", other),
+                f"a {tail.distribution} tail has none; it has {wanted}",
+                at_key=True,
+            )
 
 
 def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Findings) -> None:
@@ -268,11 +297,11 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Finding
             findings.add(path, "expected burst and pause, or neither: then it never pauses")
         sums[traffic.link] = sums.get(traffic.link, 0.0) + traffic.share
         if sums[traffic.link] >= 1.0:
-            message = (
+            findings.add(
+                (*path, "share"),
                 f"the shares of all traffic on one {traffic.link} must stay below 100 %, "
-                f"and add up to {sums[traffic.link]:.0%}: training would get nothing"
+                f"and add up to {sums[traffic.link]:.0%}: training would get nothing",
             )
-            findings.add((*path, "share"), message)
 
 
 def check_recovery(recovery: Recovery, findings: Findings) -> None:

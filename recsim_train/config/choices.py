@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from recsim_train.config.options import DeclaredOption, Schemas, check_option
+from recsim_train.config.options import OptionSchema, Schemas, check_option
 from recsim_train.config.problems import Findings, KeyPath, shown, suggest
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: str, known: Collection[str]) -> str:
     """The sentence for a name that does not exist."""
-    names = list(known)
-    hint = suggest(name, names)
-    lead = f"unknown {what} {name!r}{hint}"
-    return f"{lead} Known: {', '.join(names)}" if hint else f"{lead}; known: {', '.join(names)}"
+    hint = suggest(name, known)
+    lead = f"unknown {what} {name!r}" + (f"{hint} Known" if hint else "; known")
+    return f"{lead}: {', '.join(known)}"
 
 
 def check_choice(
@@ -44,7 +43,7 @@ def check_choice(
 
 def _check_options(
     owner: str,
-    schemas: Mapping[str, DeclaredOption],
+    schemas: Mapping[str, OptionSchema],
     given: Mapping[str, object],
     at: KeyPath,
     findings: Findings,
@@ -54,13 +53,20 @@ def _check_options(
     for name, value in given.items():
         option = schemas.get(name)
         if option is None:
-            hint = suggest(name, ["kind", *schemas])
-            hint = hint or (f"; it has: {', '.join(schemas)}" if schemas else "; it has none")
+            hint = suggest(name, ["kind", *schemas]) or (
+                f"; it has: {', '.join(schemas)}" if schemas else "; it has none"
+            )
             findings.add((*at, name), f"{owner} has no option {name!r}{hint}", at_key=True)
         elif option.type == "part":
             names = ", ".join(map(repr, option.parts))
-            expected = f"one of {names}, or a mapping with 'kind' and options"
-            part = check_choice(name, value, option.parts, expected, (*at, name), findings)
+            part = check_choice(
+                name,
+                value,
+                option.parts,
+                f"one of {names}, or a mapping with 'kind' and options",
+                (*at, name),
+                findings,
+            )
             if part is not None and part != {"kind": option.default, "options": {}}:
                 options[name] = {"kind": part["kind"], **part["options"]}
         else:
@@ -71,6 +77,5 @@ def _check_options(
                 continue
             if checked != option.default:
                 options[name] = checked
-    if len(findings.problems) > before:
-        return None
-    return {name: options[name] for name in schemas if name in options}
+    sound = len(findings.problems) == before
+    return {name: options[name] for name in schemas if name in options} if sound else None

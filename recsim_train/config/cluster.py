@@ -10,12 +10,19 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from recsim_train.config.errors import NoHostError
-from recsim_train.config.experiment import Positive
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RackTopology, RoleName, Speed, Traffic
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
+from recsim_train.config.units import (
+    Duration,
+    Positive,
+    PositiveDuration,
+    Rate,
+    Section,
+    Share,
+    Size,
+)
 
 FORMAT = 1
 """Of profiles that this version reads; another number where one of those could be read wrongly."""
@@ -397,10 +404,13 @@ class Cluster(Section):
         entries = (self.mixed or {}).get(role, ())
         for entry in entries:
             if entry.count is None or index < first + entry.count:
-                own = {
-                    k: v for k in Host.model_fields if (v := getattr(entry, k, None)) is not None
-                }
-                return host.model_copy(update=own)
+                return host.model_copy(
+                    update={
+                        k: v
+                        for k in Host.model_fields
+                        if (v := getattr(entry, k, None)) is not None
+                    }
+                )
             first += entry.count
         if entries:
             raise NoHostError(

@@ -49,8 +49,9 @@ def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
 
     Quantities keep six significant digits. Each line of ``header_comment`` becomes a comment.
     """
-    header = "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines())
-    return header + dump_yaml(plain(cluster, digits=DIGITS))
+    return "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines()) + dump_yaml(
+        plain(cluster, digits=DIGITS)
+    )
 
 
 def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
@@ -58,19 +59,18 @@ def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
 
     ``digits``: significant digits of quantities; None: as many as it takes to read back the same.
     """
-    result = {}
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if value is not None:
-            result[name] = _plain(value, of_field(field), digits)
-    return result
+    fields = type(section).model_fields
+    return {
+        name: _plain(value, of_field(fields[name]), digits)
+        for name, value in section
+        if value is not None
+    }
 
 
 def _plain(value: Any, what: Accepts, digits: int | None) -> Any:
     if what.quantity is not None:
-        if digits is None:
-            return what.quantity.format_exact(value)
-        return what.quantity.format(value, digits)
+        quantity = what.quantity
+        return quantity.format_exact(value) if digits is None else quantity.format(value, digits)
     if isinstance(value, BaseModel):
         return plain(value, digits=digits)
     if isinstance(value, dict):
@@ -78,9 +78,6 @@ def _plain(value: Any, what: Accepts, digits: int | None) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, accepts(type(item)), digits) for item in value]
     return value
-
-
-_KEY_DIGITS = 12
 
 
 def resolved(experiment: Experiment) -> dict[str, Any]:
@@ -106,8 +103,11 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     """
     settings = plain(experiment, digits=None)
     model = {key: value for key, value in settings["model"].items() if key != "name"}
-    beside = ("generate", "malformed_limit")
-    data = {key: value for key, value in settings["data"].items() if key not in beside}
+    data = {
+        key: value
+        for key, value in settings["data"].items()
+        if key not in ("generate", "malformed_limit")
+    }
     if experiment.data.path is not None:
         del data["synthetic"]
     for key in ("path", "eval_path"):
@@ -130,4 +130,4 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
         if (chosen := getattr(experiment.execution, name)) != usual:
             content[name] = chosen
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

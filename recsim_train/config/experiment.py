@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from recsim_train.config.sweep import Sweep
-from recsim_train.config.units import Duration, PositiveDuration, Section, Share
+from recsim_train.config.units import Count, Duration, Positive, PositiveDuration, Section, Share
 from recsim_train.config.validation import Validation
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 MOST_PROCESSES = 100_000
 """Of one role: ten times what predictions were tried with; more is taken for a mistake."""
 MOST_THREADS = 250_000

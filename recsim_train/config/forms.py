@@ -26,8 +26,7 @@ def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
     """
     path: KeyPath = ("model",)
     if raw is None:
-        message = f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})"
-        findings.add(path, message)
+        findings.add(path, f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})")
         return None
     if isinstance(raw, str):
         raw = {"preset": raw}
@@ -81,14 +80,16 @@ def _tables(raw: object, findings: Findings) -> object:
         count = 1
     table = {key: value for key, value in raw.items() if key != "count"}
     # Checked once here: as items of the list, one mistake would be reported `count` times.
-    checked = check(Table, table, findings, prefix=path, extra_keys={(): ("count",)})
-    return [table if checked else {"rows": 1}] * count
+    return [
+        table
+        if check(Table, table, findings, prefix=path, extra_keys={(): ("count",)})
+        else {"rows": 1}
+    ] * count
 
 
 def _capped(tables: object, most: object, findings: Findings) -> object:
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        message = f"expected an integer of at least 1, got {shown(most)}"
-        findings.add(("model", "max_rows"), message)
+        findings.add(("model", "max_rows"), f"expected an integer of at least 1, got {shown(most)}")
         return tables
     if not isinstance(tables, list):
         return tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +39,6 @@ NO_PROFILE_NAME = "expected the name or the file of a cluster profile, got empty
 _SUFFIXES = (".yaml", ".yml")
 _MOST_PROBLEMS = 20
 """Problems of a sweep's points that are shown; one mistake may spoil all points."""
-_FALLBACK_STRATEGIES = [{"kind": "unknown"}]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -111,16 +110,14 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
     Sets(document, schemas, findings).apply(own)
     experiment = check_experiment(document, schemas, findings)
-    validation = experiment.validation
-    experiment = experiment.model_copy(update={"validation": None})
     return Loaded(
-        experiment,
+        experiment.model_copy(update={"validation": None}),
         source.path,
         document.data,
         tuple(of_profile),
         source.sweep,
         point,
-        validation,
+        experiment.validation,
     )
 
 
@@ -136,10 +133,11 @@ def check_experiment(document: Document, schemas: Schemas, findings: Findings) -
         findings.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
     # Where a part is beyond checking, a sound one takes its place: the rest is still checked.
     data["model"] = model or PRESETS["tiny"].model("tiny")
-    data["strategies"] = strategies or _FALLBACK_STRATEGIES
+    data["strategies"] = strategies or [{"kind": "unknown"}]
     extra: dict[KeyPath, tuple[str, ...]] = {("model",): MODEL_KEYS}
-    renamed = {"strategies": "strategy"}
-    experiment = check(Experiment, data, findings, extra_keys=extra, renamed=renamed)
+    experiment = check(
+        Experiment, data, findings, extra_keys=extra, renamed={"strategies": "strategy"}
+    )
     shape = _alone(Model, model)
     source = _alone(Data, data.get("data", {}))
     if shape is not None:
@@ -198,12 +196,9 @@ def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
     if _is_path(name_or_path):
         path = Path(name_or_path)
         return path if path.exists() else None
-    for folder in _profile_folders(near):
-        for suffix in _SUFFIXES:
-            path = folder / (name_or_path + suffix)
-            if path.is_file():
-                return path
-    return None
+    folders = _profile_folders(near)
+    named = (folder / (name_or_path + suffix) for folder in folders for suffix in _SUFFIXES)
+    return next(filter(Path.is_file, named), None)
 
 
 def _is_path(text: str) -> bool:
@@ -211,16 +206,8 @@ def _is_path(text: str) -> bool:
 
 
 def _profile_folders(near: Path | None) -> list[Path]:
-    folders = [Path(PROFILES)]
-    if near is not None:
-        folders.append(near.parent / ".." / PROFILES)
-    return folders
-
-
-def _profiles(near: Path | None) -> list[str]:
-    """Names of the profiles that exist."""
-    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
-    return sorted({path.stem for path in files})
+    beside = [] if near is None else [near.parent / ".." / PROFILES]
+    return [Path(PROFILES), *beside]
 
 
 def load_cluster(
@@ -235,7 +222,12 @@ def load_cluster(
         raise UserError(_no_profile(name_or_path, near))
     document = read_document(path, "a cluster profile")
     if (version := document.data.get("format")) != FORMAT:
-        raise UserError(_other_version(path, version))
+        says = "has no format" if version is None else f"has the format {shown(version)}"
+        raise UserError(
+            f"{path}: the profile was made by another version of recsim-train: it {says}, and this "
+            f"one reads format {FORMAT}; calibrate again (one written by hand is to be completed, "
+            f"with a line `format: {FORMAT}`)"
+        )
     findings = Findings(document.marks, document.file)
     own = [
         s.strip().removeprefix(PROFILE_KEY)
@@ -244,7 +236,11 @@ def load_cluster(
         for s in sets
     ]
     Sets(document, {}, findings).apply(own)
-    cluster = _cluster(document.data, findings)
+    data = dict(document.data)
+    if isinstance(costs := data.get("costs"), dict):
+        # A price without its uncertainty may be written as the value alone.
+        data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
+    cluster = check(Cluster, data, findings)
     if cluster is not None:
         check_cluster(cluster, findings)
     findings.raise_any()
@@ -252,26 +248,9 @@ def load_cluster(
     return cluster
 
 
-def _cluster(written: Mapping[str, Any], findings: Findings) -> Cluster | None:
-    data = dict(written)
-    costs = data.get("costs")
-    if isinstance(costs, dict):
-        # A price without its uncertainty may be written as the value alone.
-        data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
-    return check(Cluster, data, findings)
-
-
-def _other_version(path: Path, version: object) -> str:
-    says = "has no format" if version is None else f"has the format {shown(version)}"
-    return (
-        f"{path}: the profile was made by another version of recsim-train: it {says}, and this one "
-        f"reads format {FORMAT}; calibrate again (one written by hand is to be completed, with a "
-        f"line `format: {FORMAT}`)"
-    )
-
-
 def _no_profile(name: str, near: Path | None) -> str:
-    available = _profiles(near)
+    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
+    available = sorted({path.stem for path in files})
     names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
         return f"cluster profile {name}: no such file; profiles by name, {names}"

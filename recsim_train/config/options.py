@@ -1,57 +1,45 @@
-"""The form of a strategy's options that the configuration checks; strategies declare them."""
+"""The settings of strategies and of their parts as data, and the check of values for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from recsim_train.config.problems import shown, suggest
 from recsim_train.config.units import SHARE, parse_quantity
 
+Type = Literal["int", "float", "bool", "str", "share", "part"]
 
-class DeclaredOption(Protocol):
-    """One option of one strategy. Attributes only, so any dataclass with them will do."""
 
-    @property
-    def name(self) -> str:
-        """Key in the YAML."""
+@dataclass(frozen=True, slots=True)
+class OptionSchema:
+    """One setting of a strategy or of a part that it composes."""
 
-    @property
-    def type(self) -> str:
-        """One of "int", "float", "bool", "str", "share" (written in per cent) and "part"."""
-
-    @property
-    def choices(self) -> Sequence[Any] | None:
-        """The values that are allowed; None: not limited to a list."""
-
-    @property
-    def default(self) -> Any:
-        """Value where nothing is written, as it would be written; of a part its name."""
+    name: str
+    type: Type
+    choices: tuple[str, ...]
+    default: object
+    """As it is written: a share is text ("1 %"), a part is its name."""
+    minimum: float | None
+    maximum: float | None
+    help: str
+    parts: Mapping[str, Mapping[str, OptionSchema]] = field(default_factory=dict)
+    """Of a part: the settings of each that may be chosen, by its name."""
 
     @property
-    def minimum(self) -> float | None:
-        """Smallest value, inclusive."""
-
-    @property
-    def maximum(self) -> float | None:
-        """Largest value, inclusive."""
-
-    @property
-    def help(self) -> str:
-        """One line on what it means, with its unit."""
-
-    @property
-    def parts(self) -> Mapping[str, Mapping[str, DeclaredOption]]:
-        """Of a part: the options of each that may be chosen, by its name."""
+    def written(self) -> str:
+        """The default as it would be written in the YAML."""
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
 
-Schemas = Mapping[str, Mapping[str, DeclaredOption]]
+Schemas = Mapping[str, Mapping[str, OptionSchema]]
 """Options by strategy name and option name."""
 
 _NOUNS = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
 
 
-def expected_option(schema: DeclaredOption) -> str:
+def expected_option(schema: OptionSchema) -> str:
     """What a value must be, in words: "an integer of at least 1"."""
     if schema.choices:
         return "one of " + ", ".join(repr(c) for c in schema.choices)
@@ -72,28 +60,25 @@ def bounded(
     below: float | None = None,
 ) -> str:
     """A noun with its limits: "a number above 0 and at most 1"."""
-    limits = []
-    if at_least is not None:
-        limits.append(f"of at least {at_least:g}")
-    if above is not None:
-        limits.append(f"above {above:g}")
-    if at_most is not None:
-        limits.append(f"at most {at_most:g}" if limits else f"of at most {at_most:g}")
-    if below is not None:
-        limits.append(f"below {below:g}")
+    pairs = (
+        ("of at least", at_least),
+        ("above", above),
+        ("of at most" if at_least is None and above is None else "at most", at_most),
+        ("below", below),
+    )
+    limits = [f"{words} {value:g}" for words, value in pairs if value is not None]
     return " ".join([noun, " and ".join(limits)]) if limits else noun
 
 
-def check_option(schema: DeclaredOption, value: object) -> object:
+def check_option(schema: OptionSchema, value: object) -> object:
     """The value in the option's own type; ValueError with one sentence if it does not fit."""
-    if schema.type == "share":
-        return _checked_share(schema, value)
     wrong = f"expected {expected_option(schema)}, got {shown(value)}"
     if schema.choices:
         if value not in schema.choices or isinstance(value, bool) != (schema.type == "bool"):
             hint = suggest(value, map(str, schema.choices)) if isinstance(value, str) else ""
             raise ValueError(wrong + hint)
         return value
+    number: float
     checked: object
     match schema.type, value:
         case "bool", bool():
@@ -102,8 +87,11 @@ def check_option(schema: DeclaredOption, value: object) -> object:
             return value
         case "int" | "float", bool():
             raise ValueError(wrong)
+        case "share", _:
+            number = parse_quantity(value, SHARE.units, SHARE.what, SHARE.example)
+            checked = SHARE.format_exact(number)  # as written, so that it reads back the same
         case "int", int():
-            number: float = value
+            number = value
             checked = value
         case "float", int() | float():
             number = checked = float(value)
@@ -114,12 +102,3 @@ def check_option(schema: DeclaredOption, value: object) -> object:
     if too_small or too_large:
         raise ValueError(wrong)
     return checked
-
-
-def _checked_share(schema: DeclaredOption, value: object) -> str:
-    """The share as it is written, so that the resolved experiment reads back the same."""
-    number = parse_quantity(value, SHARE.units, SHARE.what, SHARE.example)
-    low, high = schema.minimum, schema.maximum
-    if (low is not None and number < low) or (high is not None and number > high):
-        raise ValueError(f"expected {expected_option(schema)}, got {shown(value)}")
-    return SHARE.format_exact(number)

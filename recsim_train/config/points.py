@@ -18,6 +18,9 @@ from recsim_train.config.yaml_source import Document, read_document
 PROFILE_KEY = "cluster."
 """What overrides of the cluster profile begin with."""
 _OWN_KEY = "sweep."
+_NO_AXES = (("strategy",), ("data", "path"), ("data", "eval_path"))
+"""A list of strategies is what the setting itself takes; several files are meant for parts of one
+data set, more often than not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +75,10 @@ def read_experiment(path: Path, sets: Sequence[str]) -> ExperimentFile:
 def is_axis(item: Assignment) -> bool:
     """Whether an override gives a setting several values, each of which the setting can take."""
     values = item.value
-    if not isinstance(values, list) or not values:
-        return False
     key = item.path
-    if key[0] in ("sweep", "validation"):
+    several = isinstance(values, list) and bool(values)
+    if not several or key[0] in ("sweep", "validation") or key in _NO_AXES:
         return False
-    if key == ("strategy",):
-        return False  # a list of strategies is what the setting itself takes
-    if key in (("data", "path"), ("data", "eval_path")):
-        return False  # several files are meant for parts of one data set, more often than not
     if key[0] == "strategy":
         return True
     of_profile = key[0] == "cluster" and len(key) > 1
@@ -88,9 +86,8 @@ def is_axis(item: Assignment) -> bool:
     what = of_path(Cluster if of_profile else Experiment, path)
     if what is None:
         return key[0] == "model" and key[1:] in (("preset",), ("max_rows",))
-    if typing.get_origin(what.hint) is tuple:
-        return all(isinstance(value, list) for value in values)
-    return True
+    takes_list = typing.get_origin(what.hint) is tuple
+    return not takes_list or all(isinstance(value, list) for value in values)
 
 
 def _inside(outer: KeyPath, inner: KeyPath) -> bool:

@@ -26,7 +26,6 @@ _MLPERF_ROWS = (
     2209, 11938, 155, 4, 976, 14, 40000000, 40000000, 40000000, 590152, 12973, 108, 36,
 )  # fmt: skip
 _MLPERF_IDS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
-_TB_CAP = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ PRESETS: dict[str, Preset] = {
         dense_features=13,
         bottom_mlp=(512, 256, 64),
         top_mlp=(512, 512, 256, 1),
-        rows=tuple(min(rows, _TB_CAP) for rows in _MLPERF_ROWS),
+        rows=tuple(min(rows, 10_000_000) for rows in _MLPERF_ROWS),
         ids=(1,) * 26,
         variable=False,
         batch_size=2048,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -43,7 +43,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
                 "An option of the strategy; see `recsim-train show strategies`.",
             )
         elif name == "model":
-            yield from _model_forms()
+            yield from _MODEL_FORMS
             yield from _rows(what.hint, "model.")
         elif name == "model.tables":
             yield SettingRow(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
@@ -67,21 +67,27 @@ _TABLES = (
 )
 
 
-def _model_forms() -> Iterator[SettingRow]:
-    names = " or ".join(PRESETS)
-    meaning = "A preset's name, or a mapping with a preset and overrides, or with all fields."
-    yield SettingRow("model", "name or mapping", "-", meaning)
-    meaning = "The preset that the other keys override; without it they are all required."
-    yield SettingRow("model.preset", names, "-", meaning)
-    yield SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table.")
+_MODEL_FORMS = (
+    SettingRow(
+        "model",
+        "name or mapping",
+        "-",
+        "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+    ),
+    SettingRow(
+        "model.preset",
+        " or ".join(PRESETS),
+        "-",
+        "The preset that the other keys override; without it they are all required.",
+    ),
+    SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table."),
+)
 
 
 def _listed(what: Accepts) -> type[BaseModel] | None:
     """The section that a list is made of."""
-    inner = typing.get_args(what.hint)
-    if typing.get_origin(what.hint) is not tuple:
-        return None
-    return inner[0] if isinstance(inner[0], type) and issubclass(inner[0], BaseModel) else None
+    several = typing.get_origin(what.hint) is tuple
+    return accepts(typing.get_args(what.hint)[0]).section if several else None
 
 
 def type_name(what: Accepts) -> str:
@@ -97,12 +103,7 @@ def type_name(what: Accepts) -> str:
     elif typing.get_origin(what.hint) is dict:
         text = "mapping"
     else:
-        names: dict[Any, str] = {
-            int: "integer",
-            float: "number",
-            bool: "true or false",
-            str: "text",
-        }
+        names = {int: "integer", float: "number", bool: "true or false", str: "text"}
         text = names[what.hint]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     limits = [f"{signs[key]} {value:g}" for key, value in what.limits.items()]

@@ -9,7 +9,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
-from recsim_train.config.options import DeclaredOption, Schemas
+from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.topology import ROLE_NAMES
@@ -51,10 +51,14 @@ def _sweep(field: dict[str, Any]) -> dict[str, Any]:
         "propertyNames": {"not": {"enum": list(Sweep.model_fields)}},
         "additionalProperties": values,
     }
-    points = {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}}
     return {
         "description": field["description"],
-        "anyOf": [{"$ref": _REF + "Sweep"}, grid, points, {"type": "null"}],
+        "anyOf": [
+            {"$ref": _REF + "Sweep"},
+            grid,
+            {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}},
+            {"type": "null"},
+        ],
     }
 
 
@@ -87,10 +91,9 @@ def _default_texts(definitions: Mapping[str, Any]) -> None:
     # Defaults of quantities are numbers in base units, which the YAML refuses.
     for definition in definitions.values():
         for field in definition.get("properties", {}).values():
-            number = isinstance(field.get("default"), float)
-            if number and field.get("type") == "string":
-                del field["default"]
-            if isinstance(field.get("default"), dict):
+            default = field.get("default")
+            quantity = isinstance(default, float) and field.get("type") == "string"
+            if quantity or isinstance(default, dict):
                 del field["default"]
 
 
@@ -129,8 +132,12 @@ def _tables(table: dict[str, Any]) -> dict[str, Any]:
     alike = copy.deepcopy(table)
     alike["properties"] = {"count": count, **alike["properties"]}
     alike["required"] = ["count", *table["required"]]
-    items = {"anyOf": [rows, {"$ref": _REF + "Table"}]}
-    return {"anyOf": [{"type": "array", "minItems": 1, "items": items}, alike]}
+    return {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": {"anyOf": [rows, {"$ref": _REF + "Table"}]}},
+            alike,
+        ]
+    }
 
 
 def _named(schemas: Schemas) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def _named(schemas: Schemas) -> dict[str, Any]:
     }
 
 
-def _option(option: DeclaredOption) -> dict[str, Any]:
+def _option(option: OptionSchema) -> dict[str, Any]:
     if option.type == "part":
         schema = _named(option.parts)
     elif option.type == "share":
@@ -162,9 +169,7 @@ def _option(option: DeclaredOption) -> dict[str, Any]:
     elif option.choices:
         schema = {"enum": list(option.choices)}
     else:
-        schema = {"type": _TYPES[option.type]}
-        if option.minimum is not None:
-            schema["minimum"] = option.minimum
-        if option.maximum is not None:
-            schema["maximum"] = option.maximum
+        limits = {"minimum": option.minimum, "maximum": option.maximum}
+        given = {key: limit for key, limit in limits.items() if limit is not None}
+        schema = {"type": _TYPES[option.type], **given}
     return {**schema, "default": option.default, "description": option.help}

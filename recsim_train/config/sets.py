@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from recsim_train.config.options import DeclaredOption, Schemas
+from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.problems import (
     ConfigErrors,
     Findings,
@@ -35,8 +35,7 @@ def parse_value(text: str, where: str) -> Any:
     except ConfigErrors as error:
         if not quoted:
             return text
-        message = error.problems[0].message
-        raise ConfigErrors([Problem(Mark(where), "", message)], where) from None
+        raise ConfigErrors([Problem(Mark(where), "", error.problems[0].message)], where) from None
     if node is None:
         return text or None
     if not quoted and not _whole(node, text):
@@ -44,8 +43,9 @@ def parse_value(text: str, where: str) -> Any:
     builder = Builder(where, [])
     value = builder.build(node, ())
     if builder.problems:
-        problems = [Problem(Mark(where), p.key, p.message) for p in builder.problems]
-        raise ConfigErrors(problems, where)
+        raise ConfigErrors(
+            [Problem(Mark(where), p.key, p.message) for p in builder.problems], where
+        )
     return value
 
 
@@ -87,12 +87,16 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
         if not equals or not all(part.strip() for part in key.strip().split(".")):
-            message = "expected key=value, such as roles.trainers=4"
-            findings.problems.append(Problem(mark, "", message))
+            findings.problems.append(
+                Problem(mark, "", "expected key=value, such as roles.trainers=4")
+            )
             continue
         if not text.strip():  # as of a variable that is not set
-            message = f"expected a value, got empty text; to have none: {key.strip()}=null"
-            findings.problems.append(Problem(mark, "", message))
+            findings.problems.append(
+                Problem(
+                    mark, "", f"expected a value, got empty text; to have none: {key.strip()}=null"
+                )
+            )
             continue
         try:
             assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
@@ -129,31 +133,16 @@ class Sets:
     def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
         data = self._document.data
         if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
-            self._wrap("model", "preset")
+            self._document.marks.values["model", "preset"] = self._document.marks.locate(("model",))
+            data["model"] = {"preset": data["model"]}
         if len(path) > 1 and path[0] == "strategy":
             self._assign_strategy(path, value, mark)
             return
         self._write(path, value, mark)
 
-    def _wrap(self, key: str, inner: str, index: int | None = None) -> None:
-        """Turn a plain name into a mapping that holds it."""
-        data, marks = self._document.data, self._document.marks
-        path: KeyPath = (key,) if index is None else (key, index)
-        marks.values[*path, inner] = marks.locate(path)
-        if index is None:
-            data[key] = {inner: data[key]}
-        else:
-            data[key][index] = {inner: data[key][index]}
-
     def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
         current = self._document.data.get("strategy")
-        if isinstance(current, str):
-            self._wrap("strategy", "kind")
         if not isinstance(current, list) or str(path[1]).isdigit():
-            if isinstance(current, list) and len(path) > 2 and int(path[1]) < len(current):
-                index = int(path[1])
-                if isinstance(current[index], str):
-                    self._wrap("strategy", "kind", index)
             self._write_option(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
@@ -164,15 +153,17 @@ class Sets:
         fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
             hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
-            message = f"no strategy of the list has an option {option!r}{hint}"
-            self._problem(mark, message, f"strategy.{option}")
+            self._problem(
+                mark,
+                f"no strategy of the list has an option {option!r}{hint}",
+                f"strategy.{option}",
+            )
         for index in fitting:
-            if isinstance(current[index], str):
-                self._wrap("strategy", "kind", index)
             self._write_option(("strategy", index, *path[1:]), value, mark)
 
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set an option, turning a part's plain name on the way there into a mapping."""
+        """Set an option, turning plain names on the way there (the strategy's, a part's) into
+        mappings that hold them."""
         at: Any = self._document.data
         marks = self._document.marks
         done: KeyPath = ()
@@ -196,13 +187,17 @@ class Sets:
             last = depth == len(path) - 1
             if isinstance(at, list):
                 if not (isinstance(part, int) or part.isdigit()) or int(part) >= len(at):
-                    message = f"{dotted(done)} is a list of {len(at)}: expected a position in it"
-                    self._problem(mark, message, dotted(done))
+                    self._problem(
+                        mark,
+                        f"{dotted(done)} is a list of {len(at)}: expected a position in it",
+                        dotted(done),
+                    )
                     return
                 part = int(part)  # noqa: PLW2901 - the key of a list is its position
             elif not isinstance(at, dict):
-                message = f"{dotted(done)} is a single value and has no {str(part)!r}"
-                self._problem(mark, message, dotted(done))
+                self._problem(
+                    mark, f"{dotted(done)} is a single value and has no {str(part)!r}", dotted(done)
+                )
                 return
             done = (*done, part)
             if last:
@@ -224,7 +219,7 @@ def option_names(entry: object, schemas: Schemas) -> list[str]:
     return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
 
 
-def _dotted(options: Mapping[str, DeclaredOption], entry: object) -> Iterator[str]:
+def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
     """Names of options, and of those of the parts that ``entry`` chooses."""
     for name, option in options.items():
         yield name
@@ -234,5 +229,4 @@ def _dotted(options: Mapping[str, DeclaredOption], entry: object) -> Iterator[st
         chosen = entry.get(name) if isinstance(entry, dict) else None
         kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
         if isinstance(kind, str):
-            inner = _dotted(option.parts.get(kind, {}), chosen)
-            yield from (f"{name}.{key}" for key in inner)
+            yield from (f"{name}.{key}" for key in _dotted(option.parts.get(kind, {}), chosen))

@@ -48,8 +48,11 @@ class MachineSpeeds(Section):
 
     @property
     def _logs(self) -> list[float]:
-        each = (self.before, *self.between, self.after)
-        return [log(speed.overall) for speed in each if speed is not None]
+        return [
+            log(speed.overall)
+            for speed in (self.before, *self.between, self.after)
+            if speed is not None
+        ]
 
     @property
     def idle(self) -> float | None:

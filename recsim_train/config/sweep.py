@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from pydantic import Field
@@ -94,8 +95,9 @@ def take_sweep(
     path: KeyPath = ("sweep",)
     full = _written_out(raw, document)
     if full is None:
-        message = f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
-        findings.add(path, message)
+        findings.add(
+            path, f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
+        )
         return Sweep(), ()
     before = len(findings.problems)
     sweep = check(Sweep, full, findings, prefix=path)
@@ -135,10 +137,7 @@ def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
 
 def count(dimensions: Sequence[Dimension]) -> int:
     """How many points `expand` gives."""
-    product = 1
-    for dimension in dimensions:
-        product *= len(dimension.entries)
-    return product
+    return prod(len(dimension.entries) for dimension in dimensions)
 
 
 def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
@@ -175,13 +174,14 @@ def _together(document: Document, sweep: Sweep, findings: Findings) -> Iterator[
         findings.add((*at, first), "expected at least one value, got an empty list")
     for key, other in lengths.items():
         if other != length:
-            message = f"expected {length} values, as many as {first} has, got {other}"
-            findings.add((*at, key), message)
+            findings.add(
+                (*at, key), f"expected {length} values, as many as {first} has, got {other}"
+            )
             return
-    entries = [
+    entries = (
         tuple(_item(document, key, v[i], (*at, key, i)) for key, v in sweep.together.items())
         for i in range(length)
-    ]
+    )
     yield Dimension(tuple(entries), False)
 
 
@@ -191,7 +191,7 @@ def _points(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Di
     for index, point in enumerate(sweep.points):
         if not point:
             findings.add((*at, index), "expected settings and their values, got an empty mapping")
-        items = [_item(document, key, v, (*at, index, key)) for key, v in point.items()]
+        items = (_item(document, key, v, (*at, index, key)) for key, v in point.items())
         entries.append(tuple(items))
     if entries:
         yield Dimension(tuple(entries), False)
@@ -216,10 +216,11 @@ def _replace(
             left.append(dimension)
         elif not dimension.replaceable:
             where = dimension.entries[0][0].mark
-            message = (
-                f"the sweep's points or together set it too: change its values there ({where})"
+            findings.add_at(
+                item.mark,
+                item.key,
+                f"the sweep's points or together set it too: change its values there ({where})",
             )
-            findings.add_at(item.mark, item.key, message)
             return None
     return left
 
@@ -231,8 +232,11 @@ def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
         for key in dimension.keys:
             first = next(i for e in dimension.entries for i in e if i.key == key)
             if not all(part.strip() for part in key.split(".")):
-                message = f"expected a setting's dotted name, such as roles.trainers, got {key!r}"
-                findings.add_at(first.mark, "sweep", message)
+                findings.add_at(
+                    first.mark,
+                    "sweep",
+                    f"expected a setting's dotted name, such as roles.trainers, got {key!r}",
+                )
             elif key.split(".")[0] in ("sweep", "name", "validation"):
                 findings.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:

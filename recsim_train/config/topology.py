@@ -7,19 +7,25 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from recsim_train.config.units import Duration, PositiveDuration, Rate, Section, Share, Size
+from recsim_train.config.units import (
+    Duration,
+    Positive,
+    PositiveDuration,
+    Rate,
+    Section,
+    Share,
+    Size,
+)
 
 RoleName = Literal["trainer", "embedding_server", "dense_server", "reader"]
 ROLE_NAMES: tuple[RoleName, ...] = ("trainer", "embedding_server", "dense_server", "reader")
 
-_Positive = Annotated[int, Field(ge=1)]
 Speed = Annotated[float, Field(gt=0.0, le=100.0)]
-_HOST = re.compile(r"(\w+)\[(\d+)\]\Z")
+_HOST = re.compile(rf"({'|'.join(ROLE_NAMES)})\[(\d+)\]\Z")
 
 
 def _host_name(text: str) -> str:
-    match = _HOST.match(text)
-    if match is None or match[1] not in ROLE_NAMES:
+    if not _HOST.match(text):
         raise ValueError(
             f"expected a host such as 'trainer[2]' (roles: {', '.join(ROLE_NAMES)}), got {text!r}"
         )
@@ -40,9 +46,9 @@ def host_of_name(name: str) -> tuple[str, int]:
 class MixedHosts(Section):
     """Hosts of one role that are alike: what is left out is that of the role's host type."""
 
-    count: _Positive | None = None
+    count: Positive | None = None
     """How many; only the last entry may leave it out: all further ones."""
-    cores: _Positive | None = None
+    cores: Positive | None = None
     """Cores of each of these hosts."""
     memory: Size | None = None
     """Memory of each of these hosts in bytes."""
@@ -55,9 +61,9 @@ class MixedHosts(Section):
 class RackTopology(Section):
     """Racks: hosts of different racks reach each other over both racks' uplinks."""
 
-    racks: _Positive
+    racks: Positive
     """Number of racks. Between their uplinks the network has no limit."""
-    hosts_per_rack: _Positive | None = None
+    hosts_per_rack: Positive | None = None
     """Hosts that fit into one rack; none: as many as are needed."""
     uplink: Rate | None = None
     """Rate of one rack's uplink in bytes per second, each way. Instead of ``oversubscription``."""

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -34,8 +34,10 @@ DURATIONS = {
 }
 SHARES = {"%": 0.01}
 
-_SPELLINGS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "percent": "%", "byte": "B"}
-_SPELLINGS |= {"bytes": "B", "minutes": "min", "mins": "min", "hours": "h", "pct": "%"}
+_SPELLINGS = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s", "percent": "%", "byte": "B",
+    "bytes": "B", "minutes": "min", "mins": "min", "hours": "h", "pct": "%",
+}  # fmt: skip
 
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*$")
 
@@ -73,18 +75,11 @@ def suggest_unit(unit: str, units: dict[str, float]) -> str | None:
     """The unit that a wrong one was probably meant to be: "Gbps" is "Gbit/s"."""
     if _SPELLINGS.get(unit.lower()) in units:
         return _SPELLINGS[unit.lower()]
-    spelled = re.sub(r"(?i)(bits?|b)ps$", lambda m: _bits_or_bytes(m[1]) + "/s", unit)
+    # "GBps" are bytes, "Gbps" and "Gbitps" are bits
+    spelled = re.sub(r"(?i)(bits?|b)ps$", lambda m: "B/s" if m[1] == "B" else "bit/s", unit)
     spelled = re.sub(r"b/s(ec)?$", "bit/s", spelled)
-    for candidate in (spelled, unit):
-        for name in units:
-            if candidate == name or candidate.lower() == name.lower():
-                return name
-    close = difflib.get_close_matches(unit, units, n=1, cutoff=0.5)
-    return close[0] if close else None
-
-
-def _bits_or_bytes(letter: str) -> str:
-    return "B" if letter == "B" else "bit"  # "GBps" are bytes, "Gbps" and "Gbitps" are bits
+    alike = [name for c in (spelled, unit) for name in units if c.lower() == name.lower()]
+    return next(iter(alike or difflib.get_close_matches(unit, units, n=1, cutoff=0.5)), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +162,8 @@ DURATION = Quantity(
 )
 SHARE = Quantity("a share", "5 %", "fraction of one", SHARES, ("%",), "0 %", "1000 %")
 
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
 Size = Annotated[
     float, SIZE, BeforeValidator(SIZE.read_positive), WithJsonSchema(SIZE.json_schema())
 ]

@@ -58,8 +58,9 @@ def _report(
     kind, value = details["type"], details["input"]
     if "[key]" in path:
         path = path[: path.index("[key]")]
-        message = _unknown_key(model, path, _key_names(model, path[:-1]))
-        findings.add(prefix + path, message, at_key=True)
+        mapping = of_path(model, path[:-1])
+        names = _literals(typing.get_args(mapping.hint)[0]) if mapping else []
+        findings.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
     what = of_path(model, path)
     if kind == "extra_forbidden":
@@ -113,12 +114,6 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from setting_names(section, f"{prefix}{name}.")
         else:
             yield prefix + name
-
-
-def _key_names(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that a mapping with fixed keys allows."""
-    what = of_path(model, path)
-    return _literals(typing.get_args(what.hint)[0]) if what else []
 
 
 def _literals(hint: Any) -> list[str]:

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recsim_train.config.units import Duration, Section, Share
+from recsim_train.config.units import Count, Duration, Positive, Section, Share
 
-Positive = Annotated[int, Field(ge=1)]
 Factor = Annotated[float, Field(gt=0.0)]
 
 
@@ -46,7 +45,7 @@ class Validation(Section):
 
     repeats: Positive = 3
     """Measurements of each configuration. Each repeat goes through all of them."""
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Count = 1
     """Of the order in which each repeat goes through them."""
     patience: Duration = 0.0
     """How long runs may wait, all together, where idle cores are more than 5 % faster or slower

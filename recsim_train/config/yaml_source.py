@@ -52,8 +52,9 @@ def install_resolvers(cls: Any) -> None:
     """Give a PyYAML loader or dumper class the rules of this module instead of YAML 1.1's."""
     cls.yaml_implicit_resolvers = {}
     for kind, pattern, first in RESOLVERS:
-        characters = [c if c != "\0" else "" for c in first]
-        cls.add_implicit_resolver(_TAG + kind, re.compile(pattern), characters)
+        cls.add_implicit_resolver(
+            _TAG + kind, re.compile(pattern), [c if c != "\0" else "" for c in first]
+        )
 
 
 class _Loader(yaml.SafeLoader):
@@ -73,8 +74,11 @@ class Document:
 
     def copy(self) -> Document:
         """One that can be changed without changing this one."""
-        marks = Marks(dict(self.marks.values), dict(self.marks.keys))
-        return Document(self.file, copy.deepcopy(self.data), marks)
+        return Document(
+            self.file,
+            copy.deepcopy(self.data),
+            Marks(dict(self.marks.values), dict(self.marks.keys)),
+        )
 
 
 def read_document(path: Path, what: str) -> Document:
@@ -82,8 +86,7 @@ def read_document(path: Path, what: str) -> Document:
 
     Raises UserError (one sentence) if the file cannot be read, ConfigErrors for what it says.
     """
-    text = _read_text(path, what)
-    return parse_document(text, str(path), what)
+    return parse_document(_read_text(path, what), str(path), what)
 
 
 def parse_document(text: str, file: str, what: str) -> Document:
@@ -113,14 +116,12 @@ def compose(text: str, where: str) -> Node | None:
         line = before.count("\n") + 1
         column = error.position - (before.rfind("\n") + 1) + 1
         message = f"not valid YAML: control character 0x{_code(error.character):02x}"
-        mark = Mark(where, line, column)
-        raise ConfigErrors([Problem(mark, "", message)], where) from None
+        raise ConfigErrors([Problem(Mark(where, line, column), "", message)], where) from None
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         line, column = (at.line + 1, at.column + 1) if at else (1, 1)
         source = lines[line - 1] if line <= len(lines) else ""
-        message = _plain_words(error, source, column)
-        mark = Mark(where, line, column, source)
+        mark, message = Mark(where, line, column, source), _plain_words(error, source, column)
         raise ConfigErrors([Problem(mark, "", message)], where) from None
     except RecursionError:
         raise UserError(f"{where}: not valid here: values are nested too deeply") from None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-HEADER_FIELDS = 4
-HEADER_BYTES = 8 * HEADER_FIELDS
+from recsim_train.config.experiment import Model
+
+HEADER_BYTES = 8 * 4
 """Bytes of the packed form's header: int64 examples, dense features, ids, lengths."""
 
 
@@ -46,6 +49,19 @@ class NumpyBatch:
         return HEADER_BYTES + self.payload_bytes
 
 
+def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:
+    """Each table's ids of a batch, in table order."""
+    start = variable = 0
+    for table in model.tables:
+        count = batch.size * table.ids
+        if table.variable:
+            lengths = batch.lengths[variable * batch.size : (variable + 1) * batch.size]
+            count = int(lengths.sum())
+            variable += 1
+        yield batch.ids[start : start + count]
+        start += count
+
+
 def pack(batch: NumpyBatch, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """The batch as one buffer of ``batch.packed_bytes`` bytes.
 
@@ -76,20 +92,13 @@ def unpack(buffer: NDArray[np.uint8]) -> NumpyBatch:
     if buffer.nbytes < HEADER_BYTES:
         raise ValueError(f"a packed batch has at least {HEADER_BYTES} bytes, not {buffer.nbytes}")
     b, features, ids, lengths = (int(n) for n in buffer[:HEADER_BYTES].view(np.int64))
-    needed = HEADER_BYTES + 8 * ids + 4 * b * features + 4 * b + 4 * lengths
-    if min(b, features, ids, lengths) < 0 or buffer.nbytes < needed:
-        raise ValueError(f"a packed batch of {needed} bytes in a buffer of {buffer.nbytes}")
-    at = HEADER_BYTES
-
-    def part(count: int, width: int) -> NDArray[np.uint8]:
-        nonlocal at
-        at += count * width
-        return buffer[at - count * width : at]
-
-    id_bytes, dense, labels = part(ids, 8), part(b * features, 4), part(b, 4)
+    ends = list(accumulate((HEADER_BYTES, 8 * ids, 4 * b * features, 4 * b, 4 * lengths)))
+    if min(b, features, ids, lengths) < 0 or buffer.nbytes < ends[-1]:
+        raise ValueError(f"a packed batch of {ends[-1]} bytes in a buffer of {buffer.nbytes}")
+    id_bytes, dense, labels, bags = (buffer[start:end] for start, end in pairwise(ends))
     return NumpyBatch(
         labels=labels.view(np.float32),
         dense=dense.view(np.float32).reshape(b, features),
         ids=id_bytes.view(np.int64),
-        lengths=part(lengths, 4).view(np.int32),
+        lengths=bags.view(np.int32),
     )

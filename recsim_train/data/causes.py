@@ -85,7 +85,5 @@ def layout(lines: Sequence[bytes], columns: int) -> str | None:
 def _fields(lines: Sequence[bytes], separator: bytes) -> int:
     """Into how many fields nearly all lines fall; 1: into none, or not alike."""
     counts = Counter(line.count(separator) + 1 for line in lines if line.strip())
-    if not counts:
-        return 1
-    fields, times = counts.most_common(1)[0]
+    fields, times = next(iter(counts.most_common(1)), (1, 0))
     return fields if times >= _ALIKE * counts.total() else 1

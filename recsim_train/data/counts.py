@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from recsim_train.config.experiment import Data
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.generator import expected_distinct
+from recsim_train.data.mixcache import first_rows, row_numbers, table_rows
 from recsim_train.data.stream import BatchStream, generator_stands_in, open_stream
 from recsim_train.placement.plan import EmbeddingShard, Plan
 from recsim_train.workload.shape import mean_ids
@@ -87,53 +88,39 @@ class _Counter:
     """Counts a batch's ids by shard: one sort for all tables."""
 
     def __init__(self, plan: Plan) -> None:
-        tables = plan.experiment.model.tables
-        self._tables = tables
-        self._batch_size = plan.examples
-        rows = np.array([table.rows for table in tables], dtype=np.int64)
-        self._offsets = np.cumsum(rows) - rows
-        self._shards: tuple[EmbeddingShard, ...] = plan.embedding.shards if plan.embedding else ()
-        slices = [(shard.index, s) for shard in self._shards for s in shard.slices]
-        owners = {shard.index: place for place, shard in enumerate(self._shards)}
-        self._owner = np.array([owners[index] for index, _ in slices], dtype=np.int64)
-        self._starts = np.array([self._offsets[s.table] + s.start for _, s in slices], np.int64)
-        self._stops = np.array([self._offsets[s.table] + s.stop for _, s in slices], np.int64)
+        self._model, embedding = plan.experiment.model, plan.embedding
+        self._first = first_rows(table_rows(self._model))
+        self._shards: tuple[EmbeddingShard, ...] = embedding.shards if embedding else ()
+        slices = [(place, s) for place, shard in enumerate(self._shards) for s in shard.slices]
+        self._owner = np.array([place for place, _ in slices], dtype=np.int64)
+        self._starts = np.array([self._first[s.table] + s.start for _, s in slices], np.int64)
+        self._stops = np.array([self._first[s.table] + s.stop for _, s in slices], np.int64)
         self._by_remainder = any(s.step > 1 for _, s in slices)
         self.lengths = [0] * len(self._shards)
-        if plan.embedding and plan.embedding.service.pooling == "server":
-            split = plan.embedding.split_tables
-            for place, shard in enumerate(self._shards):
-                self.lengths[place] = self._batch_size * sum(
-                    tables[s.table].variable or s.table in split for s in shard.slices
-                )
-
-    @property
-    def shards(self) -> int:
-        return len(self._shards)
+        if embedding and embedding.service.pooling == "server":
+            variable = {t for t, table in enumerate(self._model.tables) if table.variable}
+            told = variable | set(embedding.split_tables)
+            self.lengths = [
+                plan.examples * sum(s.table in told for s in shard.slices) for shard in self._shards
+            ]
 
     def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
         """[shards + 1, 2]: (ids, unique) by shard, and of the whole batch last."""
-        places = np.sort(batch.ids + np.repeat(self._offsets, self._per_table(batch)))
+        places = np.sort(row_numbers(self._model, batch, self._first))
         unique = places[np.diff(places, prepend=-1) != 0]
-        counts = np.zeros((self.shards + 1, 2), dtype=np.int64)
+        shards = len(self._shards)
+        counts = np.zeros((shards + 1, 2), dtype=np.int64)
         counts[-1] = len(places), len(unique)
         if self._by_remainder:
-            stops = np.searchsorted(unique, self._offsets[1:])
-            per_table = np.diff(stops, prepend=0, append=len(unique))
-            for column, ids in enumerate((batch.ids, unique - np.repeat(self._offsets, per_table))):
-                counts[:-1, column] = np.bincount(ids % self.shards, minlength=self.shards)
+            per_table = np.diff(np.searchsorted(unique, self._first))
+            own_ids = unique - np.repeat(self._first[:-1], per_table)
+            for column, ids in enumerate((batch.ids, own_ids)):
+                counts[:-1, column] = np.bincount(ids % shards, minlength=shards)
             return counts
         for column, values in enumerate((places, unique)):
             inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
             np.add.at(counts[:, column], self._owner, inside)
         return counts
-
-    def _per_table(self, batch: NumpyBatch) -> NDArray[np.int64]:
-        lengths = iter(batch.lengths.reshape(-1, batch.size) if batch.lengths.size else ())
-        return np.array(
-            [int(next(lengths).sum()) if t.variable else batch.size * t.ids for t in self._tables],
-            dtype=np.int64,
-        )
 
 
 class IdCounts(ABC):
@@ -190,12 +177,9 @@ class StreamCounts(IdCounts):
         reading = max(1, plan.streams if loops is None else loops)
         wanted = reading * (training.warmup_steps + training.steps)
         self._exact = min(wanted, kept)
-        what = f"the ids of {_name(plan.experiment.data)}"
-        if self._exact == wanted:
-            source = f"counted in {what}, batch by batch"
-        else:
-            source = f"counted in {what}: its first {self._exact:,} batches, over and over"
-        super().__init__(plan, source, loops)
+        repeated = f": its first {self._exact:,} batches, over and over"
+        how = ", batch by batch" if self._exact == wanted else repeated
+        super().__init__(plan, f"counted in the ids of {_name(plan.experiment.data)}{how}", loops)
         self.steps, self.exact = max(1, self._exact // reading), self._exact == wanted
         self._stream: BatchStream = open_stream(
             plan.experiment.model,
@@ -211,8 +195,7 @@ class StreamCounts(IdCounts):
     def _of(self, index: int) -> NDArray[np.int32]:
         index %= self._exact
         while len(self._counted) <= index:
-            counts = self._counter.count(next(self._stream).batch)
-            self._counted.append(counts.astype(np.int32))
+            self._counted.append(self._counter.count(next(self._stream).batch).astype(np.int32))
             if len(self._counted) == self._exact:
                 self._stream.check()
                 self._stream.close()
@@ -223,7 +206,7 @@ class _ShapeCounts(IdCounts):
     """The same counts for every batch."""
 
     def __init__(self, plan: Plan, source: str, counts: NDArray[np.int32]) -> None:
-        super().__init__(plan, source)
+        super().__init__(plan, f"ids from the shapes, {source}")
         self._counts = counts
 
     def _of(self, index: int) -> NDArray[np.int32]:
@@ -245,19 +228,16 @@ def shape_counts(plan: Plan) -> IdCounts:
             model, data, batch_size=b, positions=(0,), total=1, iterations=_SAMPLED_BATCHES
         ) as stream:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
-        source = f"ids from the shapes, distinct ids the mean of {_SAMPLED_BATCHES} batches"
-        return _ShapeCounts(plan, f"{source} of {data.path}", np.rint(sampled).astype(np.int32))
-    zipf = data.synthetic.zipf
-    source = f"ids from the shapes, distinct ids expected for a Zipf exponent of {zipf:g}"
+        source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
+        return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32))
+    source = f"distinct ids expected for a Zipf exponent of {data.synthetic.zipf:g}"
     return _ShapeCounts(plan, source, np.rint(_expected(plan)).astype(np.int32))
 
 
 def _expected(plan: Plan) -> NDArray[np.float64]:
     """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
-    experiment = plan.experiment
-    model, b = experiment.model, plan.examples
-    zipf = experiment.data.synthetic.zipf
-    lookups = [b * mean_ids(model, t) for t in range(len(model.tables))]
+    model, zipf = plan.experiment.model, plan.experiment.data.synthetic.zipf
+    lookups = [plan.examples * mean_ids(model, t) for t in range(len(model.tables))]
     tables = [
         (count, expected_distinct(table, zipf, count))
         for count, table in zip(lookups, model.tables, strict=True)

@@ -7,6 +7,7 @@ header (label, 13 integers, 26 hexadecimal categories; an empty field is a missi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,8 @@ class CriteoText(Source):
         kinds = np.empty(n, dtype=np.int8)
         at = 0
         for chunk in pieces:
-            text = chunk.buffer, chunk.start, chunk.ends
-            parse_lines(*text, at, self.table_rows, labels, dense, ids, kinds)
+            results = self.table_rows, labels, dense, ids, kinds
+            parse_lines(chunk.buffer, chunk.start, chunk.ends, at, *results)
             at += len(chunk)
         self.malformed.rows += n
         if kinds.any():
@@ -76,8 +77,7 @@ class CriteoText(Source):
                 f"{last:,} (line {first:,} is one {PHRASES[KINDS[int(kinds[0]) - 1]]}: "
                 f"{spoilt(_line(chunks, 0))}){may_be_damaged(self.path)}"
             )
-        after = np.searchsorted(good, np.arange(len(kinds)))
-        return good[after % len(good)]
+        return good[np.searchsorted(good, np.arange(len(kinds))) % len(good)]
 
     def look(self) -> None:
         text, packed = beginning(self.path, EXPECTED)
@@ -112,8 +112,6 @@ class CriteoText(Source):
 
 def _line(chunks: Sequence[Chunk], place: int) -> bytes:
     """One line of a batch."""
-    for chunk in chunks:
-        if place < len(chunk):
-            return chunk.line(place)
-        place -= len(chunk)
-    raise IndexError(place)
+    places = ((chunk, n) for chunk in chunks for n in range(len(chunk)))
+    chunk, n = next(islice(places, place, None))
+    return chunk.line(n)

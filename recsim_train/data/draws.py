@@ -85,13 +85,11 @@ class Zipf:
 
     def __init__(self, size: int, exponent: float) -> None:
         """``size`` >= 1; ``exponent`` >= 0, where 0 is uniform."""
-        if size < 1 or exponent < 0:
-            raise ValueError("a Zipf distribution needs a size of 1 or more, an exponent >= 0")
         self.size, self.exponent = size, exponent
         self._head = min(size, _HEAD)
         masses = np.arange(1, self._head + 1, dtype=np.float64) ** -exponent
         tail = self._integral(size + 0.5) - self._integral(self._head + 0.5)
-        self._total = float(masses.sum()) + float(tail)
+        self._total = float(masses.sum()) + tail
         self._masses = masses / self._total
         self._cumulated = np.cumsum(self._masses)
         if size == self._head:

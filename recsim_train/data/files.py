@@ -75,8 +75,9 @@ def beginning(path: str | Path, expected: str) -> tuple[bytes, bool]:
         except (EOFError, zlib.error, gzip.BadGzipFile):
             # A truncated file may still give many rows: the reader says what it met and where.
             if not text:
-                why = "damaged gzip data; nothing of it can be unpacked"
-                raise UserError(f"{path}: {why}") from None
+                raise UserError(
+                    f"{path}: damaged gzip data; nothing of it can be unpacked"
+                ) from None
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
     if not text:

@@ -82,8 +82,7 @@ class _Column:
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
         """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
         copies = (1 << 32) // self.others
-        stream = draws.key(self.seed, _HEX, self.table)
-        copy = draws.bits(stream, ids) % np.uint64(copies)
+        copy = draws.bits(draws.key(self.seed, _HEX, self.table), ids) % np.uint64(copies)
         return (ids - 1).astype(np.uint64) + np.uint64(self.others) * copy
 
 
@@ -106,8 +105,9 @@ class Generator:
         self._teacher = Teacher(seed, len(model.tables), model.dense_features)
         pilot = np.arange(_PILOT_START, _PILOT_START + _PILOT_ROWS, dtype=np.int64)
         counts, _ = self._counts(pilot, model.dense_features)
-        bags = self._bags(pilot)
-        self._teacher.settle(dense_values(counts).astype(np.float64), bags, synthetic.click_rate)
+        self._teacher.settle(
+            dense_values(counts).astype(np.float64), self._bags(pilot), synthetic.click_rate
+        )
 
     def batch(self, rows: Rows) -> NumpyBatch:
         """The rows with these numbers (any order, repeats allowed) as a batch."""
@@ -126,9 +126,10 @@ class Generator:
             dense = dense_values(self._counts(rows, self.model.dense_features)[0])
             odds = self._teacher.log_odds(dense.astype(np.float64), bags)
             labels = self._teacher.labels(odds, rows)
+        nothing = np.zeros(0, dtype=np.int64)
         for first in range(0, len(rows), size):
             last = min(first + size, len(rows))
-            ids, lengths = [], []
+            ids, lengths = [nothing], [nothing]
             for bag, stops in zip(bags, ends, strict=True):
                 if bag.lengths is None or stops is None:
                     each = len(bag.ids) // len(rows)
@@ -140,8 +141,8 @@ class Generator:
             yield NumpyBatch(
                 labels=labels[first:last],
                 dense=np.ascontiguousarray(dense[:, first:last].T),
-                ids=_joined(ids),
-                lengths=_joined(lengths).astype(np.int32),
+                ids=np.concatenate(ids),
+                lengths=np.concatenate(lengths).astype(np.int32),
             )
 
     def examples(self, rows: Rows) -> Examples:
@@ -150,12 +151,6 @@ class Generator:
         bags = self._bags(rows)
         odds = self._teacher.log_odds(dense_values(counts).astype(np.float64), bags)
         return Examples(self._teacher.labels(odds, rows), counts, missing, bags)
-
-    def probabilities(self, rows: Rows) -> NDArray[np.float64]:
-        """The teacher's own click probabilities: nothing can predict the labels better."""
-        counts, _ = self._counts(rows, self.model.dense_features)
-        odds = self._teacher.log_odds(dense_values(counts).astype(np.float64), self._bags(rows))
-        return 1.0 / (1.0 + np.exp(-odds))
 
     def text_columns(self, rows: Rows) -> tuple[Examples, NDArray[np.uint64], NDArray[np.bool_]]:
         """Rows as Criteo text has them: (13 counts ..., categories [26, n], present [26, n])."""
@@ -187,8 +182,8 @@ class Generator:
         counts = np.exp(sizes, out=sizes).astype(np.int64)
         # the second integer of the Criteo data may be negative
         counts[1:2] -= 3
-        streams = draws.keys(seed, _COUNT_MISSING, last=each)
-        missing = draws.uniform(streams[:, None], rows) < MISSING_COUNT
+        streams = draws.keys(seed, _COUNT_MISSING, last=each)[:, None]
+        missing = draws.uniform(streams, rows) < MISSING_COUNT
         counts[missing] = 0
         return counts, missing
 
@@ -238,10 +233,6 @@ def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     values = np.maximum(counts, 0).astype(np.float32)
     values += np.float32(1.0)
     return np.log(values, out=values)
-
-
-def _joined(parts: Sequence[Rows]) -> Rows:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def expected_distinct(table: Table, zipf: float, lookups: float) -> float:

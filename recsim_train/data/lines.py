@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -20,22 +21,18 @@ _LONGEST = 1 << 20
 """Bytes. A longer line is refused, so that a binary file cannot fill the memory."""
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Consecutive whole lines inside one block."""
 
-    __slots__ = ("buffer", "ends", "first_line", "start")
-
-    def __init__(
-        self, buffer: NDArray[np.uint8], start: int, ends: NDArray[np.int64], first_line: int
-    ) -> None:
-        self.buffer = buffer
-        """The whole block."""
-        self.start = start
-        """Where the first line begins."""
-        self.ends = ends
-        """Where the lines' line feeds are."""
-        self.first_line = first_line
-        """Number of the first line in the file, from 1."""
+    buffer: NDArray[np.uint8]
+    """The whole block."""
+    start: int
+    """Where the first line begins."""
+    ends: NDArray[np.int64]
+    """Where the lines' line feeds are."""
+    first_line: int
+    """Number of the first line in the file, from 1."""
 
     def __len__(self) -> int:
         return len(self.ends)

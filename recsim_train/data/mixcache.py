@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Model
+from recsim_train.data.batch import NumpyBatch, ids_by_table
 from recsim_train.placement.plan import Plan
 from recsim_train.workload.shape import stored_row_bytes
 
@@ -154,6 +155,13 @@ class Ownership:
 def first_rows(tables: Sequence[int]) -> Numbers:
     """Number of each table's first row, and the number of all rows: [tables + 1]."""
     return np.array(list(itertools.accumulate(tables, initial=0)), dtype=np.int64)
+
+
+def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
+    """Each id of a batch as the number of its row over all tables."""
+    return np.concatenate(
+        [ids + base for ids, base in zip(ids_by_table(model, batch), bases[:-1], strict=True)]
+    )
 
 
 def table_rows(model: Model) -> tuple[int, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data, Model
-from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.batch import ids_by_table
 from recsim_train.data.mixcache import CacheTooSmall, Numbers, SlotMap, first_rows, table_rows
 from recsim_train.data.stream import open_stream
 
@@ -54,19 +53,6 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             ],
         }
     return statistics
-
-
-def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:
-    """Each table's ids of a batch, in table order."""
-    start = variable = 0
-    for table in model.tables:
-        count = batch.size * table.ids
-        if table.variable:
-            lengths = batch.lengths[variable * batch.size : (variable + 1) * batch.size]
-            count = int(lengths.sum())
-            variable += 1
-        yield batch.ids[start : start + count]
-        start += count
 
 
 class _Table:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Model
-from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.counts import feeding_data
 from recsim_train.data.mixcache import (
     CacheTooSmall,
@@ -20,11 +18,11 @@ from recsim_train.data.mixcache import (
     SlotMap,
     first_rows,
     ownership,
+    row_numbers,
     slot_map,
     slots_of,
     table_rows,
 )
-from recsim_train.data.profile import ids_by_table
 from recsim_train.data.stream import open_stream
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.facts import Cached
@@ -146,9 +144,8 @@ class Replay:
         self._stream.close()
 
     def _next(self) -> ReplayedStep:
-        batches = [row_numbers(self._model, next(self._stream).batch, self._bases)]
-        while len(batches) < self._loops:
-            batches.append(row_numbers(self._model, next(self._stream).batch, self._bases))
+        fed = [next(self._stream).batch for _ in range(self._loops)]
+        batches = [row_numbers(self._model, batch, self._bases) for batch in fed]
         mean = self._own_unique
         if mean is None:
             batches_own = [np.unique(batch) for batch in batches]
@@ -266,12 +263,6 @@ class _ShardFinder:
         """By shard."""
         holders = self._holder[np.searchsorted(self._starts, rows, side="right") - 1]
         return tuple(np.bincount(holders, minlength=self._shards).tolist())
-
-
-def row_numbers(model: Model, batch: NumpyBatch, bases: Numbers) -> Numbers:
-    """Each id of a batch as the number of its row over all tables."""
-    tables = ids_by_table(model, batch)
-    return np.concatenate([ids + base for ids, base in zip(tables, bases[:-1], strict=True)])
 
 
 def check_cache(plan: Plan) -> None:

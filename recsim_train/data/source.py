@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,8 +116,7 @@ class Source(ABC):
 
 def reader_of(source: str) -> type[Source]:
     """What reads and writes files of a format, by its key in `FORMATS`."""
-    module, _, name = FORMATS[source].reader.partition(":")
-    reader: type[Source] = getattr(import_module(module), name)
+    reader: type[Source] = resolve_name(FORMATS[source].reader)
     return reader
 
 

@@ -109,8 +109,9 @@ class _FileStream(BatchStream):
         super().__init__(dealt)
         self._source = open_source(model, path, data.malformed_limit)
         self.malformed = self._source.malformed
-        held_out = held_out_rows(data)
-        self._given = TrainingRows(self._source, held_out=held_out, limit=data.limit_rows)
+        self._given = TrainingRows(
+            self._source, held_out=held_out_rows(data), limit=data.limit_rows
+        )
         self._next = 0
 
     @property
@@ -233,8 +234,9 @@ def check_data(model: Model, data: Data) -> None:
     if data.eval_path is not None and data.eval_rows > 0:
         check_file(model, data.eval_path, 0)
         if data.path is not None and same_rows(data.path, data.eval_path):
-            said = SAME_ROWS.format(path=data.path, eval_path=data.eval_path)
-            raise UserError(f"data.eval_path: {said}")
+            raise UserError(
+                f"data.eval_path: {SAME_ROWS.format(path=data.path, eval_path=data.eval_path)}"
+            )
 
 
 def generator_stands_in(data: Data) -> bool:

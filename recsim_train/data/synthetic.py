@@ -73,11 +73,11 @@ def format_rows(generator: Generator, start: int, stop: int) -> bytes:
     numbers = np.arange(start, stop, dtype=np.int64)
     examples, categories, present = generator.text_columns(numbers)
     labels = (examples.labels[:, None].astype(np.uint8)) + np.uint8(_ZERO)
-    fields = [labels, np.full(labels.shape, _TAB, dtype=np.uint8)]
+    tabs = np.full(labels.shape, _TAB, dtype=np.uint8)
     integers = _integers(examples.counts[:INTEGER_COLUMNS].T, examples.missing[:INTEGER_COLUMNS].T)
     hexadecimals = _hexadecimals(categories.T, present.T)
     hexadecimals[:, -1] = _NEWLINE
-    matrix = np.concatenate([*fields, integers, hexadecimals], axis=1)
+    matrix = np.concatenate([labels, tabs, integers, hexadecimals], axis=1)
     # 0 marks a place that the row does not use
     text: bytes = matrix[matrix != 0].tobytes()
     return text

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ SPREAD = 1.75
 """Standard deviation of the log odds: with a click rate of 25 % the best possible AUC is 0.83."""
 _EFFECT, _VECTOR, _WEIGHT, _PAIR, _DENSE, _LABEL = range(101, 107)
 _VECTOR_WIDTH = 4
-_PAIRS = 6
 _FREQUENT = 50.0
 """Rank around which hidden effects begin to shrink."""
 
@@ -60,10 +60,9 @@ class Teacher:
         place[order] = np.arange(tables)
         # a few tables carry most of the signal, as in real click data
         self._weights = 1.0 / np.sqrt(1.0 + place)
-        strongest = order[: min(tables, 4)].tolist()
-        pairs = [(a, b) for i, a in enumerate(strongest) for b in strongest[i + 1 :]]
-        self._pairs = pairs[:_PAIRS]
-        self._vector_tables = sorted({table for pair in self._pairs for table in pair})
+        strongest = order[:4].tolist()
+        self._pairs = list(combinations(strongest, 2))
+        self._vector_tables = sorted(strongest) if self._pairs else []
         self._scales = np.ones(3)
         self._shifts = np.zeros(3)
         self._bias = 0.0
@@ -88,8 +87,7 @@ class Teacher:
 
     def log_odds(self, dense: Floats, bags: Sequence[Bag]) -> Floats:
         """[examples] log odds of a click; ``dense`` [features, examples], ``bags`` by table."""
-        parts = self._parts(dense, bags) - self._shifts[:, None]
-        return self._bias + self._scales @ parts
+        return self._bias + self._scales @ (self._parts(dense, bags) - self._shifts[:, None])
 
     def labels(self, odds: Floats, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Clicks drawn with those log odds; a row's draw depends on its number only."""

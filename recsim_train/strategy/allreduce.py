@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recsim_train.strategy.base import (
-    EMBEDDING,
     TRAINERS,
     Group,
     Loop,
@@ -15,9 +14,10 @@ from recsim_train.strategy.base import (
     option,
 )
 from recsim_train.strategy.compression import Compression, NoCompression
-from recsim_train.strategy.effects import Compute, Lookup, Update, batches
-from recsim_train.strategy.operations import APPLY, DEDUPLICATE, FORWARD_BACKWARD
+from recsim_train.strategy.effects import Compute, batches
+from recsim_train.strategy.operations import APPLY
 from recsim_train.strategy.parts import part
+from recsim_train.strategy.steps import learn
 
 
 @dataclass
@@ -52,12 +52,7 @@ class AllReduceSGD(Strategy):
     async def worker(self) -> None:
         iteration = 0
         async for batch in batches():
-            ids = batch.ids
-            if self.pooling == "worker":
-                ids = await Compute(DEDUPLICATE, ids)
-            rows = await Lookup(EMBEDDING, ids)
-            gradients = await Compute(FORWARD_BACKWARD, batch, rows)
-            await Update(EMBEDDING, gradients.rows)
-            mean = await self.compression.all_reduce(gradients.dense, TRAINERS, iteration)
+            gradient = await learn(batch, self.pooling)
+            mean = await self.compression.all_reduce(gradient, TRAINERS, iteration)
             await Compute(APPLY, mean)
             iteration += 1

@@ -35,8 +35,10 @@ def option(
 
     ``share``: a fraction of one that is written in per cent.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "share": share}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(
+        default=default,
+        metadata={"help": help, "minimum": minimum, "maximum": maximum, "share": share},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,13 +166,15 @@ class Driver:
         effect = self._effect
         assert effect is not None
         if isinstance(effect, effects.Start):
-            begin = effect.request, self.line, self.iteration + effect.ahead, self._since
-            answer = self._handles.start(*begin, under_way=answer)
+            answer = self._handles.start(
+                effect.request, self.line, self.iteration + effect.ahead, self._since, answer
+            )
         elif isinstance(effect, effects.Wait):
             done = effect.handle
             self._handles.end(done)
-            about = done.request, done.iteration, done.began, self._clock(), sent, done.lane
-            self._listener.did(*about)
+            self._listener.did(
+                done.request, done.iteration, done.began, self._clock(), sent, done.lane
+            )
             sent = 0
         self._answer = answer
         if (answer is None and isinstance(effect, effects.NextBatch)) or answer is END:

@@ -14,7 +14,7 @@ The vocabulary is closed: a new effect is a change to both worlds (see CONTRIBUT
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeVar
 
@@ -383,49 +383,24 @@ LOCAL: tuple[type[Effect[Any]], ...] = (
 """What a trainer does by itself."""
 
 
-class batches:  # noqa: N801 - reads as a word: `async for batch in batches()`
+async def batches() -> AsyncIterator[Batch]:
     """``async for batch in batches()``: every mini-batch of this loop, in stream order."""
-
-    def __aiter__(self) -> batches:
-        return self
-
-    async def __anext__(self) -> Batch:
-        batch = await NextBatch()
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
+    while (batch := await NextBatch()) is not None:
+        yield batch
 
 
-class items:  # noqa: N801
+async def items(queue: str) -> AsyncIterator[Any]:
     """``async for item in items(queue)``: what another loop puts into the queue that paces this."""
-
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
-
-    def __aiter__(self) -> items:
-        return self
-
-    async def __anext__(self) -> Any:
-        item = await NextItem(self._queue)
-        if item is END:
-            raise StopAsyncIteration
-        return item
+    while (item := await NextItem(queue)) is not END:
+        yield item
 
 
-class rounds:  # noqa: N801
+async def rounds(ended: Callable[[], bool], group: str | None = None) -> AsyncIterator[bool]:
     """``async for last in rounds(ended, group)``: until all members have ended; the last included.
 
     ``ended``: asked at the beginning of each round.
     """
-
-    def __init__(self, ended: Callable[[], bool], group: str | None = None) -> None:
-        self._ended, self._group, self._last = ended, group, False
-
-    def __aiter__(self) -> rounds:
-        return self
-
-    async def __anext__(self) -> bool:
-        if self._last:
-            raise StopAsyncIteration
-        self._last = await NextRound(self._ended(), self._group)
-        return self._last
+    last = False
+    while not last:
+        last = await NextRound(ended(), group)
+        yield last

@@ -88,8 +88,7 @@ class FlatPS(Prefetching):
     async def easgd_step(self, batch: Batch, iteration: int) -> None:
         await Compute(APPLY, await learn(batch, self.pooling))
         if iteration % self.every == self.every - 1:
-            number = iteration // self.every
-            own = Round(TRAINERS, number=number, compression=self.compression)
+            own = Round(TRAINERS, number=iteration // self.every, compression=self.compression)
             await Easgd(self.alpha).meet(Held(), own)
 
     async def finish(self) -> None:

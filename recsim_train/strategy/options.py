@@ -5,35 +5,13 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, TypeVar
 
+from recsim_train.config.options import OptionSchema, Type
 from recsim_train.strategy.parts import Part, parts
 
 T = TypeVar("T")
-Type = Literal["int", "float", "bool", "str", "share", "part"]
-
-
-@dataclass(frozen=True, slots=True)
-class OptionSchema:
-    """One setting of a strategy or of a part that it composes."""
-
-    name: str
-    type: Type
-    choices: tuple[str, ...]
-    default: object
-    """As it is written: a share is text ("1 %"), a part is its name."""
-    minimum: float | None
-    maximum: float | None
-    help: str
-    parts: Mapping[str, Mapping[str, OptionSchema]] = field(default_factory=dict)
-    """Of a part: the settings of each that may be chosen, by its name."""
-
-    @property
-    def written(self) -> str:
-        """The default as it would be written in the YAML."""
-        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
 
 _hints = cache(typing.get_type_hints)
@@ -45,8 +23,7 @@ def option_schemas(owner: type) -> dict[str, OptionSchema]:
 
     Raises TypeError for a field whose type has no YAML form.
     """
-    hints = _hints(owner)
-    return {f.name: _schema(owner, f, hints[f.name]) for f in dataclasses.fields(owner)}
+    return {f.name: _schema(owner, f, _hints(owner)[f.name]) for f in dataclasses.fields(owner)}
 
 
 def _schema(owner: type, field: dataclasses.Field[object], hint: object) -> OptionSchema:
@@ -89,16 +66,11 @@ def build(owner: type[T], options: Mapping[str, object]) -> T:
         given[name] = value
         if schema is not None and schema.type == "part" and isinstance(value, str | Mapping):
             chosen = {"kind": value} if isinstance(value, str) else dict(value)
-            known_parts = parts(_family(owner, name))
+            known_parts = parts(_hints(owner)[name].family)  # type: ignore[arg-type]  # a class
             given[name] = build(known_parts[str(chosen.pop("kind"))], chosen)
         elif schema is not None and schema.type == "share" and isinstance(value, str):
             given[name] = float(value.removesuffix("%")) / 100
     return owner(**given)
-
-
-def _family(owner: type, name: str) -> str:
-    found: str = _hints(owner)[name].family
-    return found
 
 
 def flat(options: Mapping[str, object]) -> dict[str, object]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import ClassVar, TypeVar
 
 ENTRY_POINTS = "recsim_train.parts"
@@ -74,10 +74,8 @@ def registered(options: Mapping[str, object]) -> list[type[Part]]:
 
 @functools.cache
 def _installed(family: str) -> dict[str, type[Part]]:
-    found: dict[str, type[Part]] = {}
-    for kind, target in _BUILT_IN.get(family, {}).items():
-        module, name = target.split(":")
-        found[kind] = getattr(import_module(module), name)
+    built_in = _BUILT_IN.get(family, {})
+    found: dict[str, type[Part]] = {kind: resolve_name(what) for kind, what in built_in.items()}
     for entry in entry_points(group=ENTRY_POINTS):
         owner, _, kind = entry.name.partition(".")
         if owner == family:
@@ -87,5 +85,7 @@ def _installed(family: str) -> dict[str, type[Part]]:
 
 def parts(family: str) -> dict[str, type[Part]]:
     """Every known part of a family by its name."""
-    own = {kind: made for (owner, kind), made in _registered.items() if owner == family}
-    return {**_installed(family), **own}
+    return {
+        **_installed(family),
+        **{kind: made for (owner, kind), made in _registered.items() if owner == family},
+    }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Protocol
 
+from recsim_train.config.options import OptionSchema
 from recsim_train.strategy.base import Place, Strategy
-from recsim_train.strategy.options import OptionSchema, build, option_schemas
+from recsim_train.strategy.options import build, option_schemas
 
 ENTRY_POINTS = "recsim_train.strategies"
 _BUILT_IN = {
@@ -61,10 +62,7 @@ def registered(choice: NamedStrategy) -> list[type[Strategy]]:
 
 @functools.cache
 def _installed() -> dict[str, type[Strategy]]:
-    found: dict[str, type[Strategy]] = {}
-    for kind, target in _BUILT_IN.items():
-        module, name = target.split(":")
-        found[kind] = getattr(import_module(module), name)
+    found: dict[str, type[Strategy]] = {k: resolve_name(v) for k, v in _BUILT_IN.items()}
     for entry in entry_points(group=ENTRY_POINTS):
         found.setdefault(entry.name, entry.load())
     return found

@@ -89,8 +89,10 @@ class ShadowSync(Prefetching):
         )
 
     def problems(self) -> list[str]:
-        own = self.algorithm.problems(self.compression)
-        return [*self.compression.problems(self.pooling), *own]
+        return [
+            *self.compression.problems(self.pooling),
+            *self.algorithm.problems(self.compression),
+        ]
 
     async def worker(self) -> None:
         iteration = 0

@@ -108,8 +108,10 @@ def segment(s: Scope) -> Divided:
     found = _pieces(s, s.pieces)
     if s.numbers <= GRAIN:
         return found
-    packed = {"stream_byte": 4 * s.numbers * shape.value_bytes(s.model)}
-    return Divided(add(found.work, packed), found.wakes + 2)
+    return Divided(
+        add(found.work, {"stream_byte": 4 * s.numbers * shape.value_bytes(s.model)}),
+        found.wakes + 2,
+    )
 
 
 def last_segment(s: Scope) -> Divided:
@@ -122,9 +124,8 @@ def lookup_pooled(s: Scope) -> Divided:
     """Bags of several ids are torch's work, single rows our own."""
     if not shape.many(s.model):
         return NOTHING
-    row = shape.row_bytes(s.model)
-    moved = {"gather_row": s.ids, "gather_byte": row * s.ids}
-    return Divided({**moved, "stream_byte": row * s.tables * s.batch}, 1)
+    row, bags = shape.row_bytes(s.model), s.tables * s.batch
+    return Divided({"gather_row": s.ids, "gather_byte": row * s.ids, "stream_byte": row * bags}, 1)
 
 
 def route_gradient(s: Scope) -> Divided:
@@ -141,8 +142,7 @@ def streams(cost: Callable[[Scope], Work], operators: int) -> Callable[[Scope], 
     """All bytes of an operation that is so many operators on ``elements`` numbers."""
 
     def divided_of(s: Scope) -> Divided:
-        if s.elements <= GRAIN:
-            return NOTHING
-        return Divided({"stream_byte": cost(s)["stream_byte"]}, operators)
+        work = {"stream_byte": cost(s)["stream_byte"]}
+        return Divided(work, operators) if s.elements > GRAIN else NOTHING
 
     return divided_of

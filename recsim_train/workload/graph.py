@@ -65,9 +65,7 @@ class Graph:
 
     def width(self, name: str) -> int:
         """Numbers per example of a source or an operator's output."""
-        if name in self.sources:
-            return self.sources[name]
-        return self.operator(name).width
+        return self.sources[name] if name in self.sources else self.operator(name).width
 
     def operator(self, name: str) -> Operator:
         """An operator by its name."""
@@ -106,8 +104,7 @@ class _Builder:
         self.operators: list[Operator] = []
 
     def width(self, name: str) -> int:
-        widths = {**self.sources, **{o.name: o.width for o in self.operators}}
-        return widths[name]
+        return {**self.sources, **{o.name: o.width for o in self.operators}}[name]
 
     def add(
         self, name: str, kind: OperatorKind, *inputs: str, width: int, relu: bool = False

@@ -14,13 +14,12 @@ both are one, so that `x += y` moves three; of a gather a row is counted once, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from recsim_train.trace.ledger import READING
 from recsim_train.workload import divided, rows, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compress_costs import COMPRESSION
-from recsim_train.workload.divided import streams as divided_streams
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.reading import reading
 from recsim_train.workload.scope import Op, Scope
@@ -45,20 +44,15 @@ def forward_backward(s: Scope) -> Work:
     return add(work, picked)
 
 
-def _streams(vectors: float, interpreter: int, calls: int) -> Callable[[Scope], Work]:
-    """Element-wise work over ``elements`` values: ``vectors`` read or written per element."""
+def _vectors(vectors: float, interpreter: int, calls: int, operators: int, fit: str = "") -> Op:
+    """Element-wise work over ``elements`` values, done by so many operators of torch: ``vectors``
+    read or written per element."""
 
     def work(s: Scope) -> Work:
         moved = vectors * s.elements * shape.value_bytes(s.model)
         return {"stream_byte": moved, "call": calls, "interpreter": interpreter}
 
-    return work
-
-
-def _vectors(vectors: float, interpreter: int, calls: int, operators: int, fit: str = "") -> Op:
-    """`_streams`, done by so many operators of torch."""
-    cost = _streams(vectors, interpreter, calls)
-    return Op(cost, divided_streams(cost, operators), fit)
+    return Op(work, divided.streams(work, operators), fit)
 
 
 # square roots and divisions take the time of several more values
@@ -76,13 +70,12 @@ def _step(fit: str = "") -> Op:
 
 def _segment(s: Scope) -> Work:
     """Some operators of a net, and what they leave for a cut or take from one."""
-    moved = 4 * s.numbers * shape.value_bytes(s.model)
-    packing = {"stream_byte": moved, "call": 12, "interpreter": 6 + 2 * len(s.pieces)}
+    packing = {
+        "stream_byte": 4 * s.numbers * shape.value_bytes(s.model),
+        "call": 12,
+        "interpreter": 6 + 2 * len(s.pieces),
+    }
     return add(packing, *(operator_work(s.model, piece) for piece in s.pieces))
-
-
-def _last_segment(s: Scope) -> Work:
-    return add(LOSS, _segment(s))
 
 
 MESSAGES, ROUND_TRIPS = "messages in runs", "round trips"
@@ -114,7 +107,11 @@ OPS: dict[str, Op] = {
     "net_open": _SEGMENT,
     "net_forward": _SEGMENT,
     "net_receive": _SEGMENT,
-    "net_backward": Op(_last_segment, divided.last_segment, net_pass=True),
+    "net_backward": Op(
+        lambda s: add(LOSS, _segment(s)),  # of the last operators, which leave the loss
+        divided.last_segment,
+        net_pass=True,
+    ),
     "net_return": _SEGMENT,
     "net_gradients": _SEGMENT,
     "net_apply": _step(),

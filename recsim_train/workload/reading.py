@@ -30,8 +30,12 @@ def reading(s: Scope) -> Work:
         return {**work, known.skipped: s.skipped} if s.skipped else work
     tables = len(s.model.tables)
     calls = (4 + tables / 2) * s.batches + 75 + 23 * tables
-    drawn = {"synthesize_row": rows, "synthesize_id": _drawn(s, rows)}
-    return {**drawn, "call": calls, "interpreter": calls}
+    return {
+        "synthesize_row": rows,
+        "synthesize_id": _drawn(s, rows),
+        "call": calls,
+        "interpreter": calls,
+    }
 
 
 _EFFECT, _MEAN = 1 / 8, 1 / 2

@@ -48,8 +48,11 @@ def route_gradient(s: Scope) -> Work:
     vectors = _vectors(s)
     moved = shape.row_bytes(s.model) * vectors
     if s.pooling == "server":
-        calls = {"call": 6 + 10 * s.shards, "interpreter": 3 + 4 * s.shards}
-        return {"stream_byte": 2 * moved, **calls}
+        return {
+            "stream_byte": 2 * moved,
+            "call": 6 + 10 * s.shards,
+            "interpreter": 3 + 4 * s.shards,
+        }
     # rows are put together, then joined with their ids
     return {
         "stream_byte": 4 * moved + 2 * shape.ID_BYTES * vectors,
@@ -70,14 +73,16 @@ def _bags(s: Scope) -> Work:
 def lookup_pooled(s: Scope) -> Work:
     """Shard: read ``ids`` rows, sum them per bag."""
     row = shape.row_bytes(s.model)
-    rows = {
-        "gather_row": s.ids,
-        "gather_byte": row * s.ids,
-        "stream_byte": row * s.tables * s.batch,
-        "call": 2,
-        "interpreter": 2,
-    }
-    return add(_bags(s), rows)
+    return add(
+        _bags(s),
+        {
+            "gather_row": s.ids,
+            "gather_byte": row * s.ids,
+            "stream_byte": row * s.tables * s.batch,
+            "call": 2,
+            "interpreter": 2,
+        },
+    )
 
 
 def lookup_rows(s: Scope) -> Work:
@@ -121,8 +126,10 @@ def update_rows(s: Scope) -> Work:
 
 def update_cached(s: Scope) -> Work:
     """The row optimizer's step on ``unique`` cached rows."""
-    picked = {"stream_byte": 2 * shape.row_bytes(s.model) * s.unique, "call": 3, "interpreter": 3}
-    return add(picked, _step_on_rows(s, s.unique, s.unique))
+    return add(
+        {"stream_byte": 2 * shape.row_bytes(s.model) * s.unique, "call": 3, "interpreter": 3},
+        _step_on_rows(s, s.unique, s.unique),
+    )
 
 
 def row_numbers(s: Scope) -> Work:

@@ -44,7 +44,7 @@ WORDS = {
     "sim/perform.py": ("PERFORM",),
     "executor/perform.py": ("PERFORM",),
     "config/cluster.py": ("class Costs", "class Usual"),
-    "calibration/prices.py": ("KERNEL_PRIORS",),
+    "calibration/prices.py": ("KERNEL_PRIORS", "READ_PRIORS"),
     "config/presets.py": ("PRESETS",),
     "config/errors.py": ("class UserError", "class RunFailed"),
 }  # fmt: skip
@@ -66,6 +66,19 @@ class Edit:
     path: str
     text: str
     after: str = ""
+
+
+def in_profiles(price: str) -> list[Edit]:
+    """The price in every profile of the repository."""
+    return [
+        Edit(path, f"\n  {price}", "\ncosts:")
+        for path in (
+            "cluster_profiles/reference-2core.yaml",
+            "cluster_profiles/paper-20core-25gbit.yaml",
+            "cluster_profiles/example-racks.yaml",
+            "tests/frozen-2core.yaml",
+        )
+    ]
 
 
 RECIPES: dict[str, list[Edit]] = {
@@ -230,19 +243,7 @@ def NEGATED(value: Dense) -> Dense:
             '\n    "turned_sign",',
             "KERNEL_PRIORS = _usual(",
         ),
-        *(
-            Edit(
-                path,
-                "\n  turned_sign: {value: 0.1 ns, uncertainty: 100 %, basis: magnitude}",
-                "\ncosts:",
-            )
-            for path in (
-                "cluster_profiles/reference-2core.yaml",
-                "cluster_profiles/paper-20core-25gbit.yaml",
-                "cluster_profiles/example-racks.yaml",
-                "tests/frozen-2core.yaml",
-            )
-        ),
+        *in_profiles("turned_sign: {value: 0.1 ns, uncertainty: 100 %, basis: magnitude}"),
     ],
     "Add a data format": [
         Edit(
@@ -322,14 +323,15 @@ class Decimals(Source):
         ),
         Edit(
             "recsim_train/config/cluster.py",
-            '\n    csv_row: Price = magnitude(3e-6)\n    """One CSV row read."""',
+            '\n    csv_row: Annotated[Price, Usual(3e-6)]\n    """One CSV row read."""',
             '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
         ),
         Edit(
             "recsim_train/calibration/prices.py",
-            '\n    "csv_row": 3e-6,',
-            "READ_PRIORS: Mapping[str, float] = {",
+            '\n    "csv_row",',
+            "READ_PRIORS = _usual(",
         ),
+        *in_profiles("csv_row: {value: 3 us, uncertainty: 100 %, basis: magnitude}"),
     ],
     "Add a preset": [
         Edit(
@@ -403,7 +405,9 @@ def test_there_is_a_recipe_for_each_kind_of_addition() -> None:
 def test_a_recipe_names_the_files_that_it_takes(title: str) -> None:
     own = {edit.path for recipe in RECIPES.values() for edit in recipe if not edit.after}
     taken = {edit.path for edit in RECIPES[title]} - own
-    assert taken <= named(SECTIONS[title])
+    text = SECTIONS[title]
+    referred = [section for other, section in SECTIONS.items() if f'"{other}"' in text]
+    assert taken <= named("".join([text, *referred]))
 
 
 @pytest.mark.parametrize(

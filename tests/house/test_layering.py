@@ -92,19 +92,21 @@ def test_imports_point_one_way(path: Path) -> None:
 STANDARD = sys.stdlib_module_names
 
 
-RUNS_STRATEGIES = {"driver.py", "blame.py"}
-"""Of the room of strategies: what raises the errors of runs."""
+BESIDE_STRATEGIES = {"driver.py", "blame.py", "options.py", "registry.py"}
+"""Of the room of strategies what none of them imports: it raises the errors of runs, and gives
+their settings the form that the configuration checks."""
 
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in FILES if p.parent.name == "strategy" and p.name not in RUNS_STRATEGIES],
+    [p for p in FILES if p.parent.name == "strategy" and p.name not in BESIDE_STRATEGIES],
     ids=lambda p: p.stem,
 )
 def test_strategies_import_only_the_standard_library_and_their_own_vocabulary(path: Path) -> None:
     for imported in imports(path):
         top = imported.split(".")[0]
         assert top in STANDARD or imported.startswith("recsim_train.strategy"), imported
+        assert f"{imported.rpartition('.')[2]}.py" not in BESIDE_STRATEGIES, imported
 
 
 def modules_after(code: str) -> set[str]:
