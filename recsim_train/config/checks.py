@@ -19,7 +19,7 @@ from recsim_train.config.experiment import (
 from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
 from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
-from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
+from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import Traffic
 from recsim_train.config.validation import Gates
@@ -36,45 +36,45 @@ SAME_ROWS = (
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def check_size(experiment: Experiment, findings: Findings) -> None:
+def check_size(experiment: Experiment, mistakes: Mistakes) -> None:
     """No more processes and threads than can be planned, before any of them is."""
     for role, count in experiment.roles:
         if count > MOST_PROCESSES:
-            findings.add(
+            mistakes.add(
                 ("roles", role), f"expected at most {MOST_PROCESSES:,} of a role, got {count:,}"
             )
     trainers, threads = experiment.roles.trainers, experiment.training.threads
     if trainers <= MOST_PROCESSES and trainers * threads > MOST_THREADS:
-        findings.add(
+        mistakes.add(
             ("training", "threads"),
             f"expected at most {MOST_THREADS:,} threads of all trainers together, got "
             f"{trainers:,} times {threads:,}",
         )
 
 
-def check_model(model: Model, findings: Findings) -> None:
+def check_model(model: Model, mistakes: Mistakes) -> None:
     """Shapes that fit together."""
     if not model.tables:
-        findings.add(("model", "tables"), "expected at least one table, got an empty list")
+        mistakes.add(("model", "tables"), "expected at least one table, got an empty list")
     ends = [("top_mlp", 1, "1, the click's logit")]
     if model.kind == "dlrm":
         dim = model.embedding_dim
         ends.insert(0, ("bottom_mlp", dim, f"embedding_dim ({dim})"))
     elif model.bottom_mlp:
-        findings.add(("model", "bottom_mlp"), f"a {model.kind} has no bottom MLP: leave it out")
+        mistakes.add(("model", "bottom_mlp"), f"a {model.kind} has no bottom MLP: leave it out")
     if model.kind == "dcn" and len(model.top_mlp) == 1:
-        findings.add(
+        mistakes.add(
             ("model", "top_mlp"), "a dcn needs a deep layer before the logit, such as [256, 128, 1]"
         )
     for key, last, what in ends:
         widths = getattr(model, key)
         if not widths:
-            findings.add(("model", key), "expected at least one layer, got an empty list")
+            mistakes.add(("model", key), "expected at least one layer, got an empty list")
         elif widths[-1] != last:
-            findings.add(("model", key), f"the last width must equal {what}, got {widths[-1]}")
+            mistakes.add(("model", key), f"the last width must equal {what}, got {widths[-1]}")
 
 
-def take_lists_of_files(raw: Any, findings: Findings) -> Any:
+def take_lists_of_files(raw: Any, mistakes: Mistakes) -> Any:
     """The section ``data`` without lists where one file is named; each is a finding."""
     if not isinstance(raw, dict):
         return raw
@@ -82,7 +82,7 @@ def take_lists_of_files(raw: Any, findings: Findings) -> Any:
         if isinstance(files := raw.get(key), list):
             points = [f"{{data.{key}: {written(file)}}}" for file in files[:2]] or ["..."]
             more = ", ..." if len(files) > 2 else ""
-            findings.add(
+            mistakes.add(
                 ("data", key),
                 f"expected one file, got a list of {len(files)}; for an experiment with each of "
                 f"them: sweep.points=[{', '.join(points)}{more}]",
@@ -91,89 +91,89 @@ def take_lists_of_files(raw: Any, findings: Findings) -> Any:
     return raw
 
 
-def check_data(data: Data, findings: Findings) -> None:
+def check_data(data: Data, mistakes: Mistakes) -> None:
     """Files that are files, other rows held out than trained on, and enough of them."""
     for key, otherwise in _WITHOUT.items():
         name = getattr(data, key)
         if name is None:
             continue
         if not name.strip():
-            findings.add(("data", key), f"expected a file, got empty text; {otherwise}")
+            mistakes.add(("data", key), f"expected a file, got empty text; {otherwise}")
         elif _URL.match(name):
-            findings.add(
+            mistakes.add(
                 ("data", key),
                 f"expected a file of this machine, got the URL {shown(name)}: fetch it first",
             )
     path, eval_path = data.path, data.eval_path
     both = {os.path.abspath(name) for name in (path, eval_path) if name}
     if path and eval_path and data.eval_rows and len(both) == 1:
-        findings.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
+        mistakes.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
     if data.malformed_limit > 1.0:
-        findings.add(("data", "malformed_limit"), "expected a share of at most 100 %")
+        mistakes.add(("data", "malformed_limit"), "expected a share of at most 100 %")
     generated = data.path is None or data.generate
     rows, held_out = data.synthetic.rows, data.eval_rows
     if generated and data.eval_path is None and rows <= held_out:
-        findings.add(
+        mistakes.add(
             ("data", "synthetic", "rows"),
             f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}",
         )
 
 
-def check_fed(model: Model, data: Data, findings: Findings) -> None:
+def check_fed(model: Model, data: Data, mistakes: Mistakes) -> None:
     """A model that files of the data's format can feed."""
     if data.path is None:
         return
     known = FORMATS[source_of(data.path)]
     source = f"the {known.name} {data.path!r} (data.path)"
     for path, why in unfit(model, known):
-        findings.add(path, f"{source} {why}; {WITHOUT_PATH}")
+        mistakes.add(path, f"{source} {why}; {WITHOUT_PATH}")
 
 
-def check_cluster(cluster: Cluster, findings: Findings) -> None:
+def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
     """Hosts for every role, surroundings that fit them, prices that claim no more than is known."""
     if "default" not in cluster.hosts:
-        findings.add(("hosts",), "missing host type 'default', which roles without their own use")
+        mistakes.add(("hosts",), "missing host type 'default', which roles without their own use")
     for role, entries in (cluster.mixed or {}).items():
         for n, entry in enumerate(entries[:-1]):
             if entry.count is None:
-                findings.add(
+                mistakes.add(
                     ("mixed", role, n, "count"),
                     "missing; only the last entry may leave out how many hosts it describes",
                 )
     for name in Costs.model_fields:
         price = getattr(cluster.costs, name)
         if price.basis in UNKNOWN and price.uncertainty < 1.0:
-            findings.add(
+            mistakes.add(
                 ("costs", name, "uncertainty"),
                 f"expected 100 %, because the price's basis is {price.basis!r}",
             )
     for name in THREAD_CLASSES:
         law = cluster.threads.of(name)
         if law.overhead > law.serial:
-            findings.add(
+            mistakes.add(
                 ("threads", name, "overhead"),
                 f"expected at most {name}.serial ({law.serial:.3%}), got {law.overhead:.3%}",
             )
     wake = cluster.threads.wake
     for part in ("caller", "pool"):
         if getattr(wake, part) > wake.wall:
-            findings.add(
+            mistakes.add(
                 ("threads", "wake", part),
                 f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer",
             )
     for name in (*THREAD_CLASSES, "wake"):
         known = getattr(cluster.threads, name)
         if known.basis in UNKNOWN and known.uncertainty < 1.0:
-            findings.add(
+            mistakes.add(
                 ("threads", name, "uncertainty"),
                 f"expected 100 %, because its basis is {known.basis!r}",
             )
-    _check_operations(cluster.operations or (), findings)
-    _check_loopback(cluster, findings)
-    _check_surroundings(cluster, findings)
+    _check_operations(cluster.operations or (), mistakes)
+    _check_loopback(cluster, mistakes)
+    _check_surroundings(cluster, mistakes)
 
 
-def _check_loopback(cluster: Cluster, findings: Findings) -> None:
+def _check_loopback(cluster: Cluster, mistakes: Mistakes) -> None:
     """Hosts of their own are joined by a network, of which loopback knows nothing."""
     measured = cluster.network.loopback
     if measured is None or cluster.colocate:
@@ -186,7 +186,7 @@ def _check_loopback(cluster: Cluster, findings: Findings) -> None:
     left = [path for path, figure in given.items() if figure == getattr(measured, str(path[-1]))]
     if left:
         names = ", ".join(dotted(path) for path in left)
-        findings.add(
+        mistakes.add(
             left[0],
             f"with colocate: false hosts are joined by a network, and {names} "
             f"{'is' if len(left) == 1 else 'are'} still what was measured within one machine: give "
@@ -194,34 +194,34 @@ def _check_loopback(cluster: Cluster, findings: Findings) -> None:
         )
 
 
-def _check_operations(operations: Sequence[MeasuredOperation], findings: Findings) -> None:
+def _check_operations(operations: Sequence[MeasuredOperation], mistakes: Mistakes) -> None:
     for n, entry in enumerate(operations):
         if not re.fullmatch(SHAPE, entry.shape):
-            findings.add(
+            mistakes.add(
                 ("operations", n, "shape"),
                 "expected settings, a semicolon and sizes, as `calibrate --for` writes them",
             )
         for price in entry.work:
             if price not in Costs.model_fields:
-                findings.add(
+                mistakes.add(
                     ("operations", n, "work", price),
                     f"there is no price {price!r}{suggest(price, Costs.model_fields)}",
                     at_key=True,
                 )
         pooled = entry.pooled
         if pooled is not None and pooled.cpu > 1.001 * pooled.threads * pooled.seconds:
-            findings.add(
+            mistakes.add(
                 ("operations", n, "pooled", "cpu"),
                 f"{pooled.threads} threads cannot be busy for longer in that time",
             )
 
 
-def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
+def _check_surroundings(cluster: Cluster, mistakes: Mistakes) -> None:
     """What surrounds the hosts fits together, and there are hosts for it."""
     if cluster.colocate:
         for key in ("mixed", "topology", "background", "failures"):
             if getattr(cluster, key):
-                findings.add(
+                mistakes.add(
                     (key,),
                     "with colocate: true all roles are processes of one machine, so there are no "
                     "hosts to tell apart; leave it out or set colocate: false",
@@ -229,97 +229,97 @@ def _check_surroundings(cluster: Cluster, findings: Findings) -> None:
                 )
         for key in ("slow", "episodes"):
             if cluster.stragglers is not None and getattr(cluster.stragglers, key):
-                findings.add(
+                mistakes.add(
                     ("stragglers", key),
                     "with colocate: true all roles are on one machine: no host is slower",
                     at_key=True,
                 )
     racks = cluster.topology
     if racks is not None and (racks.uplink is None) == (racks.oversubscription is None):
-        findings.add(
+        mistakes.add(
             ("topology",),
             "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
         )
     if cluster.stragglers is not None:
-        _check_stragglers(cluster.stragglers, findings)
+        _check_stragglers(cluster.stragglers, mistakes)
     if cluster.background:
-        _check_traffic(cluster.background, racks is not None, findings)
+        _check_traffic(cluster.background, racks is not None, mistakes)
     failures = cluster.failures
     if failures is not None:
         if failures.mtbf is not None and failures.mtbf <= failures.restart:
-            findings.add(
+            mistakes.add(
                 ("failures", "mtbf"),
                 "expected more than restart: such hosts would be down most of the time",
             )
         if failures.mtbf is None and not failures.schedule:
-            findings.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
+            mistakes.add(("failures",), "expected mtbf, schedule or both; else nothing fails")
 
 
-def _check_stragglers(stragglers: Stragglers, findings: Findings) -> None:
+def _check_stragglers(stragglers: Stragglers, mistakes: Mistakes) -> None:
     for n, slow in enumerate(stragglers.slow):
         if bool(slow.hosts) == (slow.share is not None):
-            findings.add(
+            mistakes.add(
                 ("stragglers", "slow", n),
                 "expected either hosts (such as ['trainer[2]']) or share (such as 10 %)",
             )
         if slow.share is not None and not 0.0 < slow.share <= 1.0:
-            findings.add(
+            mistakes.add(
                 ("stragglers", "slow", n, "share"), "expected a share above 0 % and at most 100 %"
             )
     hiccups, tail = stragglers.hiccups, stragglers.tail
     if hiccups is not None and hiccups.probability > 1.0:
-        findings.add(("stragglers", "hiccups", "probability"), "expected at most 100 %")
+        mistakes.add(("stragglers", "hiccups", "probability"), "expected at most 100 %")
     if tail is not None:
         wanted, other = "deviation", "index"
         if tail.distribution == "pareto":
             wanted, other = other, wanted
         if getattr(tail, wanted) is None:
-            findings.add(
+            mistakes.add(
                 ("stragglers", "tail", wanted), f"missing; a {tail.distribution} tail needs it"
             )
         if getattr(tail, other) is not None:
-            findings.add(
+            mistakes.add(
                 ("stragglers", "tail", other),
                 f"a {tail.distribution} tail has none; it has {wanted}",
                 at_key=True,
             )
 
 
-def _check_traffic(background: Sequence[Traffic], racks: bool, findings: Findings) -> None:
+def _check_traffic(background: Sequence[Traffic], racks: bool, mistakes: Mistakes) -> None:
     sums: dict[str, float] = {}
     for n, traffic in enumerate(background):
         path = ("background", n)
         if traffic.link == "uplink" and not racks:
-            findings.add((*path, "link"), "there are no uplinks without a topology with racks")
+            mistakes.add((*path, "link"), "there are no uplinks without a topology with racks")
         if traffic.link == "uplink" and traffic.role is not None:
-            findings.add((*path, "role"), "uplinks belong to racks; a role has NICs", at_key=True)
+            mistakes.add((*path, "role"), "uplinks belong to racks; a role has NICs", at_key=True)
         if (traffic.burst is None) != (traffic.pause is None):
-            findings.add(path, "expected burst and pause, or neither: then it never pauses")
+            mistakes.add(path, "expected burst and pause, or neither: then it never pauses")
         sums[traffic.link] = sums.get(traffic.link, 0.0) + traffic.share
         if sums[traffic.link] >= 1.0:
-            findings.add(
+            mistakes.add(
                 (*path, "share"),
                 f"the shares of all traffic on one {traffic.link} must stay below 100 %, "
                 f"and add up to {sums[traffic.link]:.0%}: training would get nothing",
             )
 
 
-def check_recovery(recovery: Recovery, findings: Findings) -> None:
+def check_recovery(recovery: Recovery, mistakes: Mistakes) -> None:
     """Checkpoints where they are needed."""
     every = recovery.checkpoint_every
     path = ("recovery", "checkpoint_every")
     if every is None and recovery.policy == "restart_all_from_checkpoint":
-        findings.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
+        mistakes.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
     if every is None and recovery.checkpoint_write > 0:
-        findings.add(path, "missing; checkpoint_write says how long checkpoints take")
+        mistakes.add(path, "missing; checkpoint_write says how long checkpoints take")
 
 
-def check_gates(gates: Gates, findings: Findings) -> None:
+def check_gates(gates: Gates, mistakes: Mistakes) -> None:
     """Bars that can be met."""
     path = ("validation", "gates")
     for name in ("order", "coverage_least", "coverage_most"):
         if (getattr(gates, name) or 0.0) > 1.0:
-            findings.add((*path, name), "expected a share of at most 100 %")
+            mistakes.add((*path, name), "expected a share of at most 100 %")
     least, most = gates.coverage_least, gates.coverage_most
     if least is not None and most is not None and least > most:
-        findings.add((*path, "coverage_least"), "expected at most coverage_most")
+        mistakes.add((*path, "coverage_least"), "expected at most coverage_most")

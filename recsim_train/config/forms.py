@@ -8,7 +8,7 @@ from recsim_train.config.choices import check_choice, unknown
 from recsim_train.config.experiment import Model, Table
 from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import Findings, KeyPath, shown
+from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
@@ -18,7 +18,7 @@ _EXPECTED_MODEL = "expected a preset's name or a mapping"
 _EXPECTED_STRATEGY = "a strategy's name, a mapping with 'kind' and options, or a list"
 
 
-def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
+def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
     """The model's fields, or None if there is nothing to check further.
 
     A name; a mapping with ``preset`` and overrides; or all fields. ``tables`` may be a list of row
@@ -26,7 +26,7 @@ def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
     """
     path: KeyPath = ("model",)
     if raw is None:
-        findings.add(path, f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})")
+        mistakes.add(path, f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})")
         return None
     if isinstance(raw, str):
         raw = {"preset": raw}
@@ -34,22 +34,22 @@ def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
     else:
         preset_path = (*path, "preset")
     if not isinstance(raw, dict):
-        findings.add(path, f"{_EXPECTED_MODEL}, got {shown(raw)}")
+        mistakes.add(path, f"{_EXPECTED_MODEL}, got {shown(raw)}")
         return None
     own = {key: value for key, value in raw.items() if key not in MODEL_KEYS}
     fields = dict(own)
     if "preset" in raw:
         preset = raw["preset"]
         if not isinstance(preset, str):
-            findings.add(preset_path, f"expected a preset's name, got {shown(preset)}")
+            mistakes.add(preset_path, f"expected a preset's name, got {shown(preset)}")
             return None
         if preset not in PRESETS:
-            findings.add(preset_path, unknown("model preset", preset, PRESETS))
+            mistakes.add(preset_path, unknown("model preset", preset, PRESETS))
             # The overrides' own mistakes are still worth saying.
             stand_in = PRESETS["tiny"].model("tiny") | {
                 k: v for k, v in own.items() if k != "tables"
             }
-            check(Model, stand_in, findings, prefix=path, extra_keys={(): MODEL_KEYS})
+            check(Model, stand_in, mistakes, prefix=path, extra_keys={(): MODEL_KEYS})
             return None
         fields = PRESETS[preset].model(preset) | own
         dim = own.get("embedding_dim")
@@ -57,39 +57,39 @@ def write_out_model(raw: object, findings: Findings) -> dict[str, Any] | None:
             # The interaction needs both widths equal: one override is meant for both.
             fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
     if "tables" in own:
-        fields["tables"] = _tables(own["tables"], findings)
+        fields["tables"] = _tables(own["tables"], mistakes)
     if raw.get("max_rows") is not None:
-        fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], findings)
+        fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], mistakes)
     return fields
 
 
-def _tables(raw: object, findings: Findings) -> object:
+def _tables(raw: object, mistakes: Mistakes) -> object:
     path: KeyPath = ("model", "tables")
     if isinstance(raw, list):
         return [{"rows": item} if _is_integer(item) else item for item in raw]
     if not isinstance(raw, dict):
         example = "a list of row counts or of mappings, or {count: 26, rows: 100000}"
-        findings.add(path, f"expected {example}, got {shown(raw)}")
+        mistakes.add(path, f"expected {example}, got {shown(raw)}")
         return [{"rows": 1}]
     count: Any = raw.get("count")
     if not _is_integer(count) or not 1 <= count <= MOST_TABLES:
         where: KeyPath = (*path, "count") if "count" in raw else path
         expected = f"an integer of at least 1 and at most {MOST_TABLES}"
         got = f", got {shown(count)}" if "count" in raw else "; 'count' is missing"
-        findings.add(where, f"expected {expected}{got}")
+        mistakes.add(where, f"expected {expected}{got}")
         count = 1
     table = {key: value for key, value in raw.items() if key != "count"}
     # Checked once here: as items of the list, one mistake would be reported `count` times.
     return [
         table
-        if check(Table, table, findings, prefix=path, extra_keys={(): ("count",)})
+        if check(Table, table, mistakes, prefix=path, extra_keys={(): ("count",)})
         else {"rows": 1}
     ] * count
 
 
-def _capped(tables: object, most: object, findings: Findings) -> object:
+def _capped(tables: object, most: object, mistakes: Mistakes) -> object:
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        findings.add(("model", "max_rows"), f"expected an integer of at least 1, got {shown(most)}")
+        mistakes.add(("model", "max_rows"), f"expected an integer of at least 1, got {shown(most)}")
         return tables
     if not isinstance(tables, list):
         return tables
@@ -105,27 +105,27 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def write_out_strategies(raw: object, schemas: Schemas, findings: Findings) -> list[dict[str, Any]]:
-    """Every entry as ``{"kind", "options"}``; problems go to ``findings``.
+def write_out_strategies(raw: object, schemas: Schemas, mistakes: Mistakes) -> list[dict[str, Any]]:
+    """Every entry as ``{"kind", "options"}``; problems go to ``mistakes``.
 
     Options that equal their default are left out, so that two ways of writing the same strategy
     are one: they have one identity, and one label in reports.
     """
     path: KeyPath = ("strategy",)
     if raw is None:
-        findings.add(path, f"missing; expected {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
+        mistakes.add(path, f"missing; expected {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
         return []
     entries = raw if isinstance(raw, list) else [raw]
     if not entries:
-        findings.add(path, "expected at least one strategy, got an empty list")
+        mistakes.add(path, "expected at least one strategy, got an empty list")
     choices: list[dict[str, Any]] = []
     position: list[int] = []
     for index, entry in enumerate(entries):
         at: KeyPath = (*path, index) if isinstance(raw, list) else path
-        choice = check_choice("strategy", entry, schemas, _EXPECTED_STRATEGY, at, findings)
+        choice = check_choice("strategy", entry, schemas, _EXPECTED_STRATEGY, at, mistakes)
         if choice is not None and choice in choices:
             first = position[choices.index(choice)]
-            findings.add(at, f"the same strategy with the same options as entry {first}")
+            mistakes.add(at, f"the same strategy with the same options as entry {first}")
         elif choice is not None:
             choices.append(choice)
             position.append(index + 1)

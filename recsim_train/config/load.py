@@ -27,12 +27,12 @@ from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_str
 from recsim_train.config.options import Schemas
 from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import ConfigErrors, Findings, KeyPath, Problem, shown, suggest
+from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, shown, suggest
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.validate import check, parse
 from recsim_train.config.validation import Validation
-from recsim_train.config.yaml_source import Document, read_document
+from recsim_train.config.yaml_source import YamlDocument, read_document
 
 PROFILES = "cluster_profiles"
 NO_PROFILE_NAME = "expected the name or the file of a cluster profile, got empty text"
@@ -102,14 +102,14 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
 
 def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loaded:
     document = source.document.copy()
-    findings = Findings(document.marks, document.file)
+    mistakes = Mistakes(document.marks, document.file)
     own: list[str | Assignment] = []
     of_profile: list[str | Assignment] = []
     for item in (*source.before, *point.items, *source.after):
         key = item.strip() if isinstance(item, str) else item.key
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
-    Sets(document, schemas, findings).apply(own)
-    experiment = check_experiment(document, schemas, findings)
+    Sets(document, schemas, mistakes).apply(own)
+    experiment = check_experiment(document, schemas, mistakes)
     return Loaded(
         experiment.model_copy(update={"validation": None}),
         source.path,
@@ -121,43 +121,43 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
     )
 
 
-def check_experiment(document: Document, schemas: Schemas, findings: Findings) -> Experiment:
-    """The experiment of a document; ConfigErrors with these and all earlier findings."""
-    take_sweep(document, (), findings)
+def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistakes) -> Experiment:
+    """The experiment of a document; ConfigErrors with these and all earlier mistakes."""
+    take_sweep(document, (), mistakes)
     data = _without_empty_sections(Experiment, document.data)
-    model = write_out_model(data.pop("model", None), findings)
-    strategies = write_out_strategies(data.pop("strategy", None), schemas, findings)
+    model = write_out_model(data.pop("model", None), mistakes)
+    strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "data" in data:
-        data["data"] = take_lists_of_files(data["data"], findings)
+        data["data"] = take_lists_of_files(data["data"], mistakes)
     if "strategies" in data:
-        findings.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
+        mistakes.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
     # Where a part is beyond checking, a sound one takes its place: the rest is still checked.
     data["model"] = model or PRESETS["tiny"].model("tiny")
     data["strategies"] = strategies or [{"kind": "unknown"}]
     extra: dict[KeyPath, tuple[str, ...]] = {("model",): MODEL_KEYS}
     experiment = check(
-        Experiment, data, findings, extra_keys=extra, renamed={"strategies": "strategy"}
+        Experiment, data, mistakes, extra_keys=extra, renamed={"strategies": "strategy"}
     )
     shape = _alone(Model, model)
     source = _alone(Data, data.get("data", {}))
     if shape is not None:
-        check_model(shape, findings)
+        check_model(shape, mistakes)
     if source is not None:
-        check_data(source, findings)
+        check_data(source, mistakes)
     if shape is not None and source is not None:
-        check_fed(shape, source, findings)
+        check_fed(shape, source, mistakes)
     if experiment is not None:
         if not experiment.name.strip():
-            findings.add(("name",), "expected a name, got empty text")
+            mistakes.add(("name",), "expected a name, got empty text")
         if not experiment.cluster.strip():
-            findings.add(("cluster",), NO_PROFILE_NAME)
+            mistakes.add(("cluster",), NO_PROFILE_NAME)
         if experiment.simulation.precision >= 1.0:
-            findings.add(("simulation", "precision"), "expected a share below 100 %")
-        check_size(experiment, findings)
-        check_recovery(experiment.recovery, findings)
+            mistakes.add(("simulation", "precision"), "expected a share below 100 %")
+        check_size(experiment, mistakes)
+        check_recovery(experiment.recovery, mistakes)
         if experiment.validation is not None:
-            check_gates(experiment.validation.gates, findings)
-    findings.raise_any()
+            check_gates(experiment.validation.gates, mistakes)
+    mistakes.raise_any()
     assert experiment is not None
     return experiment
 
@@ -228,22 +228,22 @@ def load_cluster(
             f"one reads format {FORMAT}; calibrate again (one written by hand is to be completed, "
             f"with a line `format: {FORMAT}`)"
         )
-    findings = Findings(document.marks, document.file)
+    mistakes = Mistakes(document.marks, document.file)
     own = [
         s.strip().removeprefix(PROFILE_KEY)
         if isinstance(s, str)
         else replace(s, key=s.key.removeprefix(PROFILE_KEY))
         for s in sets
     ]
-    Sets(document, {}, findings).apply(own)
+    Sets(document, {}, mistakes).apply(own)
     data = dict(document.data)
     if isinstance(costs := data.get("costs"), dict):
         # A price without its uncertainty may be written as the value alone.
         data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
-    cluster = check(Cluster, data, findings)
+    cluster = check(Cluster, data, mistakes)
     if cluster is not None:
-        check_cluster(cluster, findings)
-    findings.raise_any()
+        check_cluster(cluster, mistakes)
+    mistakes.raise_any()
     assert cluster is not None
     return cluster
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.fields import of_path
-from recsim_train.config.problems import ConfigErrors, Findings, KeyPath
+from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes
 from recsim_train.config.sets import Assignment, parse_sets
 from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
-from recsim_train.config.yaml_source import Document, read_document
+from recsim_train.config.yaml_source import YamlDocument, read_document
 
 PROFILE_KEY = "cluster."
 """What overrides of the cluster profile begin with."""
@@ -28,7 +28,7 @@ class ExperimentFile:
     """What all points of a file share."""
 
     path: Path
-    document: Document
+    document: YamlDocument
     """Without the sweep."""
     sweep: Sweep | None
     dimensions: tuple[Dimension, ...]
@@ -45,25 +45,25 @@ def read_experiment(path: Path, sets: Sequence[str]) -> ExperimentFile:
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
     document = read_document(path, "an experiment")
-    findings = Findings(document.marks, document.file)
+    mistakes = Mistakes(document.marks, document.file)
     given: list[str | Assignment] = []
     for text in sets:
         # One that cannot be read is kept, to be reported with everything else that is wrong.
-        given += parse_sets([text], Findings(document.marks, document.file)) or [text]
+        given += parse_sets([text], Mistakes(document.marks, document.file)) or [text]
     read = [item for item in given if isinstance(item, Assignment)]
     axes = [item for item in read if is_axis(item)]
     own = [item for item in read if item.key.startswith(_OWN_KEY)]
     plain = [item for item in given if item not in axes and item not in own]
-    _set_own(document, own, findings)
-    taken = take_sweep(document, axes, findings)
-    if findings.problems:
-        raise ConfigErrors(findings.problems, document.file)
+    _set_own(document, own, mistakes)
+    taken = take_sweep(document, axes, mistakes)
+    if mistakes.problems:
+        raise ConfigErrors(mistakes.problems, document.file)
     if taken is None:
         return ExperimentFile(path, document, None, (), (), tuple(plain))
     sweep, all_dimensions = taken
     fixed = [item for item in plain if isinstance(item, Assignment)]
-    dimensions = fix(all_dimensions, fixed, findings)
-    findings.raise_any()
+    dimensions = fix(all_dimensions, fixed, mistakes)
+    mistakes.raise_any()
     varied = [item.path for d in dimensions for entry in d.entries for item in entry]
     swept = bool(dimensions)
     dimensions = tuple(d for d in dimensions if not _strategies(document, d))
@@ -95,7 +95,7 @@ def _inside(outer: KeyPath, inner: KeyPath) -> bool:
     return len(outer) < len(inner) and inner[: len(outer)] == outer
 
 
-def _strategies(document: Document, dimension: Dimension) -> bool:
+def _strategies(document: YamlDocument, dimension: Dimension) -> bool:
     """Make a dimension of strategies the experiment's list; whether it was one.
 
     In a list, an option goes to those strategies that have it.
@@ -110,7 +110,7 @@ def _strategies(document: Document, dimension: Dimension) -> bool:
     return True
 
 
-def _set_own(document: Document, sets: Sequence[Assignment], findings: Findings) -> None:
+def _set_own(document: YamlDocument, sets: Sequence[Assignment], mistakes: Mistakes) -> None:
     """Overrides of the sweep's own settings, such as sweep.keep_runs."""
     for item in sets:
         raw = document.data.get("sweep")
@@ -118,7 +118,7 @@ def _set_own(document: Document, sets: Sequence[Assignment], findings: Findings)
         full = isinstance(raw, dict) and bool(raw.keys() & Sweep.model_fields.keys())
         if raw is not None and not full:
             key = "points" if isinstance(raw, list) else "grid"
-            findings.add_at(item.mark, "sweep", f"write the file's sweep as {{{key}: ...}} first")
+            mistakes.add_at(item.mark, "sweep", f"write the file's sweep as {{{key}: ...}} first")
             continue
         document.data["sweep"] = {**(raw or {}), name: item.value}
         document.marks.values["sweep", name] = item.mark

@@ -131,7 +131,7 @@ class Marks:
 
 
 @dataclass(slots=True)
-class Findings:
+class Mistakes:
     """Collects the problems of one document, so that all are shown at once."""
 
     marks: Marks

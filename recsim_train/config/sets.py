@@ -12,14 +12,14 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.problems import (
     ConfigErrors,
-    Findings,
     KeyPath,
     Mark,
+    Mistakes,
     Problem,
     dotted,
     suggest,
 )
-from recsim_train.config.yaml_source import Builder, Document, compose
+from recsim_train.config.yaml_source import Builder, YamlDocument, compose
 
 
 def parse_value(text: str, where: str) -> Any:
@@ -77,8 +77,8 @@ class Assignment:
         return self.mark.line == 0
 
 
-def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> list[Assignment]:
-    """The arguments with their values read; those that cannot be go to the findings."""
+def parse_sets(arguments: Sequence[str | Assignment], mistakes: Mistakes) -> list[Assignment]:
+    """The arguments with their values read; those that cannot be go to the mistakes."""
     assignments = []
     for argument in arguments:
         if isinstance(argument, Assignment):
@@ -87,12 +87,12 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
         if not equals or not all(part.strip() for part in key.strip().split(".")):
-            findings.problems.append(
+            mistakes.problems.append(
                 Problem(mark, "", "expected key=value, such as roles.trainers=4")
             )
             continue
         if not text.strip():  # as of a variable that is not set
-            findings.problems.append(
+            mistakes.problems.append(
                 Problem(
                     mark, "", f"expected a value, got empty text; to have none: {key.strip()}=null"
                 )
@@ -101,21 +101,21 @@ def parse_sets(arguments: Sequence[str | Assignment], findings: Findings) -> lis
         try:
             assignments.append(Assignment(key.strip(), parse_value(text, mark.where), mark))
         except ConfigErrors as error:
-            findings.problems += error.problems
+            mistakes.problems += error.problems
     return assignments
 
 
 class Sets:
     """Applies arguments, in order, to a document."""
 
-    def __init__(self, document: Document, schemas: Schemas, findings: Findings) -> None:
+    def __init__(self, document: YamlDocument, schemas: Schemas, mistakes: Mistakes) -> None:
         self._document = document
         self._schemas = schemas
-        self._findings = findings
+        self._findings = mistakes
         self._set_keys: set[str] = set()
 
     def apply(self, arguments: Sequence[str | Assignment]) -> None:
-        """Change the document; what is wrong with an argument goes to the findings."""
+        """Change the document; what is wrong with an argument goes to the mistakes."""
         path_mark: Mark | None = None
         for item in parse_sets(arguments, self._findings):
             path = item.path

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from recsim_train.config.problems import Findings, KeyPath, shown
+from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.sets import Assignment
 from recsim_train.config.units import Section
 from recsim_train.config.validate import check
-from recsim_train.config.yaml_source import Document
+from recsim_train.config.yaml_source import YamlDocument
 
 MOST_POINTS = 100_000
 """A sweep of more points is taken for a mistake."""
@@ -82,12 +82,12 @@ def written(value: Any) -> str:
 
 
 def take_sweep(
-    document: Document, axes: Sequence[Assignment], findings: Findings
+    document: YamlDocument, axes: Sequence[Assignment], mistakes: Mistakes
 ) -> tuple[Sweep, tuple[Dimension, ...]] | None:
     """Take the sweep out of a document: its settings and what it varies; None: there is none.
 
     ``axes``: settings that the command line gives a list of values. What is wrong goes to the
-    findings.
+    mistakes.
     """
     raw = document.data.pop("sweep", None)
     if raw is None and not axes:
@@ -95,36 +95,36 @@ def take_sweep(
     path: KeyPath = ("sweep",)
     full = _written_out(raw, document)
     if full is None:
-        findings.add(
+        mistakes.add(
             path, f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
         )
         return Sweep(), ()
-    before = len(findings.problems)
-    sweep = check(Sweep, full, findings, prefix=path)
+    before = len(mistakes.problems)
+    sweep = check(Sweep, full, mistakes, prefix=path)
     dimensions: list[Dimension] = []
     if sweep is not None:
-        dimensions += _grid(document, sweep, findings)
-        dimensions += _together(document, sweep, findings)
-        dimensions += _points(document, sweep, findings)
+        dimensions += _grid(document, sweep, mistakes)
+        dimensions += _together(document, sweep, mistakes)
+        dimensions += _points(document, sweep, mistakes)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        if (others := _replace(dimensions, axis, findings)) is not None:
+        if (others := _replace(dimensions, axis, mistakes)) is not None:
             dimensions = [*others, Dimension(entries, True)]
-    if not dimensions and len(findings.problems) == before:
-        findings.add(
+    if not dimensions and len(mistakes.problems) == before:
+        mistakes.add(
             path, "expected values of some setting: grid, together and points are all empty"
         )
-    _check_keys(dimensions, findings)
+    _check_keys(dimensions, mistakes)
     return sweep or Sweep(), tuple(dimensions)
 
 
 def fix(
-    dimensions: Sequence[Dimension], sets: Sequence[Assignment], findings: Findings
+    dimensions: Sequence[Dimension], sets: Sequence[Assignment], mistakes: Mistakes
 ) -> tuple[Dimension, ...]:
     """The dimensions that are left where ``sets`` give some settings one value."""
     left = list(dimensions)
     for item in sets:
-        others = _replace(left, item, findings)
+        others = _replace(left, item, mistakes)
         left = left if others is None else others
     return tuple(left)
 
@@ -140,7 +140,7 @@ def count(dimensions: Sequence[Dimension]) -> int:
     return prod(len(dimension.entries) for dimension in dimensions)
 
 
-def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
+def _written_out(raw: object, document: YamlDocument) -> dict[str, Any] | None:
     """The section's full form; values that move keep their marks."""
     if raw is None:
         return {}
@@ -155,26 +155,26 @@ def _written_out(raw: object, document: Document) -> dict[str, Any] | None:
     return {name: raw}
 
 
-def _grid(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+def _grid(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterator[Dimension]:
     for key, values in sweep.grid.items():
         at: KeyPath = ("sweep", "grid", key)
         if not values:
-            findings.add(at, "expected at least one value, got an empty list")
+            mistakes.add(at, "expected at least one value, got an empty list")
         items = [_item(document, key, value, (*at, i)) for i, value in enumerate(values)]
         yield Dimension(tuple((item,) for item in items), True)
 
 
-def _together(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+def _together(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterator[Dimension]:
     at: KeyPath = ("sweep", "together")
     lengths = {key: len(values) for key, values in sweep.together.items()}
     if not lengths:
         return
     first, length = next(iter(lengths.items()))
     if not length:
-        findings.add((*at, first), "expected at least one value, got an empty list")
+        mistakes.add((*at, first), "expected at least one value, got an empty list")
     for key, other in lengths.items():
         if other != length:
-            findings.add(
+            mistakes.add(
                 (*at, key), f"expected {length} values, as many as {first} has, got {other}"
             )
             return
@@ -185,19 +185,19 @@ def _together(document: Document, sweep: Sweep, findings: Findings) -> Iterator[
     yield Dimension(tuple(entries), False)
 
 
-def _points(document: Document, sweep: Sweep, findings: Findings) -> Iterator[Dimension]:
+def _points(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterator[Dimension]:
     at: KeyPath = ("sweep", "points")
     entries = []
     for index, point in enumerate(sweep.points):
         if not point:
-            findings.add((*at, index), "expected settings and their values, got an empty mapping")
+            mistakes.add((*at, index), "expected settings and their values, got an empty mapping")
         items = (_item(document, key, v, (*at, index, key)) for key, v in point.items())
         entries.append(tuple(items))
     if entries:
         yield Dimension(tuple(entries), False)
 
 
-def _item(document: Document, key: str, value: Any, path: KeyPath) -> Assignment:
+def _item(document: YamlDocument, key: str, value: Any, path: KeyPath) -> Assignment:
     return Assignment(key, _listed(value), document.marks.locate(path))
 
 
@@ -207,7 +207,7 @@ def _listed(value: Any) -> Any:
 
 
 def _replace(
-    dimensions: Sequence[Dimension], item: Assignment, findings: Findings
+    dimensions: Sequence[Dimension], item: Assignment, mistakes: Mistakes
 ) -> list[Dimension] | None:
     """The dimensions without the one whose key is set otherwise; None where that cannot be."""
     left = []
@@ -216,7 +216,7 @@ def _replace(
             left.append(dimension)
         elif not dimension.replaceable:
             where = dimension.entries[0][0].mark
-            findings.add_at(
+            mistakes.add_at(
                 item.mark,
                 item.key,
                 f"the sweep's points or together set it too: change its values there ({where})",
@@ -225,22 +225,22 @@ def _replace(
     return left
 
 
-def _check_keys(dimensions: Sequence[Dimension], findings: Findings) -> None:
+def _check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
     """Each key in one dimension only, and none that cannot be a point's own."""
     seen: set[str] = set()
     for dimension in dimensions:
         for key in dimension.keys:
             first = next(i for e in dimension.entries for i in e if i.key == key)
             if not all(part.strip() for part in key.split(".")):
-                findings.add_at(
+                mistakes.add_at(
                     first.mark,
                     "sweep",
                     f"expected a setting's dotted name, such as roles.trainers, got {key!r}",
                 )
             elif key.split(".")[0] in ("sweep", "name", "validation"):
-                findings.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
+                mistakes.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:
-                findings.add_at(first.mark, key, "swept twice")
+                mistakes.add_at(first.mark, key, "swept twice")
             seen.add(key)
     if (points := count(dimensions)) > MOST_POINTS:
-        findings.add(("sweep",), f"{points:,} points; expected at most {MOST_POINTS:,}")
+        mistakes.add(("sweep",), f"{points:,} points; expected at most {MOST_POINTS:,}")

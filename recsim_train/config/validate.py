@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from recsim_train.config.fields import of_field, of_path
-from recsim_train.config.problems import Findings, KeyPath, dotted, shown, suggest
+from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,13 +26,13 @@ def parse(model: type[M], data: Mapping[str, Any]) -> M:
 def check(
     model: type[M],
     data: Mapping[str, Any],
-    findings: Findings,
+    mistakes: Mistakes,
     *,
     extra_keys: Mapping[KeyPath, tuple[str, ...]] | None = None,
     renamed: Mapping[str, str] | None = None,
     prefix: KeyPath = (),
 ) -> M | None:
-    """The model, or None after adding every problem to ``findings``.
+    """The model, or None after adding every problem to ``mistakes``.
 
     ``extra_keys``: further keys that the YAML knows in a section, for suggestions.
     ``renamed``: keys whose names in the YAML differ from the top-level fields'.
@@ -42,14 +42,14 @@ def check(
         return parse(model, data)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            _report(model, details, findings, extra_keys or {}, renamed or {}, prefix)
+            _report(model, details, mistakes, extra_keys or {}, renamed or {}, prefix)
         return None
 
 
 def _report(
     model: type[BaseModel],
     details: ErrorDetails,
-    findings: Findings,
+    mistakes: Mistakes,
     extra: Mapping[KeyPath, tuple[str, ...]],
     renamed: Mapping[str, str],
     prefix: KeyPath,
@@ -60,7 +60,7 @@ def _report(
         path = path[: path.index("[key]")]
         mapping = of_path(model, path[:-1])
         names = _literals(typing.get_args(mapping.hint)[0]) if mapping else []
-        findings.add(prefix + path, _unknown_key(model, path, names), at_key=True)
+        mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
     what = of_path(model, path)
     if kind == "extra_forbidden":
@@ -68,21 +68,21 @@ def _report(
         fields = section.section.model_fields if section and section.section else {}
         names = [renamed.get(name, name) for name in fields]
         names += extra.get(path[:-1], ())
-        findings.add(prefix + path, _unknown_key(model, path, names), at_key=True)
+        mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
     expected = f"expected {what.words}" if what else "expected another value"
     if kind == "missing":
-        findings.add(prefix + path, f"missing; {expected}{_meaning(model, path)}")
+        mistakes.add(prefix + path, f"missing; {expected}{_meaning(model, path)}")
     elif kind == "value_error":
         # A quantity's own sentence says more than its type does.
-        findings.add(prefix + path, str(details["ctx"]["error"]))
+        mistakes.add(prefix + path, str(details["ctx"]["error"]))
     else:
         message = f"{expected}, got {shown(value)}"
         if kind == "literal_error" and isinstance(value, str) and what:
             message += suggest(value, map(str, typing.get_args(what.hint)))
         elif kind == "string_type" and isinstance(value, int | float | bool):
             message += " (quotes make it text)"
-        findings.add(prefix + path, message)
+        mistakes.add(prefix + path, message)
 
 
 def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str:

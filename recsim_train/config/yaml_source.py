@@ -65,23 +65,23 @@ install_resolvers(_Loader)
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """Plain data (dict, list, str, int, float, bool, None) with the marks of its values."""
 
     file: str
     data: dict[str, Any]
     marks: Marks = field(default_factory=Marks)
 
-    def copy(self) -> Document:
+    def copy(self) -> YamlDocument:
         """One that can be changed without changing this one."""
-        return Document(
+        return YamlDocument(
             self.file,
             copy.deepcopy(self.data),
             Marks(dict(self.marks.values), dict(self.marks.keys)),
         )
 
 
-def read_document(path: Path, what: str) -> Document:
+def read_document(path: Path, what: str) -> YamlDocument:
     """Read a YAML file whose top level is a mapping. ``what``: "an experiment".
 
     Raises UserError (one sentence) if the file cannot be read, ConfigErrors for what it says.
@@ -89,7 +89,7 @@ def read_document(path: Path, what: str) -> Document:
     return parse_document(_read_text(path, what), str(path), what)
 
 
-def parse_document(text: str, file: str, what: str) -> Document:
+def parse_document(text: str, file: str, what: str) -> YamlDocument:
     """As `read_document`, for text that is already there."""
     node = compose(text, file)
     if node is None or (isinstance(node, ScalarNode) and not node.value):
@@ -102,7 +102,7 @@ def parse_document(text: str, file: str, what: str) -> Document:
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
         raise ConfigErrors([Problem(builder.mark(node), "", message)], file)
-    return Document(file, data, builder.marks)
+    return YamlDocument(file, data, builder.marks)
 
 
 def compose(text: str, where: str) -> Node | None:

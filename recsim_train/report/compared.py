@@ -151,9 +151,9 @@ class Compared:
             for number, c in enumerate(cs, start=1)
         ]
         return [
-            doc.Section("", short, Where.SHORT),
-            *(doc.Section("", _short(c), Where.SHORT) for c in cs),
-            *(doc.Section("", cpu(c), Where.SHORT) for c in cs),
+            doc.Chapter("", short, Where.SHORT),
+            *(doc.Chapter("", _short(c), Where.SHORT) for c in cs),
+            *(doc.Chapter("", cpu(c), Where.SHORT) for c in cs),
             self._topic("throughput", "Predicted against measured", [], table, speed,
                         *self._drawn("throughput")),
             self._topic("why", "Where the time goes, and why the prediction differs", why,
@@ -169,10 +169,10 @@ class Compared:
 
     def _topic(
         self, name: str, title: str, each: Sequence[Sequence[doc.Item]], *first: doc.Item
-    ) -> doc.Section:
+    ) -> doc.Chapter:
         """A section of the page, with a part for each comparison."""
         labels = [c.label if len(each) > 1 else "" for c in self.comparisons]
-        return doc.Section(title, [*first, *map(doc.Section, labels, each)], _PAGE, name)
+        return doc.Chapter(title, [*first, *map(doc.Chapter, labels, each)], _PAGE, name)
 
     def _limits(self, record: RunRecord, number: object, *more: str) -> list[doc.Item]:
         """What binds a prediction, what nothing can beat, and what would change it."""
@@ -209,19 +209,19 @@ class Compared:
             said, *drawn = self._limits(record, f"alone-{number}", *cut)
             brief = doc.Lines(stopped([*limits(summary), *cut]), told)
             noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
-            parts.append(doc.Section(record.run_id, [said, brief, noted, *drawn]))
+            parts.append(doc.Chapter(record.run_id, [said, brief, noted, *drawn]))
         heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
         predicted = any(record.world == "simulated" for record in records)
         note = stopped([NO_PAIR]) if predicted and not self.findings.elsewhere else []
         items = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
-            doc.Table.of(heads, rows, words, where=_PAGE),
+            doc.TextTable.of(heads, rows, words, where=_PAGE),
             doc.Lines(reasons, Where.TERMINAL, lead="unpaired"),
             doc.Lines(reasons, Where.MARKDOWN),
             *parts,
         ]
         runs = run_table(records)
-        section = doc.Section("Runs without a partner", items, name="unpaired")
+        section = doc.Chapter("Runs without a partner", items, name="unpaired")
         return [replace(runs, where=Where.TERMINAL), section]
 
     def _data(self) -> list[str]:
@@ -238,9 +238,9 @@ class Compared:
         cards = doc.Cards(environments(self.comparisons))
         data = doc.Lines(self._data(), title="Data")
         return [
-            doc.Section("Environment", [data, cards], _PAGE, "environment"),
-            doc.Section("How to reproduce", [commands, note], _PAGE, "reproduce"),
-            doc.Section("Words", [words], _PAGE, "glossary"),
+            doc.Chapter("Environment", [data, cards], _PAGE, "environment"),
+            doc.Chapter("How to reproduce", [commands, note], _PAGE, "reproduce"),
+            doc.Chapter("Words", [words], _PAGE, "glossary"),
         ]
 
 

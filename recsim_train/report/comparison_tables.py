@@ -7,7 +7,7 @@ from statistics import median
 
 from recsim_train.report import text, what_if
 from recsim_train.report.compare import Comparison
-from recsim_train.report.document import Cell, Column, Item, Lines, Table, Where, stopped
+from recsim_train.report.document import Cell, Column, Item, Lines, TextTable, Where, stopped
 from recsim_train.report.drawing import colour
 from recsim_train.report.findings import Findings
 from recsim_train.report.gap import Gap, GapPart, name_of
@@ -15,7 +15,7 @@ from recsim_train.report.payload import EffectBytes
 from recsim_train.results.environment import counted_cores
 
 
-def throughputs(cs: Sequence[Comparison]) -> Table:
+def throughputs(cs: Sequence[Comparison]) -> TextTable:
     """Predicted beside measured, one comparison a row."""
     exact = text.exact
 
@@ -49,7 +49,7 @@ def throughputs(cs: Sequence[Comparison]) -> Table:
                Where.SHORT),
         column("payload per step", payload, where=Where.PAGE),
     ]  # fmt: skip
-    return Table(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
+    return TextTable(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
 
 
 def any_diverged(cs: Sequence[Comparison]) -> bool:
@@ -83,10 +83,10 @@ def background(findings: Findings) -> list[Item]:
             f"Synchronisation in the background: median absolute error of the rounds "
             f"{percent(median(errors))}, largest {percent(max(errors))}."
         ]
-    return [Table.of(heads, rows, where=where), Lines(said, where, listed=False)]
+    return [TextTable.of(heads, rows, where=where), Lines(said, where, listed=False)]
 
 
-def parts(why: Gap) -> Table:
+def parts(why: Gap) -> TextTable:
     """Every part of the iteration in both worlds."""
 
     def times(p: GapPart | Gap) -> list[str]:
@@ -100,7 +100,7 @@ def parts(why: Gap) -> Table:
         for p in why.parts
     ]  # fmt: skip
     whole = ("whole iteration", *times(why), "")
-    return Table.of(heads, rows, foot=whole, folded="Every part of the iteration")
+    return TextTable.of(heads, rows, foot=whole, folded="Every part of the iteration")
 
 
 def sent(c: Comparison) -> Item:
@@ -114,7 +114,7 @@ def sent(c: Comparison) -> Item:
          exact(b.measured), _agreement(b))
         for b in c.payload
     ]  # fmt: skip
-    return Table.of(
+    return TextTable.of(
         ("effect", "predicted", "measured", "verdict"),
         rows,
         ("verdict",),
@@ -148,10 +148,10 @@ def synchronisation(c: Comparison) -> list[Item]:
         name = f"sync rounds per second of a background loop (error {error})"
         times = text.number(c.rounds.predicted, 1), text.number(c.rounds.measured, 1)
         rows.insert(2, (name, *times))
-    return [Table.of(("figure", "predicted", "measured"), rows)]
+    return [TextTable.of(("figure", "predicted", "measured"), rows)]
 
 
-def learning(cs: Sequence[Comparison]) -> Table:
+def learning(cs: Sequence[Comparison]) -> TextTable:
     """Losses and held-out figures of the measurements."""
     figures = {
         "training loss, first tenth": "train_loss_first",
@@ -168,8 +168,8 @@ def learning(cs: Sequence[Comparison]) -> Table:
         )
         for c in cs
     ]
-    table = Table.of(("strategy", *figures, "status"), rows, ("strategy", "status"))
-    return table if any_diverged(cs) else Table(table.columns[:-1])
+    table = TextTable.of(("strategy", *figures, "status"), rows, ("strategy", "status"))
+    return table if any_diverged(cs) else TextTable(table.columns[:-1])
 
 
 _WORTH_A_ROW = 0.02
@@ -217,7 +217,7 @@ def _table(
     measured: dict[tuple[str, str], float],
     least: float,
     where: Where,
-) -> Table:
+) -> TextTable:
     """By role and what, most measured first; rows of a smaller share than ``least`` left out."""
     sums = sum(predicted.values()), sum(measured.values())
 
@@ -230,4 +230,4 @@ def _table(
     pairs = [(key, predicted.get(key, 0.0), measured.get(key, 0.0)) for key in keys]
     shown = [row(*key, p, m) for key, p, m in pairs if max(p / sums[0], m / sums[1]) >= least]
     heads = ("CPU time per example", "role", "predicted µs", "measured µs", "ratio")
-    return Table.of(heads, shown, heads[:2], where=where, foot=row("", "all", *sums))
+    return TextTable.of(heads, shown, heads[:2], where=where, foot=row("", "all", *sums))

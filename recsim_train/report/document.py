@@ -57,7 +57,7 @@ class Column(Item):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Item):
+class TextTable(Item):
     """Columns side by side, the first of which names the rows."""
 
     columns: Sequence[Column]
@@ -76,13 +76,13 @@ class Table(Item):
         rows: Iterable[Sequence[str | Cell]],
         words: Sequence[str] = (),
         **more: Any,
-    ) -> Table:
+    ) -> TextTable:
         """From rows, with the names of the columns, and those of them that hold words."""
         cells = list(zip(*rows, strict=True)) or [()] * len(heads)
         named = zip(heads, cells, strict=True)
         return cls([Column(head, column, head in words) for head, column in named], **more)
 
-    def shown(self, where: Where) -> Table:
+    def shown(self, where: Where) -> TextTable:
         """The table with the columns that are shown there."""
         return replace(self, columns=visible(self.columns, where))
 
@@ -138,7 +138,7 @@ class Cards(Item):
 
 
 @dataclass(frozen=True, slots=True)
-class Section(Item):
+class Chapter(Item):
     """Items under a title. The terminal leaves the titles of sections out and shows those of
     sections within sections."""
 
@@ -176,9 +176,9 @@ def visible(items: Iterable[T], where: Where) -> list[T]:
 
 def _filled(item: Item, where: Where) -> bool:
     match item:
-        case Section(items=items):
+        case Chapter(items=items):
             return bool(visible(items, where))
-        case Table(columns=columns):
+        case TextTable(columns=columns):
             return bool(columns and columns[0].cells)
         case Lines(sentences=content) | Cards(cards=content):
             return bool(content)

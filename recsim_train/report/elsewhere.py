@@ -13,7 +13,7 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.config.units import SHARES, parse_quantity
 from recsim_train.report import text
-from recsim_train.report.document import Column, Lines, Section, Table, Where
+from recsim_train.report.document import Chapter, Column, Lines, TextTable, Where
 from recsim_train.report.runs import labels
 from recsim_train.results.folder import clean
 from recsim_train.results.interval import of_summary
@@ -113,7 +113,7 @@ def _fits(line: MeasuredLine, label: str, record: RunRecord) -> bool:
     )
 
 
-def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Section:
+def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Chapter:
     """The table, and lines of the file that are in no row of it."""
     columns = {
         "configuration": [pair.label for pair in pairs],
@@ -129,10 +129,10 @@ def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Section:
         "from": [pair.line.where for pair in pairs],
     }
     words = ("configuration", "from")
-    table = Table([Column(name, cells, name in words) for name, cells in columns.items()])
+    table = TextTable([Column(name, cells, name in words) for name, cells in columns.items()])
     title = "Measurements without a prediction"
     left = Lines(unmatched, Where.ALL, title, "unmatched", "off")
-    return Section("Measured elsewhere", [table, left], name="elsewhere")
+    return Chapter("Measured elsewhere", [table, left], name="elsewhere")
 
 
 SPEED, SPREAD = "examples_per_second", "spread"

@@ -53,10 +53,10 @@ def render(items: Iterable[doc.Item], level: int = 2) -> list[str]:
     lines: list[str] = []
     for item in visible(items, Where.MARKDOWN):
         match item:
-            case doc.Section():
+            case doc.Chapter():
                 lines += [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
                 lines += render(item.items, level + bool(item.title))
-            case doc.Table():
+            case doc.TextTable():
                 lines += [*_table(item.shown(Where.MARKDOWN).columns), ""]
             case Picture():
                 lines += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]

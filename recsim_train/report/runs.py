@@ -14,7 +14,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, text, what_if
-from recsim_train.report.document import Column, Document, Lines, Section, Table, stopped
+from recsim_train.report.document import Chapter, Column, Document, Lines, TextTable, stopped
 from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.row import flat_settings
@@ -26,7 +26,7 @@ def finished(runs: Sequence[RunRecord]) -> Document:
     """A table, what limits each run, and where it lies."""
     said = [Lines(stopped(limits(run.summary)), lead=_title(run)) for run in runs]
     places = Lines([str(run.path) for run in runs], mark="note")
-    return Document(items=[Section("", [run_table(runs), *said, places])])
+    return Document(items=[Chapter("", [run_table(runs), *said, places])])
 
 
 def limits(summary: Summary) -> list[str]:
@@ -35,7 +35,7 @@ def limits(summary: Summary) -> list[str]:
     return [*anatomy.sentences(summary), *costs, *what_if.sentences(summary)]
 
 
-def run_table(runs: Sequence[RunRecord]) -> Table:
+def run_table(runs: Sequence[RunRecord]) -> TextTable:
     """One run a row; empty columns are left out."""
     found = [run.summary for run in runs]
     counts = [d.synchronisation.elp for d in found]
@@ -62,7 +62,7 @@ def run_table(runs: Sequence[RunRecord]) -> Table:
         "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
     words = ("strategy", "world", "threads", "compression", "bound by", "status")
-    return Table(
+    return TextTable(
         [
             Column(name, cells, name in words)
             for name, cells in columns.items()

@@ -46,14 +46,14 @@ def _console() -> Console:
 
 def _show(item: doc.Item, out: Console) -> None:
     match item:
-        case doc.Section():
+        case doc.Chapter():
             for number, inner in enumerate(visible(item.items, Where.TERMINAL)):
-                if isinstance(inner, doc.Section):
+                if isinstance(inner, doc.Chapter):
                     if number:
                         out.print()
                     out.print(inner.title, style="bold", markup=False)
                 _show(inner, out)
-        case doc.Table():
+        case doc.TextTable():
             for number, table in enumerate(tables(item.shown(Where.TERMINAL), out.width)):
                 if number:
                     out.print()
@@ -79,7 +79,7 @@ def _lines(item: doc.Lines, out: Console) -> None:
             out.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def tables(table: doc.Table, width: int) -> Iterator[RichTable]:
+def tables(table: doc.TextTable, width: int) -> Iterator[RichTable]:
     """The columns in as many tables as it takes; each begins with the first column."""
     lead, *others = table.columns
     first = _width(lead, max(8, width // 3))
@@ -93,7 +93,7 @@ def tables(table: doc.Table, width: int) -> Iterator[RichTable]:
         blocks[-1].append(column)
         used += needed
     for block in blocks:
-        yield _table(doc.Table([lead, *block], marks=table.marks))
+        yield _table(doc.TextTable([lead, *block], marks=table.marks))
 
 
 def _name(column: doc.Column) -> str:
@@ -107,7 +107,7 @@ def _width(column: doc.Column, most: int = _WORDS) -> int:
     return min(widest, max(most, cell_len(_name(column)))) if column.words else widest
 
 
-def _table(table: doc.Table) -> RichTable:
+def _table(table: doc.TextTable) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 

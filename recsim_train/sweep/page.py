@@ -53,9 +53,9 @@ def swept(
     large = len(points) > MOST_ROWS
     profiles = sorted({str(row["profile"]) for row in record.rows})
 
-    def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.Table:
+    def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
-        return doc.Table.of(HEADS, rows, _WORDS, where=where)
+        return doc.TextTable.of(HEADS, rows, _WORDS, where=where)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -89,7 +89,7 @@ def swept(
     listed = table(points[:MOST_LISTED], page)
     numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
     more = f", {len(points) - MOST_LISTED} more in sweep.parquet"
-    every = doc.Table(
+    every = doc.TextTable(
         [numbers, *listed.columns],
         folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
@@ -113,13 +113,13 @@ def swept(
         ],
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
-            doc.Section("", shown, Where.TERMINAL),
-            doc.Section(each, best, written, "best"),
-            doc.Section("Throughput", figure("scaling"), written, "scaling"),
-            doc.Section("Over two settings", figure("map"), written, "map"),
-            doc.Section("What binds where", binds, written, "binding"),
-            doc.Section("All points", [every], page, "points"),
-            doc.Section("How to repeat this", [doc.Lines(commands, mark="code")], page, "repeat"),
+            doc.Chapter("", shown, Where.TERMINAL),
+            doc.Chapter(each, best, written, "best"),
+            doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
+            doc.Chapter("Over two settings", figure("map"), written, "map"),
+            doc.Chapter("What binds where", binds, written, "binding"),
+            doc.Chapter("All points", [every], page, "points"),
+            doc.Chapter("How to repeat this", [doc.Lines(commands, mark="code")], page, "repeat"),
         ],
         footer=". Everything here is predicted; nothing was measured.",
     )

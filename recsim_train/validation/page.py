@@ -134,12 +134,12 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
         items=[
             doc.Lines(fault, _PAGE, "Gates that do not hold", mark="fault"),
             doc.Lines(list(notes(made)), _WRITTEN, "Before you trust these figures", mark="off"),
-            doc.Section("Gates", [gate_table(made.gates)], name="gates"),
-            doc.Section("Errors", [errors_table(found), *drawn], name="errors"),
+            doc.Chapter("Gates", [gate_table(made.gates)], name="gates"),
+            doc.Chapter("Errors", [errors_table(found), *drawn], name="errors"),
             *cpu_sections(found),
-            doc.Section("Naive baselines", [baseline_table(found)], name="baselines"),
-            doc.Section("Every configuration", [row_table(found)], name="configurations"),
-            doc.Section("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
+            doc.Chapter("Naive baselines", [baseline_table(found)], name="baselines"),
+            doc.Chapter("Every configuration", [row_table(found)], name="configurations"),
+            doc.Chapter("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
             doc.Lines(list(notes(made)), Where.TERMINAL, lead="note"),
             doc.Lines([str(made.folder.path)], Where.TERMINAL, mark="note"),
         ],
@@ -172,13 +172,13 @@ def _gates_tile(made: Validated) -> tuple[doc.Cell, str]:
     return doc.Cell(f"{held_ones} of {len(made.gates)}", mark), "gates hold"
 
 
-def gate_table(gates: Sequence[Gate]) -> doc.Table:
+def gate_table(gates: Sequence[Gate]) -> doc.TextTable:
     """Bar, figure and verdict of each gate."""
     rows = [(g.says, g.figure, doc.Cell(g.verdict, _MARKS[g.verdict])) for g in gates]
-    return doc.Table.of(("bar", "figure", "verdict"), rows, ("bar", "figure", "verdict"))
+    return doc.TextTable.of(("bar", "figure", "verdict"), rows, ("bar", "figure", "verdict"))
 
 
-def errors_table(found: Fidelity) -> doc.Table:
+def errors_table(found: Fidelity) -> doc.TextTable:
     """Raw errors of all runs, then by strategy, regime and so on."""
     groups = {"all": found.measured}
     for name, by in GROUPS.items():
@@ -191,7 +191,7 @@ def errors_table(found: Fidelity) -> doc.Table:
         "of", "configurations", "runs", "median signed", "median absolute", "nine in ten within",
         "largest",
     )  # fmt: skip
-    return doc.Table.of(heads, lines, ("of",))
+    return doc.TextTable.of(heads, lines, ("of",))
 
 
 def _said(errors: Errors | None) -> tuple[str, str, str, str]:
@@ -202,7 +202,7 @@ def _said(errors: Errors | None) -> tuple[str, str, str, str]:
     return signed, median_abs, nine, largest
 
 
-def cpu_sections(found: Fidelity) -> list[doc.Section]:
+def cpu_sections(found: Fidelity) -> list[doc.Chapter]:
     """Predicted and measured ledgers; nothing where they are not known."""
     if not (lines := cpu_lines(found.measured)):
         return []
@@ -222,10 +222,10 @@ def cpu_sections(found: Fidelity) -> list[doc.Section]:
         _cpu_table([("all", line) for line in lines if line.counts], Where.ALL),
         _cpu_table(by_strategy, _WRITTEN),
     ]
-    return [doc.Section("Where CPU time goes", [doc.Lines([said]), *tables], name="cpu")]
+    return [doc.Chapter("Where CPU time goes", [doc.Lines([said]), *tables], name="cpu")]
 
 
-def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.Table:
+def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.TextTable:
     rows = [
         (
             of, line.name.replace("_", " "), text.percent(line.predicted),
@@ -239,10 +239,10 @@ def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.Table:
         "of", "line", "predicted share", "measured share", "ratio", "wrongly placed", "off",
         "most wrong in",
     )  # fmt: skip
-    return doc.Table.of(heads, rows, ("of", "line", "most wrong in"), where=where)
+    return doc.TextTable.of(heads, rows, ("of", "line", "most wrong in"), where=where)
 
 
-def baseline_table(found: Fidelity) -> doc.Table:
+def baseline_table(found: Fidelity) -> doc.TextTable:
     """What could be had without a simulator."""
     rows = [
         (
@@ -252,10 +252,10 @@ def baseline_table(found: Fidelity) -> doc.Table:
         for b in (*found.baselines, found.bound)
     ]  # fmt: skip
     heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
-    return doc.Table.of(heads, rows, ("baseline",))
+    return doc.TextTable.of(heads, rows, ("baseline",))
 
 
-def row_table(found: Fidelity) -> doc.Table:
+def row_table(found: Fidelity) -> doc.TextTable:
     """Every configuration, measured or not."""
     lines = []
     for row in found.rows:
@@ -279,7 +279,7 @@ def row_table(found: Fidelity) -> doc.Table:
         NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
         "speed since calibration", "in interval",
     )  # fmt: skip
-    return doc.Table.of(heads, lines, (NAMED, "regime"))
+    return doc.TextTable.of(heads, lines, (NAMED, "regime"))
 
 
 def notes(made: Validated) -> Iterator[str]:

@@ -13,7 +13,7 @@ from recsim_train.config.cluster import ASSUMED_THREADS
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import check_experiment, load_experiment
-from recsim_train.config.problems import Findings
+from recsim_train.config.problems import Mistakes
 from recsim_train.config.reference import settings_table
 from recsim_train.config.schema import cluster_schema, experiment_schema
 from recsim_train.config.yaml_source import parse_document, read_document
@@ -121,7 +121,7 @@ def experiments() -> Any:
 def loads(text: str) -> bool:
     document = parse_document(text, "e.yaml", "an experiment")
     try:
-        check_experiment(document, schemas(), Findings(document.marks, document.file))
+        check_experiment(document, schemas(), Mistakes(document.marks, document.file))
     except UserError:
         return False
     return True

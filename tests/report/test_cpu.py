@@ -11,7 +11,7 @@ import pytest
 from recsim_train.report.caveats import caveats
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import cpu, sentences
-from recsim_train.report.document import Table, Where, visible
+from recsim_train.report.document import TextTable, Where, visible
 from recsim_train.report.findings import compare
 from recsim_train.report.runs import load_runs
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse
@@ -62,7 +62,7 @@ def test_the_table_sums_to_the_whole_and_names_what_is_not_booked(
     real = ledger(3.0, {PASS: 2.0, SENT: 0.9, ("x", "thousandth", "loop"): 0.003})
     c = comparison(factory, tmp_path, ledger(3.6, {PASS: 3.2, SENT: 0.4}), real)
     items = cpu(c)
-    (table,) = (i for i in visible(items, Where.MARKDOWN) if isinstance(i, Table))
+    (table,) = (i for i in visible(items, Where.MARKDOWN) if isinstance(i, TextTable))
     rows = [[cell.text for cell in cells] for _, cells in table.rows]
     assert [row[:2] for row in rows] == [
         ["forward backward", "trainer"],
@@ -76,7 +76,7 @@ def test_the_table_sums_to_the_whole_and_names_what_is_not_booked(
         assert summed == pytest.approx(float(table.foot[column]), abs=0.02)
     ratio = float(rows[0][4])
     assert ratio == pytest.approx(float(rows[0][2]) / float(rows[0][3]), abs=0.01)
-    (short,) = (i for i in visible(items, Where.TERMINAL) if isinstance(i, Table))
+    (short,) = (i for i in visible(items, Where.TERMINAL) if isinstance(i, TextTable))
     assert len(list(short.rows)) == 3
 
 

@@ -12,12 +12,12 @@ from rich.console import Console
 from recsim_train.report.document import (
     Cards,
     Cell,
+    Chapter,
     Column,
     Document,
     Lines,
     Picture,
-    Section,
-    Table,
+    TextTable,
     Timeline,
     Where,
 )
@@ -25,7 +25,7 @@ from recsim_train.report.publish import markdown, page
 from recsim_train.report.terminal import show
 
 EVIL = "[bold]<b>|`*"
-TABLE = Table(
+TABLE = TextTable(
     [
         Column("name", [EVIL, "two"], words=True),
         Column("a long name", ["1", Cell("2", "good")], brief="short"),
@@ -41,13 +41,13 @@ DOCUMENT = Document(
     tiles=[(Cell(EVIL, "good"), EVIL)],
     items=[
         Lines([f"mind {EVIL}."], title=f"Mind {EVIL}", lead=EVIL, mark="off"),
-        Section(
+        Chapter(
             EVIL,
             [
                 TABLE,
-                Table(TABLE.columns, Where.PAGE, folded=EVIL, foot=[EVIL, "sum", ""]),
-                Section(f"part {EVIL}", [Lines([f"said {EVIL}."]), Lines([])]),
-                Section("nothing", [Lines([]), Section("within", [])]),
+                TextTable(TABLE.columns, Where.PAGE, folded=EVIL, foot=[EVIL, "sum", ""]),
+                Chapter(f"part {EVIL}", [Lines([f"said {EVIL}."]), Lines([])]),
+                Chapter("nothing", [Lines([]), Chapter("within", [])]),
                 Picture("p", EVIL, "<svg></svg>", b"", Where.WRITTEN),
                 Timeline(EVIL, [EVIL]),
                 Cards([(EVIL, [(EVIL, EVIL)])]),
@@ -97,7 +97,7 @@ def test_the_terminal_prints_what_is_there() -> None:
 @pytest.mark.parametrize("width", [20, 200])
 def test_what_does_not_fit_is_a_further_table(width: int) -> None:
     columns = [Column("n", ["x"], words=True), *(Column(f"c{k}", ["1" * 9]) for k in range(3))]
-    text = shown(Document(items=[Table(columns)]), width)
+    text = shown(Document(items=[TextTable(columns)]), width)
     assert text.count("1" * 9) == 3
     assert text.count("n ") == (3 if width == 20 else 1)
 
