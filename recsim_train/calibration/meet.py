@@ -75,12 +75,13 @@ class _Run(NamedTuple):
 
 _RUNS = (
     _Run("reduce", Setting(8, 4, (512, 512), (768, 768), (), 4 * MEBI), 96, 160),
-    _Run("reduce", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 900),
     _Run("gather", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 350),
+    _Run("reduce", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 900),
     _Run("reduce", Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 400),
     _Run("gather", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 800),
 )
-"""Long vectors and short ones; as long as the runs of `recsim_train.calibration.talk`."""
+"""Long vectors and short ones, and both kinds in the first two, which are all of a quick
+calibration; as long as the runs of `recsim_train.calibration.talk`."""
 _QUICK = 2
 _ROWS = 12_000
 

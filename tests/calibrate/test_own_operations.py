@@ -123,8 +123,8 @@ COUNTED: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "route_ids": lambda args, _: {
         "ids" if args[0].inverse is None else "unique": args[0].values.numel()
     },
-    "assemble_rows": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
-    "route_gradient": lambda args, _: {"shards": len(args[1]), "tables": len(args[1].slices)},
+    "assemble_rows": lambda args, _: {"shards": len(args[1].of), "tables": len(args[1].slices)},
+    "route_gradient": lambda args, _: {"shards": len(args[1].of), "tables": len(args[1].slices)},
     "lookup_pooled": lambda args, _: {"ids": args[1].values.size, "tables": len(args[1].counts)},
     "lookup_rows": lambda args, _: {"ids": args[1].values.size, "unique": args[1].values.size},
     "update_pooled": lambda args, _: {"ids": args[1].size, "unique": _unique(args[1])},
