@@ -97,6 +97,17 @@ def test_code_of_another_source_is_not_used(folder: Path) -> None:
     assert called(folder)[0] == 106.5
 
 
+def test_code_is_made_anew_where_a_file_beside_it_has_changed(folder: Path) -> None:
+    """What a function calls may stand there, and is part of its machine code."""
+    beside = folder / "beside.py"
+    beside.write_text("one = 1.0\n")
+    assert called(folder) == (6.5, 0)
+    assert called(folder) == (6.5, 1)
+    beside.write_text("one = 10.0\n")
+    assert called(folder) == (6.5, 0)
+    assert called(folder) == (6.5, 1)
+
+
 def test_a_missing_file_and_one_that_is_a_folder(folder: Path) -> None:
     called(folder)
     for ending in (".nbc", ".nbi"):
