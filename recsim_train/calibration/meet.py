@@ -81,7 +81,7 @@ _RUNS = (
     _Run("gather", Setting(64, 18, (48,), (32,), (), 32 * MEBI), 224, 800),
 )
 """Long vectors and short ones; as long as the runs of `recsim_train.calibration.talk`."""
-_QUICK = 2
+_QUICK = 3
 _ROWS = 12_000
 
 
