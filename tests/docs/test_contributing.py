@@ -68,6 +68,18 @@ class Edit:
     after: str = ""
 
 
+def in_profiles(price: str, value: str) -> list[Edit]:
+    """An estimate of a new price in all profiles that are kept here."""
+    line = f"\n  {price}: {{value: {value}, uncertainty: 100 %, basis: magnitude}}"
+    paths = (
+        "cluster_profiles/reference-2core.yaml",
+        "cluster_profiles/paper-20core-25gbit.yaml",
+        "cluster_profiles/example-racks.yaml",
+        "tests/frozen-2core.yaml",
+    )
+    return [Edit(path, line, "\ncosts:") for path in paths]
+
+
 RECIPES: dict[str, list[Edit]] = {
     "Add a part": [
         Edit(
@@ -205,7 +217,8 @@ def NEGATED(value: Dense) -> Dense:
         ),
         Edit(
             "recsim_train/workload/operations.py",
-            '\n    "negated": Op(lambda s: {"turned_sign": s.elements, "interpreter": 2}),',
+            '\n    "negated": Op('
+            'lambda s: {"turned_sign": s.elements, "interpreter": 2}, fit="dense"),',
             "OPS: dict[str, Op] = {",
         ),
         Edit(
@@ -230,19 +243,7 @@ def NEGATED(value: Dense) -> Dense:
             '\n    "turned_sign",',
             "KERNEL_PRIORS = _usual(",
         ),
-        *(
-            Edit(
-                path,
-                "\n  turned_sign: {value: 0.1 ns, uncertainty: 100 %, basis: magnitude}",
-                "\ncosts:",
-            )
-            for path in (
-                "cluster_profiles/reference-2core.yaml",
-                "cluster_profiles/paper-20core-25gbit.yaml",
-                "cluster_profiles/example-racks.yaml",
-                "tests/frozen-2core.yaml",
-            )
-        ),
+        *in_profiles("turned_sign", "0.1 ns"),
     ],
     "Add a data format": [
         Edit(
@@ -322,14 +323,15 @@ class Decimals(Source):
         ),
         Edit(
             "recsim_train/config/cluster.py",
-            '\n    csv_row: Price = magnitude(3e-6)\n    """One CSV row read."""',
+            '\n    csv_row: Annotated[Price, Usual(3e-6)]\n    """One CSV row read."""',
             '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
         ),
         Edit(
             "recsim_train/calibration/prices.py",
-            '\n    "csv_row": 3e-6,',
-            "READ_PRIORS: Mapping[str, float] = {",
+            '\n    "csv_row",',
+            "READ_PRIORS = _usual(",
         ),
+        *in_profiles("csv_row", "3 us"),
     ],
     "Add a preset": [
         Edit(

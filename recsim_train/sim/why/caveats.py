@@ -79,11 +79,7 @@ def while_all_train(
 _SHARES = (
     "Of the predicted CPU seconds {measured:.1%} rest on operations measured at their own shapes, "
     "{scaled:.1%} on such that are scaled by the nearest measured shape, {unit:.1%} on unit "
-    "prices, {guessed:.1%} on guesses."
-)
-_GUESSES = (
-    "Calibration never measured these operations: {names}. They are priced by counts of their "
-    "work, and {share:.1%} of the predicted CPU seconds rest on them."
+    "prices."
 )
 
 
@@ -107,27 +103,19 @@ def rested(
 def resting(machines: Machines, pricing: Pricing) -> Resting:
     """The shares of all CPU seconds that a simulation has spent."""
     whole = machines.cpu_seconds(machines.engine.fluid.used())
-    found: dict[str, list[float]] = {"measured": [], "scaled": [], "unit": [], "guessed": []}
+    found: dict[str, list[float]] = {"measured": [], "scaled": [], "unit": []}
     for _, rest, seconds in rested(machines.books.seconds, pricing.rests):
         found[rest].append(seconds)
     shares = {rest: fsum(parts) / whole if whole > 0.0 else 0.0 for rest, parts in found.items()}
     beyond = max(1.0, fsum(shares.values()))  # what goes on at the end is booked, not yet spent
-    measured, scaled, guessed = (shares[x] / beyond for x in ("measured", "scaled", "guessed"))
-    guesses = tuple(sorted(name for name, rests in pricing.rests.items() if "guessed" in rests))
-    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled - guessed), guessed, guesses)
+    measured, scaled = (shares[x] / beyond for x in ("measured", "scaled"))
+    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled))
 
 
 def resting_in_words(found: Resting) -> Iterator[str]:
-    """A sentence where operations were measured, and one of those that never were."""
+    """A sentence where operations were measured."""
     if found.measured or found.scaled:
-        yield _SHARES.format(
-            measured=found.measured,
-            scaled=found.scaled,
-            unit=found.unit,
-            guessed=found.guessed,
-        )
-    if found.guesses:
-        yield _GUESSES.format(names=", ".join(found.guesses), share=found.guessed)
+        yield _SHARES.format(measured=found.measured, scaled=found.scaled, unit=found.unit)
 
 
 _COMMON_IDS = (
