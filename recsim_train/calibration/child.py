@@ -11,7 +11,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -69,15 +68,11 @@ class MeasuringProcess:
             raise RunFailed(f"calibration: measuring {self.part} failed: {message['error']}")
         return message
 
-    def result(self, tick: Callable[[], None] | None = None) -> dict[str, Any]:
-        """Messages until the result; ``tick`` is called for each sign of progress."""
-        while True:
-            message = self.hear()
-            if "result" in message:
-                result: dict[str, Any] = message["result"]
-                return result
-            if tick is not None:
-                tick()
+    def result(self) -> Any:
+        """What comes after all signs of progress."""
+        while "result" not in (message := self.hear()):
+            pass
+        return message["result"]
 
     def _last_words(self) -> str:
         code = self._process.poll(max(1.0, self._deadline - time.monotonic()))

@@ -20,8 +20,6 @@ from recsim_train.config.experiment import (
     Training,
 )
 
-Optimizers = Literal["adagrad", "sgd"]
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -84,28 +82,25 @@ QUICK: tuple[Setting, ...] = (
 )
 """A few settings for tests of the machinery; too few for good prices."""
 
-THREADED: tuple[Setting, ...] = (
-    Setting(48, 20, (256, 128), (512, 128), (256, 1024), 32 * MEBI),
-    Setting(16, 12, (1024, 256), (1024, 512), (512,), 8 * MEBI),
-    Setting(96, 30, (96,), (64,), (2048,), 64 * MEBI),
-    Setting(32, 10, (128, 64), (128, 64), (256, 2048), 16 * MEBI, ids=5),
+
+CROWD = 2
+"""Threads of one process that get in each other's way at the interpreter lock."""
+CROWDED: tuple[tuple[Setting, int], ...] = (
+    (Setting(8, 4, (32,), (16,), (), 4 * MEBI), 48),
+    (Setting(24, 12, (128,), (64,), (), 8 * MEBI), 64),
+    (Setting(12, 22, (64, 32), (96, 32), (), 8 * MEBI), 112),
+    (Setting(48, 6, (96, 96), (48,), (), 8 * MEBI), 320),
+    (Setting(32, 8, (192, 64), (224, 96), (), 8 * MEBI), 80),
 )
-"""Where operations are timed on several threads, too: batches of strategies in lock-step."""
-THREADED_CHECK: tuple[Setting, ...] = (
-    Setting(32, 16, (192, 96), (256, 96), (384, 1536), 16 * MEBI),
-    Setting(24, 8, (512,), (384, 192), (768,), 16 * MEBI, ids=4),
-)
-"""The same, kept out of the fit: what it is checked on."""
-THREADED_QUICK = (Setting(32, 12, (512, 64), (512, 256), (256, 1024), 8 * MEBI),)
+"""(model, batch) of their steps: small nets."""
 
 
-def training(optimizer: Optimizers) -> Training:
-    """Training settings with one kind of optimizer on both sides."""
-    if optimizer == "sgd":
-        return Training(dense_optimizer="sgd", sparse_optimizer="sgd", sparse_lr=1e-4)
-    return Training(
-        dense_optimizer="adagrad", sparse_optimizer="rowwise_adagrad", dense_lr=1e-4, sparse_lr=1e-4
-    )
+def training(
+    sparse: Literal["sgd", "rowwise_adagrad"] = "rowwise_adagrad",
+    dense: Literal["sgd", "adagrad"] = "sgd",
+) -> Training:
+    """Training settings with these optimizers."""
+    return Training(dense_optimizer=dense, sparse_optimizer=sparse, dense_lr=1e-4, sparse_lr=1e-4)
 
 
 def run(
@@ -119,15 +114,13 @@ def run(
     execution: Execution | None = None,
 ) -> Experiment:
     """A run of calibration's own, which reads the text at ``path``."""
-    rules = {"dense_optimizer": "sgd", "batch_size": batch}
+    rules = {"batch_size": batch, "steps": steps, "warmup_steps": 20}
     return Experiment(
         name="calibration",
         model=setting.model(),
         data=Data(path=str(path), eval_rows=0),
         roles=roles,
-        training=training("adagrad").model_copy(
-            update={**rules, "steps": steps, "warmup_steps": 20}
-        ),
+        training=training().model_copy(update=rules),
         execution=execution or Execution(),
         strategies=(strategy,),
     )

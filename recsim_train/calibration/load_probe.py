@@ -9,41 +9,47 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from math import fsum, pi, sqrt
+from math import fsum
 from statistics import fmean, median
+from typing import Any
 
-from recsim_train.calibration.crowd import THREADS
-from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import KernelBench, random_ids
-from recsim_train.executor.net import kernels
-from recsim_train.executor.shards.routing import assemble_rows, route_gradient, route_ids
-from recsim_train.executor.values import RealIds, RealRows
-from recsim_train.executor.worker import Worker
+from recsim_train.calibration.grid import CROWD, CROWDED, MEBI, Setting
+from recsim_train.calibration.own.rounds import PlanRounds, deviation
+from recsim_train.calibration.own.unit import step_plan
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.operations import cost
+from recsim_train.workload.scope import Scope
 
 Step = Callable[[], None]
 _AWAY = 3e-4
 """Seconds between two looks at the clock after which another process had the core."""
+_WARM = 5
 _LOCK_WINDOWS, _LOCK_SECONDS = 6, 0.25
-_BUSY = (Setting(24, 18, (256, 64), (256, 96), (200,), 20 * MEBI), 200)
+_BUSY = Setting(24, 18, (256, 64), (256, 96), (), 20 * MEBI), 200
 
 
-def _step(bench: KernelBench, worker: Worker, size: int) -> Step:
-    """One whole iteration against a shard in the own process."""
-    batch, state, parts = bench.batch(size), bench.state, bench.whole
-    ids = batch.ids
-    assert isinstance(ids, RealIds)
+def steps_of(setting: Setting, batch: int) -> tuple[Step, list[Work]]:
+    """One whole iteration against a shard in the own process, the same again and again: the calls
+    of a round, and nothing else of it. And the counted work of each call."""
+    plan, cells, _ = step_plan(setting, batch, names=["forward_backward", "apply"])
+    work: list[Work] = []
+    calls: list[Callable[[], object]] = []
+
+    def kept(operation: str, call: Callable[[], Any], **sizes: Any) -> Any:
+        spec = plan.experiment
+        work.append(cost(operation, Scope(spec.model, spec.training, batch=batch, **sizes)))
+        calls.append(call)
+        return call()
+
+    PlanRounds(plan, cells).once(kept)
 
     def step() -> None:
-        routed = route_ids(ids, parts)
-        pooled, local, bags = kernels.lookup_pooled(state, routed[0])
-        rows = assemble_rows(ids, parts, routed, [pooled])
-        gradients = kernels.forward_backward(worker, batch, rows)
-        assert isinstance(gradients.rows, RealRows)
-        [piece] = route_gradient(gradients.rows, parts, routed)
-        kernels.update_pooled(state, local, bags, piece)
-        kernels.apply(worker, gradients.dense)  # type: ignore[arg-type]
+        for call in calls:
+            call()
 
-    return step
+    for _ in range(_WARM):
+        step()
+    return step, work
 
 
 def measure_busy(
@@ -55,11 +61,7 @@ def measure_busy(
     can work side by side. Of each window: ``rate``, steps per CPU second (so that other load on the
     machine is not taken for slow cores), and ``spread``, as `spread_of` has it.
     """
-    setting, size = _BUSY
-    bench = KernelBench(setting)
-    step = _step(bench, bench.worker, size)
-    for _ in range(5):
-        step()
+    step, _ = steps_of(*_BUSY)
     windows: list[dict[str, float]] = []
     tick()
     while not json.loads(next_line()):
@@ -75,19 +77,9 @@ def measure_busy(
 
 
 def spread_of(times: Sequence[float]) -> float:
-    """Relative standard deviation of steps, by how far two in a row are apart.
-
-    Of normal ones that is 2 / sqrt(pi) standard deviations on the mean. Who waits for another waits
-    half of it; rare slow steps count by how often they come, and a spell in which all cores are
-    slow, so that nobody waits, hardly counts. 0 of fewer than two.
-    """
+    """`recsim_train.calibration.own.rounds.deviation` of steps."""
     apart = fsum(abs(b - a) for a, b in pairwise(times))
     return deviation(apart, len(times), fmean(times)) if times else 0.0
-
-
-def deviation(apart: float, count: int, mean: float) -> float:
-    """As `spread_of`. ``apart``: sum of the differences of ``count`` values in a row."""
-    return apart / (count - 1) * sqrt(pi) / 2.0 / mean if count > 1 and mean > 0.0 else 0.0
 
 
 def take_turns(
@@ -113,24 +105,16 @@ def take_turns(
     return kept
 
 
-def measure_lock(
-    settings: Sequence[tuple[Setting, int]], *, quick: bool, tick: Callable[[], None]
-) -> list[tuple[float, float, int]]:
-    """By setting, steps per second of one thread, and of `THREADS` threads of this process
-    together: means over windows that take turns. And how many distinct ids a step has."""
+def measure_lock(*, quick: bool, tick: Callable[[], None]) -> list[tuple[float, float, list[Work]]]:
+    """By setting, steps per second of one thread, and of `CROWD` threads of this process
+    together: means over windows that take turns. And the counted work of a step, by operation."""
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
     found = []
-    for setting, size in settings:
-        benches = [KernelBench(setting) for _ in range(THREADS)]
-        steps = [_step(bench, bench.worker, size) for bench in benches]
-        for step in steps:
-            for _ in range(5):
-                step()
+    for setting, size in CROWDED[: 1 if quick else None]:
+        steps, works = zip(*(steps_of(setting, size) for _ in range(CROWD)), strict=True)
         rates = [(rate(steps[:1], seconds), rate(steps, seconds)) for _ in range(windows)]
         alone, together = (fmean(part) for part in zip(*rates, strict=True))
-        ids = random_ids(setting, size, benches[0].generator)
-        distinct = kernels.deduplicate(benches[0].worker, ids).values.numel()
-        found.append((alone, together, distinct))
+        found.append((alone, together, works[0]))
         tick()
     return found
 

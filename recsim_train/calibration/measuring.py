@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from recsim_train.calibration import crowd, grid, meet, reads, talk
+from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.calibration.crowd import Crowd
-from recsim_train.calibration.prices import contention
+from recsim_train.calibration.own import unit
+from recsim_train.calibration.prices import Crowd, contention
 from recsim_train.calibration.speed import measure_speed
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.results import environment
@@ -26,9 +26,9 @@ _SPEEDS = 6
 """How often the machine's speed is measured while nothing else runs."""
 _BUSY_TURNS = 10
 """Turns of one busy process and of all."""
-_THREADS, _WIRE, _LOCK, _RUN = 9, 8, 3, 4
-"""Units of progress (about a second each) of operations on several threads, of a wire, of a setting
-of `crowd`, of a run of `talk`, `reads` and `meet`."""
+_PLAN, _WIRE, _LOCK, _RUN = 2, 8, 20, 4
+"""Units of progress (about a second each) of a turn of a plan of `unit`, of a wire, of the lock, of
+a run of `talk`, `reads` and `meet`."""
 
 
 class Measuring:
@@ -38,10 +38,9 @@ class Measuring:
         self.quick = quick
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
-        self._total = sum(len(s.batches) for s in self.settings) + _SPEEDS
+        self._total = _PLAN * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)) + _SPEEDS
         self._total += 2 * _BUSY_TURNS + 1
-        lock = _LOCK * len(crowd.settings(quick=quick))
-        self._total += (_THREADS + lock if self.cores > 1 else 0) + 2 * _WIRE
+        self._total += (_LOCK if self.cores > 1 else 0) + 2 * _WIRE
         self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
         self._total += _RUN * meet.runs_of(quick=quick)
         self._done = 0
@@ -57,13 +56,6 @@ class Measuring:
         """Tell the caller that all is done."""
         self.tick(self._total)
 
-    def part(self, name: str, units: int = 0, **request: Any) -> Any:
-        """What one measuring process reports. It tells how far it is, or is worth ``units``."""
-        with MeasuringProcess(name, {"quick": self.quick, **request}, _LIMIT) as child:
-            report = child.result(None if units else self.tick)
-        self.tick(units)
-        return report
-
     def speed(self) -> MachineSpeed:
         """How fast the machine is at the moment, where nothing else runs."""
         found = measure_speed()
@@ -74,19 +66,19 @@ class Measuring:
         """Tell the caller that one more run of `talk`, `reads` or `meet` is done."""
         self.tick(_RUN)
 
-    def threads(self) -> list[dict[str, Any]]:
-        """Operations on one thread and on one for each core; nothing where there is one core."""
-        if self.cores == 1:
-            return []
-        found: list[dict[str, Any]] = self.part("threads", _THREADS, threads=self.cores)
-        return found
+    def operations(self) -> unit.Measured:
+        """Operations of calibration's own plans, on one thread and, of large batches, on one for
+        each core."""
+        return unit.measure(self.cores, lambda: self.tick(_PLAN), quick=self.quick)
 
     def lock(self) -> list[Crowd]:
         """Threads of one process, which share its lock; nothing where there is one core."""
         if self.cores == 1:
             return []
-        settings = crowd.settings(quick=self.quick)
-        return crowd.crowds(self.part("lock", _LOCK * len(settings)), settings)
+        with MeasuringProcess("lock", {"quick": self.quick}, _LIMIT) as child:
+            seen: list[Any] = child.result()
+        self.tick(_LOCK)
+        return [Crowd(*each) for each in seen]
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
         """Both ends of a connection over loopback.

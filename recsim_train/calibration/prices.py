@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from statistics import linear_regression, mean, median, stdev
 from typing import Any
 
-from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
-from recsim_train.calibration.grid import MEETING_BYTES
+from recsim_train.calibration.grid import CROWD, MEETING_BYTES
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import USUAL, Cooling
-from recsim_train.workload.operations import COOLED, MESSAGES, ROUND_TRIPS, fit_group, seconds
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.operations import COOLED, CUT_NETS, MESSAGES, ROUND_TRIPS, seconds
 
 
 def _usual(*names: str) -> Mapping[str, float]:
@@ -38,8 +38,9 @@ MEETING_PRIORS = _usual(
     "collective_message", "reduced_byte", "exchanged_byte",
 )  # fmt: skip
 
-_WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0}
-"""What weighs more in a training step is fitted more closely."""
+_WEIGHTS = {"forward_backward": 4.0, "lookup": 2.0, "update": 2.0, CUT_NETS: 0.1}
+"""What weighs more in a training step is fitted more closely; what few strategies have, and whose
+counts are rough, decides little."""
 
 _SERIAL = 0.95
 """Threads that reach less than this share of what free cores would give wait for the lock."""
@@ -121,12 +122,16 @@ def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
     return prices, Cooling.model_construct(exponent=exponent, bytes=math.exp(middle))
 
 
-def kernel_observations(timed: Sequence[Mapping[str, Any]]) -> list[Observation]:
-    """Observations of the kernel part, by CPU time of the calling thread."""
-    return [
-        Observation(fit_group(entry["operation"]), entry["work"], entry["cpu"], entry["label"])
-        for entry in timed
-    ]
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Steps of one setting against a shard of their own, by one thread and by `CROWD` in turn."""
+
+    alone: float
+    """Steps per second of one thread."""
+    together: float
+    """Steps per second of all threads together."""
+    work: Sequence[Work]
+    """Counted work of a step, by operation."""
 
 
 def handover(crowds: Sequence[Crowd], cores: int, contention: float, prices: Prices) -> Estimate:
@@ -143,7 +148,7 @@ def handover(crowds: Sequence[Crowd], cores: int, contention: float, prices: Pri
     queue = [
         seen
         for seen in crowds
-        if cores > 1 and seen.together < _SERIAL * contention * min(THREADS, cores) * seen.alone
+        if cores > 1 and seen.together < _SERIAL * contention * min(CROWD, cores) * seen.alone
     ]
     values = [_handover_of(seen, per_unit) for seen in queue if seen.together > seen.alone]
     found = from_repeats(values or [_LONGEST_HANDOVER if queue else 0.0])

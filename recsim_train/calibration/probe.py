@@ -27,15 +27,6 @@ def _tick() -> None:
 def measure(part: str, request: Request) -> object:
     """What one part reports. Its probe is imported here, because most of them import torch."""
     quick = request.get("quick", False)
-    if part == "kernels":
-        from recsim_train.calibration import grid, kernel_probe
-
-        settings = grid.QUICK if quick else grid.GRID
-        return kernel_probe.measure_in_thread(settings, request["budget"], _tick)
-    if part == "threads":
-        from recsim_train.calibration import thread_probe
-
-        return thread_probe.measure(request["threads"], quick=quick, tick=_tick)
     if part == "wire":
         from recsim_train.calibration import wire_probe
 
@@ -50,9 +41,9 @@ def measure(part: str, request: Request) -> object:
 
         return load_probe.take_turns(request["seconds"], sys.stdin.readline, _tick)
     if part == "lock":
-        from recsim_train.calibration import crowd, load_probe
+        from recsim_train.calibration import load_probe
 
-        return load_probe.measure_lock(crowd.settings(quick=quick), quick=quick, tick=_tick)
+        return load_probe.measure_lock(quick=quick, tick=_tick)
     if part == "operations":
         return _operations(request["folder"])
     from recsim_train.calibration import reference_work

@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 
 from recsim_train.calibration import grid, meet, reads, talk
-from recsim_train.calibration.crowd import THREADS, Crowd
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.measuring import MOST_BUSY, Measuring, Progress
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
+    Crowd,
     Prices,
     Wire,
     cooling,
@@ -33,7 +33,6 @@ from recsim_train.calibration.prices import (
     fit_wire,
     gloo_message,
     handover,
-    kernel_observations,
     run_observations,
     warmed,
     wire_figures,
@@ -82,9 +81,9 @@ def calibrate_machine(
         before, between = measuring.speed(), []
         shared, jitter = measuring.busy()
         turn = measuring.turn()
-        timed = measuring.part("kernels", budget=0.1 if quick else 1.0)
+        operations = measuring.operations()
         between.append(measuring.speed())
-        threaded, crowded = measuring.threads(), measuring.lock()
+        crowded = measuring.lock()
         between.append(measuring.speed())
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
@@ -96,8 +95,8 @@ def calibrate_machine(
         met = meet.measure(folder, measuring.cores, done, quick=quick)
         after = measuring.speed()
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
-        prices, colder = _work_prices(timed, talked, [read.seen for read in rows])
-        law = _thread_law(threaded, measuring.cores, shared, prices)
+        prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
+        law = _thread_law(operations.threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
         _lock_price(crowded, measuring.cores, shared, prices)
@@ -130,13 +129,13 @@ def calibrate_machine(
 
 
 def _work_prices(
-    timed: Sequence[dict[str, Any]],
+    timed: Sequence[Observation],
     talked: Sequence[Talked],
     rows: Sequence[Observation],
 ) -> tuple[Prices, Cooling]:
     """Prices of kernels, of the runtime's own work, with what makes it dearer, and of rows."""
     prices = Prices()
-    kernels = fit_kernels(kernel_observations(timed))
+    kernels = fit_kernels(timed)
     prices.add(kernels.prices)
     prices.say(kernels)
     calls, law = cooling(talked)
@@ -194,7 +193,7 @@ def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Pri
     if crowded:
         gains = ", ".join(f"{seen.together / seen.alone:.2f}" for seen in crowded)
         prices.residuals["threads"] = (
-            f"{THREADS} threads of one process do {gains} times the steps of one"
+            f"{grid.CROWD} threads of one process do {gains} times the steps of one"
         )
 
 

@@ -178,11 +178,10 @@ class Pricing:
         op, work = operations.OPS[name], operations.cost(name, scope)
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         if name not in self._measured or not total:
-            rest: Rest = "unit" if op.fit else "guessed"
             longer = self._in_runs.times if op.net_pass else 1.0
             seconds = longer * total
             change = self._gains(name, scope, longer)
-            return rest, Priced(seconds, longer * held, ((name, seconds, *change),))
+            return "unit", Priced(seconds, longer * held, ((name, seconds, *change),))
         shape = signature(name, scope)
         # of equally near ones the first in the profile
         nearest, entry = min(self._measured[name], key=lambda known: shape.distance(known[0]))
@@ -245,6 +244,6 @@ def plus(*parts: Priced) -> Priced:
     return Priced(total, held, booked)
 
 
-Rest = Literal["measured", "scaled", "unit", "guessed"]
+Rest = Literal["measured", "scaled", "unit"]
 """What the seconds of an operation rest on: its own measured shape; unit prices, scaled by what the
-nearest measured shape came to; unit prices; unit prices of work that was never measured."""
+nearest measured shape came to; unit prices."""

@@ -83,10 +83,6 @@ class Resting:
     """Operations of other shapes, scaled by what the nearest measured one came to."""
     unit: float
     """Unit prices: other operations, messages, the runtime's own work."""
-    guessed: float
-    """Operations that calibration never measured, priced by counts of their work."""
-    guesses: tuple[str, ...] = ()
-    """Those operations."""
 
 
 @dataclass(frozen=True, slots=True)

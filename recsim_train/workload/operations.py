@@ -52,20 +52,19 @@ def _vectors(vectors: float, interpreter: int, calls: int, operators: int, fit: 
         moved = vectors * s.elements * shape.value_bytes(s.model)
         return {"stream_byte": moved, "call": calls, "interpreter": interpreter}
 
-    return Op(work, divided.streams(work, operators), fit)
+    return Op(work, divided.streams(work, operators), fit="dense")
 
 
 # square roots and divisions take the time of several more values
 _SGD, _ADAGRAD = _vectors(3, 2, 1, operators=1), _vectors(18, 5, 8, operators=4)
 
 
-def _step(fit: str = "") -> Op:
-    """One optimizer step over ``elements`` dense parameters."""
+def _step_rule(s: Scope) -> Op:
+    return _SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD
 
-    def rule(s: Scope) -> Op:
-        return _SGD if s.training.dense_optimizer == "sgd" else _ADAGRAD
 
-    return Op(lambda s: rule(s).cost(s), lambda s: rule(s).divided(s), fit)
+_STEP = Op(lambda s: _step_rule(s).cost(s), lambda s: _step_rule(s).divided(s), fit="dense")
+"""One optimizer step over ``elements`` dense parameters."""
 
 
 def _segment(s: Scope) -> Work:
@@ -81,11 +80,13 @@ def _segment(s: Scope) -> Work:
 MESSAGES, ROUND_TRIPS = "messages in runs", "round trips"
 MEETINGS = "collectives in runs"
 """Groups of what is fitted to runs of calibration's own programs, and to bare messages."""
+CUT_NETS = "cut nets"
+"""Group of the segments of nets that are cut."""
 _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 
 
-_SEGMENT = Op(_segment, divided.segment, net_pass=True)
+_SEGMENT = Op(_segment, divided.segment, fit=CUT_NETS, net_pass=True)
 OPS: dict[str, Op] = {
     # of readers, ahead of loops
     READING: Op(reading, fit=READING),
@@ -94,15 +95,15 @@ OPS: dict[str, Op] = {
     "forward_backward": Op(
         forward_backward, divided.forward_backward, fit="forward_backward", net_pass=True
     ),
-    "apply": _step("dense"),
-    "load": _vectors(2, 2, 1, operators=1, fit="dense"),
-    "snapshot": _vectors(2, 2, 3, operators=1, fit="dense"),
-    "subtract": _vectors(3, 2, 1, operators=1, fit="dense"),
+    "apply": _STEP,
+    "load": _vectors(2, 2, 1, operators=1),
+    "snapshot": _vectors(2, 2, 3, operators=1),
+    "subtract": _vectors(3, 2, 1, operators=1),
     "towards": _vectors(5, 4, 5, operators=2),
-    "interpolate": _vectors(3, 2, 1, operators=1, fit="dense"),
-    "block_step": _vectors(13, 7, 10, operators=5, fit="dense"),
-    "accumulate": _vectors(3, 2, 1, operators=1, fit="dense"),
-    "drain": _vectors(3, 3, 4, operators=2, fit="dense"),
+    "interpolate": _vectors(3, 2, 1, operators=1),
+    "block_step": _vectors(13, 7, 10, operators=5),
+    "accumulate": _vectors(3, 2, 1, operators=1),
+    "drain": _vectors(3, 3, 4, operators=2),
     # on a net that is cut over hosts
     "net_open": _SEGMENT,
     "net_forward": _SEGMENT,
@@ -110,40 +111,41 @@ OPS: dict[str, Op] = {
     "net_backward": Op(
         lambda s: add(LOSS, _segment(s)),  # of the last operators, which leave the loss
         divided.last_segment,
+        fit=CUT_NETS,
         net_pass=True,
     ),
     "net_return": _SEGMENT,
     "net_gradients": _SEGMENT,
-    "net_apply": _step(),
+    "net_apply": _STEP,
     "net_whole": _vectors(3, 6, 8, operators=3),
     # as if all of it were shared by the group, so that kept-back moves are subtracted from it
     "net_answered": _vectors(5, 5, 6, operators=2),
     "net_towards": _vectors(10, 8, 9, operators=4),
     "net_move": _vectors(3, 5, 5, operators=2),
-    "row_numbers": Op(rows.row_numbers),
-    "virtual_ids": Op(rows.virtual_ids),
-    "probe": Op(rows.probe),
-    "fill": Op(rows.fill),
-    "cached_rows": Op(rows.cached_rows),
-    "update_cached": Op(rows.update_cached),
-    "flush": Op(rows.fetch_rows),
+    "row_numbers": Op(rows.row_numbers, fit="lookup"),
+    "virtual_ids": Op(rows.virtual_ids, fit="deduplicate"),
+    "probe": Op(rows.probe, fit="lookup"),
+    "fill": Op(rows.fill, fit="update"),
+    "cached_rows": Op(rows.cached_rows, fit="lookup"),
+    "update_cached": Op(rows.update_cached, fit="update"),
+    "flush": Op(rows.fetch_rows, fit="lookup"),
     # the client's side of Lookup and Update
     "route_ids": Op(rows.route_ids, fit="client"),
     "assemble_rows": Op(rows.assemble_rows, fit="client"),
     "route_gradient": Op(rows.route_gradient, divided.route_gradient, fit="client"),
     # on both sides of requests that are rounded: as dear as a copy of the wide numbers
-    "narrow": _vectors(2, 2, 4, operators=1, fit="dense"),
-    "widen": _vectors(2, 2, 4, operators=1, fit="dense"),
+    "narrow": _vectors(2, 2, 4, operators=1),
+    "widen": _vectors(2, 2, 4, operators=1),
     # served by shards
     "lookup_pooled": Op(rows.lookup_pooled, divided.lookup_pooled, fit="lookup"),
     "lookup_rows": Op(rows.lookup_rows, fit="lookup"),
     "update_pooled": Op(rows.update_pooled, fit="update"),
     "update_rows": Op(rows.update_rows, fit="update"),
-    "fetch_rows": Op(rows.fetch_rows),
-    "store_rows": Op(rows.store_rows),
-    "dense_read": _vectors(2, 2, 1, operators=1, fit="dense"),
-    "dense_apply": _step("dense"),
-    "dense_elastic": _vectors(8, 4, 7, operators=3, fit="dense"),
+    "fetch_rows": Op(rows.fetch_rows, fit="lookup"),
+    "store_rows": Op(rows.store_rows, fit="update"),
+    "dense_read": _vectors(2, 2, 1, operators=1),
+    "dense_apply": _STEP,
+    "dense_elastic": _vectors(8, 4, 7, operators=3),
     "dense_elastic_new": _vectors(10, 5, 8, operators=4),
     # what a compression does on either side
     **COMPRESSION,
@@ -158,12 +160,6 @@ def cost(name: str, scope: Scope) -> Work:
     Raises KeyError for an unknown operation.
     """
     return add(OPS[name].cost(scope), _ENTRY)
-
-
-def fit_group(name: str) -> str:
-    """The group of micro-workloads by whose residuals an operation's prices are judged; of one that
-    was never timed that of operations on dense parameters."""
-    return OPS[name].fit or "dense"
 
 
 def seconds(

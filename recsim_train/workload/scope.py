@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from recsim_train.config.experiment import Model, Training
@@ -43,6 +43,10 @@ class Scope:
     """Of reading: the format of the file in `recsim_train.config.formats.FORMATS`."""
 
 
+Cell = tuple[str, Scope]
+"""An operation, and one shape of it."""
+
+
 class Divided(NamedTuple):
     """Of one operation, the operators that threads share."""
 
@@ -63,8 +67,8 @@ class Op:
     """Counts of priced work."""
     divided: Callable[[Scope], Divided] = lambda _: NOTHING
     """What of that work threads share."""
-    fit: str = ""
+    fit: str = field(kw_only=True)
     """The group of micro-workloads to which calibration fits the unit prices of such work, and by
-    whose residuals they are judged; empty: the operation was never timed for that."""
+    whose residuals they are judged."""
     net_pass: bool = False
     """Whether it is a net's pass, or what one is cut into."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recsim_train.calibration import crowd, grid, load_probe, reads
+from recsim_train.calibration import grid, load_probe, reads
 from recsim_train.calibration import talk as runs_of_own
-from recsim_train.calibration.crowd import Crowd
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.grid import MEETING_BYTES
+from recsim_train.calibration.own import steps, unit
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
     CALLS,
@@ -22,6 +23,7 @@ from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     READ_PRIORS,
     WIRE_PRIORS,
+    Crowd,
     Prices,
     contention,
     cooling,
@@ -32,7 +34,6 @@ from recsim_train.calibration.prices import (
     from_repeats,
     gloo_message,
     handover,
-    kernel_observations,
     run_observations,
     wire_figures,
     wire_observations,
@@ -40,37 +41,32 @@ from recsim_train.calibration.prices import (
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import Cooling, Costs
 from recsim_train.config.experiment import Execution
+from recsim_train.executor.net import kernels
+from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
 from recsim_train.trace.ledger import Ledger
-from recsim_train.workload import operations, shape
-from recsim_train.workload.scope import Scope
+from recsim_train.workload import operations
 
 
-def kernel_report(prices: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What an ideal machine with these prices would report for the grid."""
+def kernel_report(prices: Mapping[str, float]) -> list[Observation]:
+    """What an ideal machine with these prices would show of the grid, at sizes like its data's."""
     found = []
-    for setting in grid.GRID:
-        model = setting.model()
-        for batch in setting.batches:
-            ids = batch * setting.tables * setting.ids
-            for optimizer in ("adagrad", "sgd"):
-                for name in set(operations.OPS) - {"reading"}:
-                    scope = Scope(
-                        model=model,
-                        training=grid.training(optimizer),  # type: ignore[arg-type]
-                        pooling="worker" if name.endswith("_rows") else "server",
-                        batch=batch,
-                        ids=ids,
-                        unique=0.6 * ids,
-                        tables=setting.tables,
-                        elements=shape.dense_parameters(model),
-                        shards=2,
-                    )
-                    work = operations.cost(name, scope)
-                    seconds = sum(prices[price] * units for price, units in work.items())
-                    found.append({"operation": name, "label": "", "work": work, "cpu": seconds})
+    for planned in unit.plans(quick=False):
+        spec, embedding = planned.plan.experiment, planned.plan.embedding
+        assert embedding is not None
+        pooling = embedding.service.pooling
+        ids = planned.plan.examples * sum(table.ids for table in spec.model.tables)
+        for name, asked in planned.cells:
+            if name.endswith({"server": "_rows", "worker": "_pooled"}[pooling]):
+                continue
+            scope = replace(asked, pooling=pooling, ids=ids, unique=0.6 * ids)
+            if not name.startswith(("threshold", "sparsify", "densify")):
+                scope = replace(scope, tables=len(spec.model.tables))
+            work = operations.cost(name, scope)
+            took = sum(prices[price] * units for price, units in work.items())
+            found.append(Observation(operations.OPS[name].fit, work, took))
     return found
 
 
@@ -80,7 +76,7 @@ def test_the_grid_tells_all_kernel_prices_apart() -> None:
         name: prior * (0.4, 2.5)[index % 2]
         for index, (name, prior) in enumerate(KERNEL_PRIORS.items())
     }
-    found = fit_kernels(kernel_observations(kernel_report(prices))).prices
+    found = fit_kernels(kernel_report(prices)).prices
     assert set(found) == set(KERNEL_PRIORS)
     for name, value in prices.items():
         assert found[name].value == pytest.approx(value, rel=0.1), name
@@ -94,7 +90,7 @@ def test_every_counted_price_exists_and_is_measured() -> None:
 
 
 def test_kernels_show_every_price_that_is_fitted_to_them() -> None:
-    counted = {price for entry in kernel_report(KERNEL_PRIORS) for price in entry["work"]}
+    counted = {price for seen in kernel_report(KERNEL_PRIORS) for price in seen.work}
     assert counted == set(KERNEL_PRIORS)
 
 
@@ -139,8 +135,8 @@ def test_threads_that_queue_for_the_lock_tell_how_long_it_is_held(value: float) 
 
 
 def test_a_step_of_the_lock_is_what_its_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    setting, size = crowd.CROWDED[0]
-    bench, called = load_probe.KernelBench(setting), []
+    called: list[str] = []
+    counted: list[str] = []
 
     def spied(name: str, call: Any) -> Any:
         def spy(*given: Any, **named: Any) -> Any:
@@ -150,13 +146,22 @@ def test_a_step_of_the_lock_is_what_its_work_counts(monkeypatch: pytest.MonkeyPa
         return spy
 
     for module, names in (
-        (load_probe, ("route_ids", "assemble_rows", "route_gradient")),
-        (load_probe.kernels, ("lookup_pooled", "forward_backward", "update_pooled", "apply")),
+        (steps, ("route_ids", "assemble_rows", "route_gradient")),
+        (kernels, ("lookup_pooled", "forward_backward", "update_pooled")),
     ):
         for name in names:
             monkeypatch.setattr(module, name, spied(name, getattr(module, name)))
-    load_probe._step(bench, bench.worker, size)()
-    assert tuple(called) == crowd.OPERATIONS
+    monkeypatch.setitem(KERNELS, "apply", spied("apply", KERNELS["apply"]))
+    real = operations.cost
+    monkeypatch.setattr(
+        load_probe, "cost", lambda name, scope: (counted.append(name), real(name, scope))[1]
+    )
+    step, work = load_probe.steps_of(*grid.CROWDED[0])
+    called.clear()
+    step()
+    assert called == counted
+    assert len(called) == len(work) == 7
+    assert sum(w.get("gemm_flop", 0.0) for w in work) > 0.0
 
 
 def test_threads_that_run_freely_do_not_wait_for_the_lock() -> None:
@@ -414,9 +419,10 @@ def test_uncertainty_stays_within_what_a_profile_holds() -> None:
 
 
 def test_residuals_are_described_by_group() -> None:
-    found = fit_kernels(kernel_observations(kernel_report(dict(KERNEL_PRIORS))))
+    found = fit_kernels(kernel_report(dict(KERNEL_PRIORS)))
     text = describe(found)
     assert set(text) == {
-        "client", "lookup", "update", "forward_backward", "deduplicate", "dense", "held out"
+        "client", "lookup", "update", "forward_backward", "deduplicate", "dense", "cut nets",
+        "held out",
     }  # fmt: skip
     assert text["forward_backward"].startswith("median error 0%")

@@ -218,7 +218,8 @@ def NEGATED(value: Dense) -> Dense:
         ),
         Edit(
             "recsim_train/workload/operations.py",
-            '\n    "negated": Op(lambda s: {"turned_sign": s.elements, "interpreter": 2}),',
+            '\n    "negated": Op('
+            'lambda s: {"turned_sign": s.elements, "interpreter": 2}, fit="dense"),',
             "OPS: dict[str, Op] = {",
         ),
         Edit(

@@ -17,13 +17,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.kernel_probe import KernelBench
+from recsim_train.calibration.grid import MEBI, Setting, training
+from recsim_train.calibration.own.rounds import PlanRounds
+from recsim_train.calibration.own.unit import step_plan
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.executor import pools
 from recsim_train.executor.net import kernels
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
+from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.divided import CREW, GRAIN
 from recsim_train.workload.operations import OPS
@@ -67,6 +69,8 @@ class Counter(TorchDispatchMode):
             if slices * size > GRAIN:
                 self.found += [name] * (slices if size > GRAIN else 1)
             return out
+        if name == "index_copy_" and args[2].numel() <= GRAIN:
+            return out
         if name == "sum" and args[0].numel() >= GRAIN:
             self.found.append(name)
             return out
@@ -87,23 +91,30 @@ SHAPES = {
     "small": Setting(16, 12, (64,), (64,), (96, 2048), 8 * MEBI),
     "bags": Setting(32, 10, (128, 64), (128, 64), (256,), 8 * MEBI, ids=4),
 }
+RULES = training(), training("sgd", "adagrad")
 
 
+@pytest.mark.parametrize("pooling", ["server", "worker"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_counts_are_those_of_the_real_kernels(name: str) -> None:
-    setting = SHAPES[name]
-    bench = KernelBench(setting)
-    cases = [(size, case) for size in setting.batches for case in bench.cases(size)]
-    for size, case in [*cases, *((0, case) for case in bench.dense_cases())]:
-        if case.operation == "route_gradient" and case.label.endswith("worker"):
-            continue  # is timed with the joining of ids and rows, which requests no longer need
-        case.call()  # some make what they keep
-        with Counter() as counter:
-            case.call()
-        found = len(counter.found)
-        if case.operation == "forward_backward" and size >= 2 * CREW:
-            found += 2  # interactions, which are our own
-        assert case.divided.wakes == found, f"{case.operation} {case.label}: {counter.found}"
+def test_counts_are_those_of_the_real_kernels(name: str, pooling: str) -> None:
+    setting, rules = SHAPES[name], RULES[pooling == "worker"]
+    for size in setting.batches:
+        plan, cells, _ = step_plan(setting, size, pooling, rules, shards=2)
+
+        def counted(
+            operation: str, call: Callable[[], Any], plan: Plan = plan, size: int = size, **of: Any
+        ) -> Any:
+            call()  # some make what they keep
+            with Counter() as counter:
+                answer = call()
+            found = len(counter.found)
+            if operation == "forward_backward" and size >= 2 * CREW:
+                found += 2  # interactions, which are our own
+            scope = Scope(plan.experiment.model, rules, batch=size, **of)
+            assert OPS[operation].divided(scope).wakes == found, (operation, counter.found)
+            return answer
+
+        PlanRounds(plan, cells).once(counted)
 
 
 @pytest.mark.parametrize("kind", ["wide_deep", "deepfm", "dcn"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from recsim_train.config.load import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import memory_of
 from recsim_train.sim.run import simulate
-from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.why.caveats import resting
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
-from recsim_train.workload.operations import OPS, cost, seconds
+from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 
@@ -135,39 +132,7 @@ def test_without_a_residual_less_is_streamed() -> None:
         assert without["call"] < with_one["call"]
 
 
-def test_operations_that_were_never_measured_are_named_with_their_share(
-    plans: Plans, clusters: Clusters, fake_counts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The share by hand: what the loops spend in them, of all that cores do; nothing queues."""
-    for name in ("sparsify", "densify"):
-        monkeypatch.setitem(OPS, name, replace(OPS[name], fit=""))
-    part = {"compression": {"kind": "dct", "density": "10 %", "refresh": 4}}
-    roles = {"trainers": 2, "embedding_servers": 1, "readers": 2}
-    plan = plans("allreduce", part, roles=roles, model=WIDE, simulation={"what_if_steps": 0})
-    cluster = clusters(prices={"interpreter": "1 ns"})
-    runtime = Runtime(plan, cluster, fake_counts(plan), iterations=12)
-    runtime.run()
-    named = {"sparsify", "densify"}
-    spans = [s for s in runtime.records.spans if s.effect == "compute" and s.name in named]
-    assert {s.name for s in spans} == named
-    spent = sum(s.end - s.start - cluster.costs.effect.value for s in spans)
-    fluid = runtime.engine.fluid
-    used = zip(fluid.resources, fluid.used(), strict=True)
-    cores = sum(units for resource, units in used if resource.name.endswith(".cores"))
-    guessed = resting(runtime.machines, runtime.pricing).guessed
-    assert guessed == pytest.approx(spent / cores, rel=0.01)
-
-    outcome = simulate(plan, cluster)
-    found = outcome.facts.resting
-    assert found is not None
-    assert list(found.guesses) == sorted(named)
-    assert found.unit == pytest.approx(1.0 - found.guessed)
-    assert found.guessed == pytest.approx(spent / cores, rel=0.1)
-    (said,) = outcome.facts.warnings
-    assert "never measured these operations: densify, sparsify." in str(said)
-
-
-def test_a_plan_of_measured_operations_says_nothing(plans: Plans, clusters: Clusters) -> None:
+def test_a_plan_by_unit_prices_says_nothing(plans: Plans, clusters: Clusters) -> None:
     outcome = simulate(plans(simulation={"what_if_steps": 0}), clusters())
-    assert outcome.facts.resting == Resting(measured=0.0, scaled=0.0, unit=1.0, guessed=0.0)
+    assert outcome.facts.resting == Resting(measured=0.0, scaled=0.0, unit=1.0)
     assert not outcome.facts.warnings

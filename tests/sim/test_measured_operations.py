@@ -242,7 +242,7 @@ def test_a_prediction_says_what_it_rests_on(plan: Plan, clusters: Clusters) -> N
     rests = outcome.facts.resting
     assert rests is not None
     assert rests.measured > 0.1
-    assert (rests.scaled, rests.guessed) == (0.0, 0.0)
+    assert rests.scaled == 0.0
     assert rests.measured + rests.unit == pytest.approx(1.0)
     [said] = [w for w in outcome.facts.warnings if "rest on operations measured" in w]
     assert f"{rests.measured:.1%} rest on" in said

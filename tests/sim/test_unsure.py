@@ -22,7 +22,7 @@ from recsim_train.results.interval import of_row
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.operations import cost, fit_group, seconds
+from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
@@ -85,7 +85,7 @@ class World:
             for size in SIZES:
                 sizes = {n: size * getattr(scope, n) for n in ("batch", "ids", "unique")}
                 other = replace(scope, **sizes, elements=round(size * scope.elements))
-                group = fit_group(name)
+                group = OPS[name].fit
                 took = self.takes(name, other) * self.off(group) / speed
                 seen.append(Observation(group, cost(name, other), took))
         fitted, prices = fit_kernels(seen), Prices()
@@ -109,7 +109,7 @@ class World:
         speed = exp(self.draw.gauss(0.0, SPEED))
         off = {group: self.off(group) for group in RESIDUALS}
         entries = tuple(
-            measured(name, scope, self.takes(name, scope) * off[fit_group(name)] / speed)
+            measured(name, scope, self.takes(name, scope) * off[OPS[name].fit] / speed)
             for name, scope in self.cells
         )
         return rate(self.plan, self.base, costs=self.costs(speed), operations=entries)
@@ -206,9 +206,8 @@ def test_nine_in_ten_runs_lie_within_what_windows_show(plan: Plan, base: Cluster
 def test_each_cause_by_hand(clusters: Clusters) -> None:
     """Three fifths of the time are work by unit prices, two of them beside operations, the rest
     measured operations, a quarter of it scaled."""
-    spent = Spent(
-        0.6, 0.4, {"lookup": (0.3, 0.0), "update": (0.0, 0.1), "": (0.06, 0.0)}, 0.02, 0.4
-    )
+    fitted = {"lookup": (0.3, 0.0), "update": (0.0, 0.1), "cut nets": (0.06, 0.0)}
+    spent = Spent(0.6, 0.4, fitted, 0.02, 0.4)
     slopes = {"cores": 1.0, "costs.call": -0.6, "operations": -0.4}
     plain = clusters()
     speed = speeds(random.Random(3))

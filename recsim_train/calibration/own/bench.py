@@ -20,7 +20,7 @@ from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.scope import Cell
 
 _BATCHES = 24
 """Real batches that rounds go through, at most; of a cache, steps."""
@@ -30,9 +30,6 @@ _EXAMPLES = 1 << 16
 
 _OTHERS = 2 << 20
 """Bytes: more than a core's own cache, less than what cores share."""
-
-Cell = tuple[str, Scope]
-"""An operation, and one shape of it that a plan asks for."""
 
 
 class Timed(Protocol):

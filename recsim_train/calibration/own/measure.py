@@ -11,8 +11,8 @@ import itertools
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
 from pathlib import Path
@@ -29,7 +29,7 @@ from recsim_train.results import environment
 from recsim_train.workload import shape
 from recsim_train.workload.operations import cost
 from recsim_train.workload.operations import seconds as priced
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.scope import Cell, Scope
 from recsim_train.workload.signature import Signature, signature
 
 CELLS = "cells.pickle"
@@ -76,7 +76,7 @@ class Seen:
 
 def measure_windows(
     plan: Plan,
-    cells: Sequence[tuple[str, Scope]],
+    cells: Sequence[Cell],
     seen: Seen,
     *,
     seconds: float = SECONDS / ROUNDS,
@@ -90,44 +90,55 @@ def measure_windows(
     cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
     part = (_QUICK if quick else seconds) / (3 if threads > 1 else 2)
+    with started(plan, cells, cores) as children:
+        # a machine that becomes slower from window to window does so for both kinds alike
+        kinds = [(seen.busy, children), (seen.alone, children[:1])]
+        found = [(kind, window(some, part / 2)) for kind, some in (*kinds, *reversed(kinds))]
+        if threads > 1:
+            few = children[: max(1, cores // threads)]
+            found.append((seen.pooled, window(few, part, threads)))
+        for kind, windows in found:
+            for figures in itertools.chain(*windows):
+                figures["turn"] = seen.turns
+            kind.extend(windows)
+        seen.turns += 1
+
+
+@contextmanager
+def started(
+    plan: Plan, cells: Sequence[Cell], processes: int
+) -> Iterator[Sequence[MeasuringProcess]]:
+    """So many processes that are ready for windows of a plan. Raises RunFailed."""
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, ExitStack() as stack:
         content = (plan, list(cells), carried.pack(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
         children = [
             stack.enter_context(MeasuringProcess("operations", {"folder": folder}, _LIMIT))
-            for _ in range(cores)
+            for _ in range(processes)
         ]
         for child in children:
             child.hear()
-
-        def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
-            for child in some:
-                child.tell({"seconds": seconds, "threads": threads})
-            found = [child.hear()["seen"] for child in some]
-            for figures in itertools.chain(*found):
-                figures["turn"] = seen.turns
-            return found
-
-        # a machine that becomes slower from window to window does so for both kinds alike
-        kinds = [(seen.busy, children), (seen.alone, children[:1])]
-        for found, some in (*kinds, *reversed(kinds)):
-            found.extend(window(some, part / 2))
-        if threads > 1:
-            seen.pooled += window(children[: max(1, cores // threads)], part, threads)
-        seen.turns += 1
+        yield children
         for child in children:
             child.tell({})
 
 
+def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
+    """One window of these processes side by side. Raises RunFailed."""
+    for child in some:
+        child.tell({"seconds": seconds, "threads": threads})
+    return [child.hear()["seen"] for child in some]
+
+
 def measured_operations(
-    plan: Plan, cells: Sequence[tuple[str, Scope]], cluster: Cluster, seen: Seen
+    plan: Plan, cells: Sequence[Cell], cluster: Cluster, seen: Seen
 ) -> list[MeasuredOperation]:
     """What each shape of a plan takes by its windows. ``cluster``: its prices tell how far the
     batches that were measured are from those expected."""
     prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
-    by_shape = [_by_shape(windows) for windows in (seen.busy, seen.alone, seen.pooled)]
+    kinds = [by_shape(windows) for windows in (seen.busy, seen.alone, seen.pooled)]
     threads = plan.operation_threads
-    entries = (_entry(name, scope, prices, threads, *by_shape) for name, scope in cells)
+    entries = (_entry(name, scope, prices, threads, *kinds) for name, scope in cells)
     return [entry for entry in entries if entry is not None]
 
 
@@ -142,7 +153,8 @@ def _that_fit(plan: Plan) -> int:
 ByShape = dict[tuple[object, ...], list[dict[str, Any]]]
 
 
-def _by_shape(windows: Windows) -> ByShape:
+def by_shape(windows: Windows) -> ByShape:
+    """What was seen of each operation and shape, window by window."""
     found: ByShape = {}
     for window in windows:
         for figures in window:

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import sqrt
+from math import pi, sqrt
 from pathlib import Path
 from typing import Any
 
-from recsim_train.calibration.load_probe import deviation
 from recsim_train.calibration.own import caches, dense, nets, reads, steps
-from recsim_train.calibration.own.bench import Bench, Cell, Micro
+from recsim_train.calibration.own.bench import Bench, Micro
 from recsim_train.executor.pools import make_pool, tasks
 from recsim_train.placement.plan import Plan
-from recsim_train.workload.operations import cost
-from recsim_train.workload.scope import Scope
+from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.operations import OPS, cost
+from recsim_train.workload.scope import Cell, Divided, Scope
 from recsim_train.workload.signature import Signature, signature
 
 OPERATIONS = (
@@ -51,6 +51,17 @@ def micros(bench: Bench) -> list[Micro]:
     return found
 
 
+def deviation(apart: float, count: int, mean: float) -> float:
+    """Relative standard deviation of values, by how far two in a row are apart.
+
+    Of normal ones that is 2 / sqrt(pi) standard deviations on the mean. Who waits for another waits
+    half of it; rare slow steps count by how often they come, and a spell in which all cores are
+    slow, so that nobody waits, hardly counts. ``apart``: sum of the differences of ``count`` values
+    in a row. 0 of fewer than two.
+    """
+    return apart / (count - 1) * sqrt(pi) / 2.0 / mean if count > 1 and mean > 0.0 else 0.0
+
+
 @dataclass
 class CallTally:
     """What calls of one shape took, in seconds."""
@@ -59,6 +70,8 @@ class CallTally:
     shape: Signature
     count: int = 0
     cpu: float = 0.0
+    own: float = 0.0
+    """CPU seconds of the calling thread."""
     squares: float = 0.0
     """Of the CPU seconds."""
     wall: float = 0.0
@@ -68,6 +81,9 @@ class CallTally:
     """By how many of them calls in a row differ, the sum."""
     work: dict[str, float] = field(default_factory=dict)
     """Sums of the counted work."""
+    divided: dict[str, float] = field(default_factory=dict)
+    """The same of what threads share."""
+    wakes: float = 0.0
 
     def figures(self) -> dict[str, Any]:
         """Means, and the relative standard error of the CPU seconds, as plain data."""
@@ -78,11 +94,21 @@ class CallTally:
             "shape": str(self.shape),
             "count": self.count,
             "cpu": mean,
+            "own": self.own / self.count,
             "error": sqrt(variance / self.count) / mean if mean > 0.0 else 1.0,
             "jitter": deviation(self.apart, self.count, mean),
             "wall": self.wall / self.count,
-            "work": {name: units / self.count for name, units in self.work.items()},
+            "work": self._means(self.work),
+            "divided": self._means(self.divided),
+            "wakes": self.wakes / self.count,
         }
+
+    def _means(self, work: dict[str, float]) -> dict[str, float]:
+        return {name: units / self.count for name, units in work.items()}
+
+
+_Described = tuple[tuple[object, ...], Signature, Work, Divided]
+"""A call: with which others it is tallied, its shape, its counted work, and what threads share."""
 
 
 class Clock:
@@ -91,44 +117,49 @@ class Clock:
     def __init__(self, plan: Plan, *, pooled: bool = False) -> None:
         self._plan, self._pooled = plan, pooled
         self._now: Callable[[], float] = time.process_time if pooled else time.thread_time
-        self._scopes: dict[object, tuple[tuple[object, ...], Signature, dict[str, float]]] = {}
+        self._scopes: dict[object, _Described] = {}
         self.tallies: dict[tuple[object, ...], CallTally] = {}
         self.counting = False
 
     def __call__(self, operation: str, call: Callable[[], Any], **sizes: Any) -> Any:
-        start, busy = time.perf_counter(), self._now()
+        start, mine, busy = time.perf_counter(), time.thread_time(), self._now()
         answer = call()
-        cpu, wall = self._now() - busy, time.perf_counter() - start
+        cpu, own = self._now() - busy, time.thread_time() - mine
+        wall = time.perf_counter() - start
         if self.counting:
-            self._add(operation, sizes, cpu, wall)
+            self._add(operation, sizes, cpu, own, wall)
         return answer
 
-    def _add(self, operation: str, sizes: dict[str, Any], cpu: float, wall: float) -> None:
+    def _add(
+        self, operation: str, sizes: dict[str, Any], cpu: float, own: float, wall: float
+    ) -> None:
         key = operation, *sizes.values()
         known = self._scopes.get(key)
         if known is None:
             known = self._scopes[key] = self._describe(operation, sizes)
-        group, shape, work = known
+        group, shape, work, divided = known
         tally = self.tallies.get(group)
         if tally is None:
             tally = self.tallies[group] = CallTally(operation, shape)
         tally.count += 1
         tally.cpu += cpu
+        tally.own += own
         tally.squares += cpu * cpu
         if tally.last is not None:
             tally.apart += abs(cpu - tally.last)
         tally.last = cpu
         tally.wall += wall
-        for name, units in work.items():
-            tally.work[name] = tally.work.get(name, 0.0) + units
+        tally.wakes += divided.wakes
+        for sums, units in ((tally.work, work), (tally.divided, divided.work)):
+            for name, number in units.items():
+                sums[name] = sums.get(name, 0.0) + number
 
-    def _describe(
-        self, operation: str, sizes: dict[str, Any]
-    ) -> tuple[tuple[object, ...], Signature, dict[str, float]]:
+    def _describe(self, operation: str, sizes: dict[str, Any]) -> _Described:
         experiment = self._plan.experiment
         scope = Scope(experiment.model, experiment.training, batch=self._plan.examples, **sizes)
         shape = signature(operation, scope)
-        return (operation, *shape.fixed()), shape, dict(cost(operation, scope))
+        divided = OPS[operation].divided(scope)
+        return (operation, *shape.fixed()), shape, cost(operation, scope), divided
 
 
 class PlanRounds:

@@ -96,29 +96,22 @@ def rested(
 def resting(machines: Machines, pricing: Pricing) -> Resting:
     """The shares of all CPU seconds that a simulation has spent."""
     whole = machines.cpu_seconds(machines.engine.fluid.used())
-    found: dict[str, list[float]] = {"measured": [], "scaled": [], "unit": [], "guessed": []}
+    found: dict[str, list[float]] = {"measured": [], "scaled": [], "unit": []}
     for _, rest, seconds in rested(machines.books.seconds, pricing.rests):
         found[rest].append(seconds)
     shares = {rest: fsum(parts) / whole if whole > 0.0 else 0.0 for rest, parts in found.items()}
     beyond = max(1.0, fsum(shares.values()))  # what goes on at the end is booked, not yet spent
-    measured, scaled, guessed = (shares[x] / beyond for x in ("measured", "scaled", "guessed"))
-    guesses = tuple(sorted(name for name, rests in pricing.rests.items() if "guessed" in rests))
-    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled - guessed), guessed, guesses)
+    measured, scaled = (shares[x] / beyond for x in ("measured", "scaled"))
+    return Resting(measured, scaled, max(0.0, 1.0 - measured - scaled))
 
 
 def resting_in_words(found: Resting) -> Iterator[str]:
-    """A sentence where operations were measured, and one of those that never were."""
+    """A sentence where operations were measured."""
     if found.measured or found.scaled:
         yield (
             f"Of the predicted CPU seconds {found.measured:.1%} rest on operations measured at "
             f"their own shapes, {found.scaled:.1%} on such that are scaled by the nearest measured "
-            f"shape, {found.unit:.1%} on unit prices, {found.guessed:.1%} on guesses."
-        )
-    if found.guesses:
-        yield (
-            f"Calibration never measured these operations: {', '.join(found.guesses)}. They are "
-            f"priced by counts of their work, and {found.guessed:.1%} of the predicted CPU seconds "
-            "rest on them."
+            f"shape, {found.unit:.1%} on unit prices."
         )
 
 

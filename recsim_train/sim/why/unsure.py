@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
-from recsim_train.workload.operations import MEETINGS, MESSAGES, fit_group
+from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS
 
 if TYPE_CHECKING:
     from recsim_train.sim.runtime import Runtime
@@ -34,7 +34,7 @@ class Spent:
     """Of operations that were measured at a shape of theirs, scaled or not."""
     fitted: Mapping[str, tuple[float, float]]
     """By group of the fits: those of ``by_prices``, and those of ``by_operations`` that are scaled
-    by the same prices. "": of operations that no fit has ever seen."""
+    by the same prices."""
     erring: float
     """By how many seconds ``by_operations`` err, all together."""
     share_around: float
@@ -45,7 +45,7 @@ class Spent:
         """In the counted window of a simulation that has ended: beyond it loops feed and ask ahead.
         ``booked``: its CPU seconds."""
         pricing = runtime.pricing
-        sums = {"unit": 0.0, "guessed": 0.0, "measured": 0.0, "scaled": 0.0}
+        sums = {"unit": 0.0, "measured": 0.0, "scaled": 0.0}
         fitted: dict[str, tuple[float, float]] = {}
         erring = 0.0
         for what, rest, seconds in rested(booked, pricing.rests):
@@ -57,7 +57,7 @@ class Spent:
                 unit, scaled = fitted.get(group, (0.0, 0.0))
                 more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
                 fitted[group] = unit + more[0], scaled + more[1]
-        unit, measured = sums["unit"] + sums["guessed"], sums["measured"] + sums["scaled"]
+        unit, measured = sums["unit"], sums["measured"] + sums["scaled"]
         around = share_around((what, seconds) for (_, what, _), seconds in booked.items())
         return cls(unit, measured, fitted, erring, around)
 
@@ -67,7 +67,7 @@ def _group(what: str, rest: str, *, known: bool) -> str | None:
     if rest == "measured":
         return None
     if known:
-        return "" if rest == "guessed" else fit_group(what)
+        return OPS[what].fit
     return {TRANSPORT: MESSAGES, COLLECTIVES: MEETINGS}.get(what)
 
 
@@ -101,10 +101,10 @@ def causes(
     if known.fit_errors:
         unit = size(by_prices, len(prices)) / spent.by_prices if spent.by_prices else 0.0
         scaled = size(operations) / spent.by_operations if spent.by_operations else 0.0
-        errors = {"": max(known.fit_errors.values()), **known.fit_errors}
+        most = max(known.fit_errors.values())  # of groups that the profile does not know
         found["fits"] = hypot(
             *(
-                errors.get(group, 0.0) * (unit * seconds + scaled * more)
+                known.fit_errors.get(group, most) * (unit * seconds + scaled * more)
                 for group, (seconds, more) in spent.fitted.items()
             )
         )
