@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
+from math import ceil
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -39,6 +41,9 @@ from recsim_train.workload.scope import Cell, Scope
 from recsim_train.workload.shape import dense_parameters
 
 _USUAL = grid.training()
+_BESIDE = 4
+"""So many operations on dense parameters are in the rounds of a plan, beside its steps, as a
+strategy has them: with all of them rounds would leave the caches colder than any strategy does."""
 _RULES = (
     ("server", _USUAL),
     ("worker", grid.training("sgd", "adagrad")),
@@ -84,20 +89,26 @@ def plans(*, quick: bool) -> list[GridPlan]:
     pairs = [(setting, batch) for setting in settings for batch in setting.batches]
     found: list[GridPlan] = []
     large = 0
+    steps, dense = _of_steps(dense=False), _of_steps(dense=True)
+    beside = max(_BESIDE, ceil(len(dense) / len(pairs)))
+    others = cycle(dense)
     for number, (setting, batch) in enumerate(pairs):
         pooling, rules = _RULES[number // 2 % len(_RULES)]
-        plan = step_plan(setting, batch, pooling, rules, shards=1 if number % 5 == 4 else 2)
+        names = [*steps, *islice(others, beside)]
+        shards = 1 if number % 5 == 4 else 2
+        plan = step_plan(setting, batch, pooling, rules, shards=shards, names=names)
         if batch >= _THREADED:
             large += 1
             plan = plan._replace(law="check" if large % _CHECKED == 0 else "fit")
         found.append(plan)
+    cut_nets = [name for name in OPS if name.startswith("net_")]
     for setting, batch in _OTHERS[: 1 if quick else None]:
         masked, cached = {"compression": _MASK}, {"cache_share": 0.5}
         cut = {"tags": _tags(setting), "hosts": 2, "outer": "easgd"}
         found += [
             _planned(setting, batch, "flat_ps", masked, _USUAL, ["mask"]),
             _planned(setting, batch, "scalefreectr", cached, _USUAL, ["flush"], trainers=2),
-            _planned(setting, batch, "hierarchical", cut, _USUAL, _of_nets(cut=True), trainers=4),
+            _planned(setting, batch, "hierarchical", cut, _USUAL, cut_nets, trainers=4),
         ]
     return found
 
@@ -111,10 +122,9 @@ def step_plan(
     shards: int = 1,
     names: Sequence[str] = (),
 ) -> GridPlan:
-    """Steps against shards, with all operations on dense parameters, or with those of these
-    ``names``."""
-    asked = names or _of_nets(cut=False)
-    return _planned(setting, batch, "flat_ps", {"pooling": pooling}, rules, asked, shards=shards)
+    """Steps against shards: the operations of these ``names``, or all."""
+    names = names or [*_of_steps(dense=False), *_of_steps(dense=True)]
+    return _planned(setting, batch, "flat_ps", {"pooling": pooling}, rules, names, shards=shards)
 
 
 def _planned(
@@ -153,9 +163,11 @@ def _planned(
     return GridPlan(plan, cells)
 
 
-def _of_nets(*, cut: bool) -> list[str]:
-    """Operations of nets that are cut, or all others of loops and shards."""
-    return [name for name in OPS if name != READING and name.startswith("net_") == cut]
+def _of_steps(*, dense: bool) -> list[str]:
+    """Operations of loops and shards, those of nets that are cut apart: on dense parameters, or
+    all others."""
+    names = [name for name in OPS if name != READING and not name.startswith("net_")]
+    return [name for name in names if (OPS[name].fit == "dense") == dense]
 
 
 def _tags(setting: Setting) -> str:
