@@ -66,7 +66,7 @@ class Measuring:
         """Tell the caller that one more run of `talk`, `reads` or `meet` is done."""
         self.tick(_RUN)
 
-    def operations(self) -> unit.Measured:
+    def operations(self) -> unit.FromPlans:
         """Operations of calibration's own plans, on one thread and, of large batches, on one for
         each core."""
         return unit.measure(self.cores, lambda: self.tick(_PLAN), quick=self.quick)

@@ -90,7 +90,7 @@ def fit_threads(
 ) -> tuple[Threads, str]:
     """The law that fits, and how well it does, in words.
 
-    ``timed``: as `recsim_train.calibration.own.unit.Measured.threaded`; ``threads``: of ``many``.
+    ``timed``: as `recsim_train.calibration.own.unit.FromPlans.threaded`; ``threads``: of ``many``.
     Raises ValueError where no operation takes long enough.
     """
     good = [

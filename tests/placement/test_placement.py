@@ -137,9 +137,8 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = needs()
     monkeypatch.setitem(binpack._WEIGHTS, "hopped_id", 1e-5)
     lookup = operations.OPS["lookup_pooled"].cost
-    monkeypatch.setitem(
-        operations.OPS, "lookup_pooled", Op(lambda s: {**lookup(s), "hopped_id": s.ids})
-    )
+    dearer = Op(lambda s: {**lookup(s), "hopped_id": s.ids}, fit="lookup")
+    monkeypatch.setitem(operations.OPS, "lookup_pooled", dearer)
     after = needs()
     assert before[1] < after[1] == pytest.approx(0.75, rel=0.01)  # three of four ids
 

@@ -177,7 +177,7 @@ def _tags(setting: Setting) -> str:
     return ", ".join([*bottom, "interaction=dp", *top])
 
 
-class Measured(NamedTuple):
+class FromPlans(NamedTuple):
     """What windows of all plans showed."""
 
     observations: list[Observation]
@@ -187,7 +187,7 @@ class Measured(NamedTuple):
     means of what they took on one thread and on many."""
 
 
-def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> Measured:
+def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> FromPlans:
     """All plans in turn; ``tick`` is called after each turn. Raises RunFailed."""
     planned = plans(quick=quick)
     alone, pooled = (defaultdict[int, Windows](list) for _ in range(2))
@@ -226,7 +226,7 @@ def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> Measured:
             if key in many and any(figures["wakes"] for figures in each)
         )
     # one operation after the other: what is kept out to judge a fit is every second plan of each
-    return Measured([observation for _, observation in sorted(seen, key=itemgetter(0))], threaded)
+    return FromPlans([observation for _, observation in sorted(seen, key=itemgetter(0))], threaded)
 
 
 def turns_of(*, quick: bool) -> int:
