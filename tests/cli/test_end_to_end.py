@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ import yaml
 
 from recsim_train.report.text import percent
 from recsim_train.results.environment import machine_name
-from tests import commands
-from tests.commands import started
+from tests.commands import answer, command
 
-answer = partial(commands.answer, own=True)
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 
@@ -51,8 +48,9 @@ RUN_FIELDS = {
 
 
 def test_the_whole_loop(folder: Path) -> None:
-    predicted = answer("simulate", "small.yaml", "--cluster", REFERENCE, cwd=folder)["runs"][0]
-    measured = answer("run", "small.yaml", cwd=folder)["runs"][0]
+    words = "simulate", "small.yaml", "--cluster", REFERENCE
+    predicted = answer(*words, cwd=folder, own=True)["runs"][0]
+    measured = answer("run", "small.yaml", cwd=folder, own=True)["runs"][0]
     for run, world in ((predicted, "simulated"), (measured, "real")):
         assert set(run) >= RUN_FIELDS
         assert run["world"] == world
@@ -83,10 +81,10 @@ def test_the_whole_loop(folder: Path) -> None:
     assert (folder / "report" / "summary.json").exists()
     assert "flat_ps" in (folder / "report" / "summary.md").read_text(encoding="utf-8")
 
-    gate = started("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
+    gate = command("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
     assert gate.returncode == 3, gate.stderr
     assert "Traceback" not in gate.stderr
-    loose = started("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
+    loose = command("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
     assert loose.returncode == 0, loose.stderr
 
 
@@ -111,7 +109,7 @@ def test_a_report_shows_the_raw_error_and_the_machines_speed(folder: Path) -> No
     assert pair["signed_error"] == pytest.approx(pair["predicted_eps"] / pair["measured_eps"] - 1)
     assert pair["speed_since_calibration"] == pytest.approx(overall / 0.25 - 1)
     assert found["summary"]["median_abs_error"] == pytest.approx(abs(pair["signed_error"]))
-    shown = started("report", "runs", "--out", "report", cwd=folder).stdout
+    shown = command("report", "runs", "--out", "report", cwd=folder).stdout
     page = (folder / "report" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
     for error in (pair["signed_error"], pair["speed_since_calibration"]):
         written = percent(error, signed=True)
@@ -160,7 +158,7 @@ def test_resume_keeps_what_is_complete(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["simulate", "run"])
 def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
-    done = started(name, "small.yaml", "--dry-run", cwd=folder)
+    done = command(name, "small.yaml", "--dry-run", cwd=folder)
     assert done.returncode == 0, done.stderr
     for process in ("trainer[1]", "embedding_server[0]", "dense_server[0]"):
         assert process in done.stdout
@@ -182,7 +180,7 @@ def test_dry_run_checks_the_data(
 ) -> None:
     if content is not None:
         (folder / "small.tsv").write_bytes(content)
-    done = started(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
+    done = command(name, "small.yaml", "--dry-run", "--set", "data.generate=false", cwd=folder)
     assert done.returncode == (0 if said is None else 2), done.stderr
     assert "Traceback" not in done.stderr
     assert said is None or said in done.stderr
@@ -225,7 +223,7 @@ def gone(children: list[psutil.Process], seconds: float = 15) -> None:
     "role",
     [
         "trainer[1]",
-        "embedding_server[0]",
+        pytest.param("embedding_server[0]", marks=pytest.mark.thorough),
         pytest.param("dense_server[0]", marks=pytest.mark.thorough),
     ],
 )

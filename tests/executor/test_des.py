@@ -40,7 +40,7 @@ def plain() -> dict[tuple[str, bool, tuple[int, ...]], Trained]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_des_equals_single_process_autograd(
     size: int,
     plain: dict[tuple[str, bool, tuple[int, ...]], Trained],

@@ -70,7 +70,9 @@ def test_a_stopped_rank_is_named_after_the_time_out(tmp_path: Path) -> None:
     assert kept(folder)["status"] == "partial"
 
 
-@pytest.mark.parametrize("way", ["killed later", "stopped"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("killed later", marks=pytest.mark.thorough), "stopped"]
+)
 def test_trainer_0_does_not_wait_for_ever_for_one_that_is_lost(way: str, tmp_path: Path) -> None:
     """It has done its own steps by then, and asks nobody anything."""
     folder = prepared(tmp_path, FREE)

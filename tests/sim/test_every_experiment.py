@@ -71,7 +71,14 @@ def test_strategies_are_compared_at_equal_examples_a_step(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [  # the two take half of the time
+        pytest.param(path, marks=[pytest.mark.thorough] * (path.stem in ("des", "shadowsync")))
+        for path in CLAIMS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_no_prediction_of_a_claim_beats_its_bounds(path: Path, tmp_path: Path) -> None:
     experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
     claim = experiment.pop("claim")

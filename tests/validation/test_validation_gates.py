@@ -156,6 +156,7 @@ def test_the_grid_is_what_it_says(study: calls.Study, jobs: list[Job]) -> None:
     assert gates == pytest.approx(stated)
 
 
+@pytest.mark.thorough  # the command's own test has the same, with measured operations
 def test_right_prices_pass(right: list[Predicted], study: calls.Study) -> None:
     found = validated(right, right)
     assert failing(found, gates_of(study)) == set()
