@@ -185,7 +185,7 @@ class Pricing:
         shape = signature(name, scope)
         # of equally near ones the first in the profile
         nearest, entry = min(self._measured[name], key=lambda known: shape.distance(known[0]))
-        rest = "measured" if shape.is_own(nearest) else "scaled"
+        rest: Rest = "measured" if shape.is_own(nearest) else "scaled"
         # on an idle core, which the simulated machine slows by its contention when all are busy: so
         # that on busy cores they come to what was measured on busy cores
         seconds = entry.alone + self._beside * (entry.seconds * self._contention - entry.alone)

@@ -19,7 +19,7 @@ from recsim_train.results.rundir import write_run
 from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import strategies
 
-TRAINERS = [*range(1, 17), 100, 1000]
+TRAINERS = [*range(1, 10), 12, 13, 16, 100, 1000]
 EXPERIMENT = """
 name: t
 model: {preset: criteo-kaggle, max_rows: 5_000, bottom_mlp: [16], top_mlp: [64, 1]}
