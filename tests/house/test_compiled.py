@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def total(numbers):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setitem(sys.modules, "own", numba)  # see `called`
     (tmp_path / "own.py").write_text(SOURCE.format(more=""))
     return tmp_path
 
@@ -36,6 +38,8 @@ def called(folder: Path) -> tuple[float, int]:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # by which numba finds it where nobody holds any more what it had compiled
+    sys.modules["own"] = module
     spec.loader.exec_module(module)
     made: Any = kept(module.total)
     result = float(made((1.0, 2.0, 3.5)))
