@@ -105,7 +105,7 @@ def take_turns(
     return kept
 
 
-def measure_lock(*, quick: bool, tick: Callable[[], None]) -> list[tuple[float, float, list[Work]]]:
+def measure_lock(*, quick: bool) -> list[tuple[float, float, list[Work]]]:
     """By setting, steps per second of one thread, and of `CROWD` threads of this process
     together: means over windows that take turns. And the counted work of a step, by operation."""
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)
@@ -115,7 +115,6 @@ def measure_lock(*, quick: bool, tick: Callable[[], None]) -> list[tuple[float, 
         rates = [(rate(steps[:1], seconds), rate(steps, seconds)) for _ in range(windows)]
         alone, together = (fmean(part) for part in zip(*rates, strict=True))
         found.append((alone, together, works[0]))
-        tick()
     return found
 
 

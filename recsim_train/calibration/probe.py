@@ -43,7 +43,7 @@ def measure(part: str, request: Request) -> object:
     if part == "lock":
         from recsim_train.calibration import load_probe
 
-        return load_probe.measure_lock(quick=quick, tick=_tick)
+        return load_probe.measure_lock(quick=quick)
     if part == "operations":
         return _operations(request["folder"])
     from recsim_train.calibration import reference_work

@@ -20,6 +20,7 @@ from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import strategies
 
 TRAINERS = [*range(1, 10), 12, 13, 16, 100, 1000]
+REST = [10, 11, 14, 15]
 EXPERIMENT = """
 name: t
 model: {preset: criteo-kaggle, max_rows: 5_000, bottom_mlp: [16], top_mlp: [64, 1]}
@@ -45,12 +46,17 @@ def cluster() -> Cluster:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "numbers",
+    [TRAINERS, pytest.param(REST, marks=pytest.mark.thorough)],
+    ids=["most", "the rest up to 16"],
+)
 @pytest.mark.parametrize("kind", sorted(strategies()))
 def test_every_strategy_predicts_at_every_number_of_trainers(
-    kind: str, tmp_path: Path, cluster: Cluster
+    kind: str, numbers: list[int], tmp_path: Path, cluster: Cluster
 ) -> None:
     wrong = {}
-    for trainers in TRAINERS:
+    for trainers in numbers:
         plan = plan_of(tmp_path, f"strategy={kind}", f"roles.trainers={trainers}")
         outcome = simulate(plan, cluster)
         if outcome.speed is None or not (outcome.speed.examples_per_second or 0) > 0:
