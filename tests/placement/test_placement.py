@@ -20,7 +20,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.placement import binpack
-from recsim_train.placement.binpack import pack_tables, row_cuts, table_needs
+from recsim_train.placement.binpack import cut_tables, pack_tables, row_cuts, table_needs
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.strategy.registry import strategies
@@ -141,6 +141,33 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operations.OPS, "lookup_pooled", dearer)
     after = needs()
     assert before[1] < after[1] == pytest.approx(0.75, rel=0.01)  # three of four ids
+
+
+def test_an_access_to_a_random_row_weighs_more_than_a_byte_in_order() -> None:
+    """Twice as many ids of half as wide rows move the same bytes, and touch twice as many rows."""
+
+    def needs(dim: int) -> list[float]:
+        spec = experiment([1000] * 2)
+        tables = Table(rows=1000, ids=1), Table(rows=1000, ids=8)
+        update = {"tables": tables, "embedding_dim": dim, "bottom_mlp": (16, dim)}
+        model = spec.model.model_copy(update=update)
+        return [need.time for need in table_needs(spec.model_copy(update={"model": model}))]
+
+    # of one id a bag there is no sum, and wide rows are mostly their bytes; of narrow ones each
+    # access is as dear as hundreds of bytes
+    assert needs(4)[1] == pytest.approx(8 / 9, rel=0.02)
+
+
+def test_each_shard_has_a_slice_of_every_table_by_hash() -> None:
+    """A table of fewer rows than shards, too: of some shards it has no row, beginning at its end."""
+    slices = cut_tables(experiment([5, 2]), 4, "hash")
+    assert [[(s.table, s.start, s.stop, s.step) for s in shard] for shard in slices] == [
+        [(0, 0, 5, 4), (1, 0, 2, 4)],
+        [(0, 1, 5, 4), (1, 1, 2, 4)],
+        [(0, 2, 5, 4), (1, 2, 2, 4)],
+        [(0, 3, 5, 4), (1, 2, 2, 4)],
+    ]
+    assert [[s.rows for s in shard] for shard in slices] == [[2, 1], [1, 1], [1, 0], [1, 0]]
 
 
 @given(rows=st.integers(0, 10**9), parts=st.integers(1, 100))
