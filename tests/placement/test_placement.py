@@ -159,7 +159,7 @@ def test_an_access_to_a_random_row_weighs_more_than_a_byte_in_order() -> None:
 
 
 def test_each_shard_has_a_slice_of_every_table_by_hash() -> None:
-    """A table of fewer rows than shards, too: of some shards it has no row, beginning at its end."""
+    """A table of fewer rows than shards, too: some have no row of it, from its end on."""
     slices = cut_tables(experiment([5, 2]), 4, "hash")
     assert [[(s.table, s.start, s.stop, s.step) for s in shard] for shard in slices] == [
         [(0, 0, 5, 4), (1, 0, 2, 4)],
