@@ -35,7 +35,7 @@ ExperimentArgument = Annotated[
 def _profile_name(name: str | None) -> str | None:
     """An empty name is a variable that was not set, not a wish for the experiment's profile."""
     if name is not None and not name.strip():
-        from recsim_train.config.load import NO_PROFILE_NAME
+        from recsim_train.config.profiles import NO_PROFILE_NAME
 
         raise typer.BadParameter(NO_PROFILE_NAME)
     return name

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from recsim_train import __version__
-from recsim_train.cli import calibrate, data, report, show, simulate, validate
+from recsim_train.cli import calibrate, cluster, data, report, show, simulate, validate
 from recsim_train.cli.common import guarded
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command("run")(guarded(simulate.run))
 app.command("report")(guarded(report.report))
 app.command("validate")(guarded(validate.validate))
 app.command("calibrate")(guarded(calibrate.calibrate))
+app.add_typer(cluster.app, name="cluster", help="Describe hosts of your own.")
 app.add_typer(data.app, name="data", help="Make and examine input data.")
 app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON Schemas.")
 

@@ -54,6 +54,9 @@ class Loopback(Section):
     """As ``hosts.default.nic``."""
 
 
+Queue = Literal["fifo", "fair"]
+
+
 class Network(Section):
     """What lies between two processes."""
 
@@ -63,6 +66,12 @@ class Network(Section):
     """Payload's share of the NIC rate: 1448/1514 for TCP over Ethernet."""
     connection_cap: Rate | None = None
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
+    queue: Queue = "fifo"
+    """How packets wait for a link: "fifo", in one queue; "fair", in one for each host that they go
+    to, which take turns packet by packet. Emulated hosts have it; predictions do not know it."""
+    queue_length: PositiveDuration = 5e-3
+    """For how long a packet waits at most, at the link's rate; what would wait longer is
+    dropped, though never of fewer than 64 packets. As ``queue``."""
     loopback: Loopback | None = None
     """What calibration measured within its own machine. With ``colocate: false`` such a value is
     refused where a network's is expected. None: the figures are no measured machine's."""
@@ -349,6 +358,10 @@ class Cluster(Section):
 
     format: int = FORMAT
     """Which version of the program wrote it; in a file it has to be said: 1."""
+    extends: str | None = None
+    """Another profile, by its name or file: what this one does not say is that one's. Sections are
+    joined, of ``costs`` and ``threads`` price by price; lists are replaced. Nothing keeps it: what
+    has been read is whole."""
     name: str
     """Name printed in reports."""
     description: str = ""

@@ -45,7 +45,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
-    """The profile as YAML that `config.load.load_cluster` reads back.
+    """The profile as YAML that `config.profiles.load_cluster` reads back.
 
     Quantities keep six significant digits. Each line of ``header_comment`` becomes a comment.
     """

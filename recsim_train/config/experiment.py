@@ -228,6 +228,10 @@ class Execution(Section):
     """Longest time from the start of a process until all of the run have come together."""
     timeout: PositiveDuration = 60.0
     """Longest wait for a peer, or silence of one, from then on before the run is given up."""
+    compute: Literal["real", "modelled"] = "real"
+    """What operations take on emulated hosts: what they take on this machine, or what a prediction
+    says, so that larger hosts than there are can be emulated. Modelled, a net's passes are not
+    carried out, and there are no losses."""
     max_spans: Count = 200_000
     """Spans kept per process; totals are always exact."""
 
@@ -245,7 +249,8 @@ class Experiment(Section):
     """YAML key ``strategy``: a name, a mapping with ``kind`` and options, or a list of those."""
     placement: Placement = Placement()
     cluster: str = "local"
-    """A profile: a file, or a name under cluster_profiles/."""
+    """A profile: a file, or a name under cluster_profiles/; or a mapping, which ``extends`` one of
+    these, this machine's unless it says so, and changes what it names of it."""
     seed: Count = 1
     """Seed of initial weights and of everything random."""
     simulation: Simulation = Simulation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from recsim_train.config.checks import (
-    check_cluster,
     check_data,
     check_fed,
     check_gates,
@@ -19,24 +18,20 @@ from recsim_train.config.checks import (
     check_size,
     take_lists_of_files,
 )
-from recsim_train.config.cluster import FORMAT, Cluster
-from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model
 from recsim_train.config.fields import of_field
 from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
 from recsim_train.config.options import Schemas
 from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, shown, suggest
+from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
+from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.validate import check, parse
 from recsim_train.config.validation import Validation
-from recsim_train.config.yaml_source import YamlDocument, read_document
+from recsim_train.config.yaml_source import YamlDocument
 
-PROFILES = "cluster_profiles"
-NO_PROFILE_NAME = "expected the name or the file of a cluster profile, got empty text"
-_SUFFIXES = (".yaml", ".yml")
 _MOST_PROBLEMS = 20
 """Problems of a sweep's points that are shown; one mistake may spoil all points."""
 
@@ -109,6 +104,7 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         key = item.strip() if isinstance(item, str) else item.key
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
     Sets(document, schemas, mistakes).apply(own)
+    of_profile = [*_take_profile(document), *of_profile]
     experiment = check_experiment(document, schemas, mistakes)
     return Loaded(
         experiment.model_copy(update={"validation": None}),
@@ -119,6 +115,32 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         point,
         experiment.validation,
     )
+
+
+def _take_profile(document: YamlDocument) -> list[Assignment]:
+    """Of a cluster that is written out in the experiment: what it changes of the profile that it
+    extends, whose name is left in its place."""
+    own = document.data.get("cluster")
+    if not isinstance(own, dict):
+        return []
+    marks = document.marks
+    rest = {key: value for key, value in own.items() if key != EXTENDS}
+    found = [
+        Assignment(PROFILE_KEY + dotted(path), value, marks.locate(("cluster", *path)))
+        for path, value in _leaves(rest)
+    ]
+    marks.replace(("cluster",), marks.locate(("cluster", EXTENDS)))
+    document.data["cluster"] = own.get(EXTENDS, Experiment.model_fields["cluster"].default)
+    return found
+
+
+def _leaves(section: dict[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    for key, value in section.items():
+        entry = above[:1] in [(name,) for name in WHOLE]
+        if isinstance(value, dict) and value and not entry:
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
 
 
 def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistakes) -> Experiment:
@@ -183,82 +205,3 @@ def _alone(model: type[M], data: object) -> M | None:
         return parse(model, data)
     except ValidationError:
         return None
-
-
-def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
-    """The file of a cluster profile, or None.
-
-    A path, or a name that is looked for under ``cluster_profiles`` here and beside the folder of
-    the experiment file ``near``.
-    """
-    if not name_or_path:
-        return None
-    if _is_path(name_or_path):
-        path = Path(name_or_path)
-        return path if path.exists() else None
-    folders = _profile_folders(near)
-    named = (folder / (name_or_path + suffix) for folder in folders for suffix in _SUFFIXES)
-    return next(filter(Path.is_file, named), None)
-
-
-def _is_path(text: str) -> bool:
-    return "/" in text or text.endswith(_SUFFIXES)
-
-
-def _profile_folders(near: Path | None) -> list[Path]:
-    beside = [] if near is None else [near.parent / ".." / PROFILES]
-    return [Path(PROFILES), *beside]
-
-
-def load_cluster(
-    name_or_path: str, near: Path | None = None, sets: Sequence[str | Assignment] = ()
-) -> Cluster:
-    """Read a cluster profile, see `find_cluster`. ``sets``: changes, as ``cluster.KEY=VALUE``.
-
-    Raises UserError if there is none or it cannot be read, ConfigErrors for what it says.
-    """
-    path = find_cluster(name_or_path, near)
-    if path is None:
-        raise UserError(_no_profile(name_or_path, near))
-    document = read_document(path, "a cluster profile")
-    if (version := document.data.get("format")) != FORMAT:
-        says = "has no format" if version is None else f"has the format {shown(version)}"
-        raise UserError(
-            f"{path}: the profile was made by another version of recsim-train: it {says}, and this "
-            f"one reads format {FORMAT}; calibrate again (one written by hand is to be completed, "
-            f"with a line `format: {FORMAT}`)"
-        )
-    mistakes = Mistakes(document.marks, document.file)
-    own = [
-        s.strip().removeprefix(PROFILE_KEY)
-        if isinstance(s, str)
-        else replace(s, key=s.key.removeprefix(PROFILE_KEY))
-        for s in sets
-    ]
-    Sets(document, {}, mistakes).apply(own)
-    data = dict(document.data)
-    if isinstance(costs := data.get("costs"), dict):
-        # A price without its uncertainty may be written as the value alone.
-        data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
-    cluster = check(Cluster, data, mistakes)
-    if cluster is not None:
-        check_cluster(cluster, mistakes)
-    mistakes.raise_any()
-    assert cluster is not None
-    return cluster
-
-
-def _no_profile(name: str, near: Path | None) -> str:
-    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
-    available = sorted({path.stem for path in files})
-    names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
-    if _is_path(name):
-        return f"cluster profile {name}: no such file; profiles by name, {names}"
-    if name == "local":
-        return (
-            "there is no cluster profile 'local' (this machine's) yet; make it with "
-            f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({names})"
-        )
-    hint = suggest(name, available)
-    names = names[0].upper() + names[1:] if hint else f"; {names}"
-    return f"there is no cluster profile {name!r}{hint}{' ' if hint else ''}{names}"

@@ -11,6 +11,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
+from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.config.units import DURATION, SHARE
@@ -36,6 +37,13 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
             {"$ref": _REF + "Strategy"},
             {"type": "array", "minItems": 1, "items": {"$ref": _REF + "Strategy"}},
         ],
+    }
+    cluster = schema["properties"]["cluster"]
+    own = {"type": "object", "minProperties": 1, "properties": {EXTENDS: {"type": "string"}}}
+    schema["properties"]["cluster"] = {
+        "description": cluster["description"],
+        "default": cluster["default"],
+        "anyOf": [{"type": "string"}, own],
     }
     schema["properties"]["sweep"] = _sweep(schema["properties"]["sweep"])
     schema["required"] = ["strategy" if key == "strategies" else key for key in schema["required"]]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from recsim_train.config.units import Count, Duration, Positive, Section, Share
 
+Tier = Literal["machine", "emulated"]
 Factor = Annotated[float, Field(gt=0.0)]
 
 
@@ -43,6 +44,9 @@ class Gates(Section):
 class Validation(Section):
     """`recsim-train validate`: every point of the sweep is predicted, then measured."""
 
+    tier: Tier = "machine"
+    """machine: processes of this machine, all points with one profile; emulated: hosts and links of
+    their own, emulated on this machine, which each point's profile may have otherwise."""
     repeats: Positive = 3
     """Measurements of each configuration. Each repeat goes through all of them."""
     seed: Count = 1

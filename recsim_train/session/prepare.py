@@ -12,7 +12,8 @@ from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.formats import FORMATS, source_of
-from recsim_train.config.load import PROFILES, Loaded, find_cluster, load_cluster
+from recsim_train.config.load import Loaded
+from recsim_train.config.profiles import PROFILES, find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import machine_name
@@ -194,6 +195,29 @@ def not_real(profile: Cluster | None) -> str | None:
         f"cluster profile {profile.name} describes {', '.join(given)}; only `simulate` takes "
         "that into account: this measures the machines as they are"
     )
+
+
+def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
+    """Raise UserError for what cannot be emulated, before anything is started."""
+    if not emulate:
+        if any(job.plan.experiment.execution.compute == "modelled" for job in jobs):
+            raise UserError(
+                "execution.compute: modelled: operations take what a prediction says on emulated "
+                "hosts only: add --emulate"
+            )
+        return
+    from recsim_train.executor.emulation.layout import layout_of
+    from recsim_train.executor.process.rank import under_torchrun
+
+    if under_torchrun():
+        raise UserError("--emulate starts all roles itself: leave torchrun out")
+    for job in jobs:
+        if job.cluster is None:
+            raise UserError(
+                f"--emulate needs a cluster profile, and there is none called "
+                f"{job.loaded.experiment.cluster!r}: name one with --cluster"
+            )
+        layout_of(job.plan, job.cluster)
 
 
 def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:

@@ -21,9 +21,9 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.dump import dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import find_cluster, load_cluster
 from recsim_train.config.measured import Pooled
 from recsim_train.config.problems import ConfigErrors
+from recsim_train.config.profiles import find_cluster, load_cluster
 
 PROFILES = Path(__file__).parents[2] / "cluster_profiles"
 OURS = sorted(path for path in PROFILES.glob("*.yaml") if path.stem != "local")

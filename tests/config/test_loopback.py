@@ -9,7 +9,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(p for p in (ROOT / "cluster_profiles").glob("*.yaml") if p.stem != "local")

@@ -11,8 +11,9 @@ import pytest
 from recsim_train.config.cluster import ASSUMED_THREADS, FORMAT, Cluster, Costs
 from recsim_train.config.dump import dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.load import load_experiment
 from recsim_train.config.problems import ConfigErrors
+from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import cluster_schema
 from recsim_train.strategy.registry import schemas
 

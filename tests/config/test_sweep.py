@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.config.load import Loaded, load_cluster, load_experiment, load_points
+from recsim_train.config.load import Loaded, load_experiment, load_points
 from recsim_train.config.problems import ConfigErrors, Mark
+from recsim_train.config.profiles import load_cluster
 from recsim_train.config.sets import Assignment
 from recsim_train.config.sweep import Dimension, count, expand
 from recsim_train.strategy.registry import schemas

@@ -8,7 +8,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
-from recsim_train.sim.cluster.hosts import racks_of
+from recsim_train.placement.racks import racks_of
 from recsim_train.sim.host.memory import PART_NAMES, MemoryUse, memory_uses
 
 MOST_SERVERS = 1024

@@ -1,0 +1,66 @@
+"""A commented profile of hosts that were never measured, by the prices of one that was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from recsim_train.config.cluster import FORMAT
+
+TCP_OVER_ETHERNET = 0.9564
+"""Payload's share of a link: 1448 of 1514 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the hosts are, as it was given."""
+
+    name: str
+    hosts: int
+    cores: int
+    memory: str
+    nic: str
+    latency: str
+    racks: int = 1
+    oversubscription: float | None = None
+    extends: str = "reference-2core"
+
+
+def text_of(wanted: Wanted) -> str:
+    """The file. What it says is checked when it is read."""
+    hosts = f"{wanted.hosts} hosts of {wanted.cores} cores, {wanted.memory} and {wanted.nic}"
+    racks = ""
+    if wanted.racks > 1:
+        rate = 1.0 if wanted.oversubscription is None else wanted.oversubscription
+        racks = f"""
+# Racks: hosts of different racks reach each other over both racks' uplinks.
+topology:
+  racks: {wanted.racks}
+  hosts_per_rack: {ceil(wanted.hosts / wanted.racks)}
+  oversubscription: {rate:g}   # a rack's network cards together / its uplink
+  # uplink: 100 Gbit/s   # instead of oversubscription
+  arrange: spread   # instance i of each role in rack i mod racks; fill: one rack after the other
+"""
+    return f"""\
+# {hosts}, of which nothing was measured.
+# What a core does is priced by {wanted.extends}. Better: measure one of them, by
+# `recsim-train calibrate -o host.yaml` there; put host.yaml beside this file, and name it here.
+format: {FORMAT}
+extends: {wanted.extends}
+name: {wanted.name}
+description: "{hosts}; compute priced by {wanted.extends}, not calibrated"
+colocate: false   # each role instance has a host of its own
+
+hosts:
+  default:
+    cores: {wanted.cores}
+    memory: {wanted.memory}
+    nic: {wanted.nic}   # what it sustains, each way
+    # speed: 1.2   # of a core, relative to one that has the prices
+  # embedding_server: {{cores: 8, memory: 512 GiB, nic: 10 Gbit/s}}   # a role's own type of host
+
+network:
+  latency: {wanted.latency}   # one way: half of what ping says
+  efficiency: {TCP_OVER_ETHERNET}   # payload's share of the card's rate: TCP over Ethernet
+  connection_cap: null   # highest rate of one connection, where that is below the card's
+{racks}"""
