@@ -110,7 +110,7 @@ def predict(
     from recsim_train.session import making, prepare
     from recsim_train.sweep import making as sweeping
 
-    keep = making.Keep(_folder(out), resume, caller.command)
+    keep = making.Keep(_folder(out), resume, command=caller.command)
     jobs = study.jobs(what_if=what_if, caller=caller)
     refused = prepare.too_large(jobs, some_may=study.swept, caller=caller)
     writable(keep.out)
@@ -124,9 +124,17 @@ def predict(
 
 
 def measure(
-    study: Study, *, out: str | Path | None = None, resume: bool = False, caller: Caller = NOBODY
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    emulate: bool = False,
+    caller: Caller = NOBODY,
 ) -> Runs:
     """Train for real: every role a process of this machine, torch.distributed over gloo.
+
+    ``emulate``: each on an emulated host of the study's cluster, with a link of that host's rate;
+    with ``execution.compute=modelled`` operations take what a prediction says of that host.
 
     Strategies and points of a sweep follow each other. Under torchrun this process is one rank; all
     but rank 0 get no runs back. ``out``, ``resume``: as in `predict`, but a measurement is never
@@ -156,7 +164,9 @@ def measure(
     if not under_torchrun():
         forkserver.ready()  # it imports torch meanwhile
     jobs = study.jobs("real", caller=caller)
-    for sentence in dict.fromkeys(filter(None, (prepare.not_real(job.cluster) for job in jobs))):
+    prepare.check_emulated(jobs, emulate=emulate)
+    not_real = () if emulate else (prepare.not_real(job.cluster) for job in jobs)
+    for sentence in dict.fromkeys(filter(None, not_real)):
         caller.say(f"note: {sentence}")
     plans = [job.plan for job in jobs]
     if under_torchrun():
@@ -169,7 +179,7 @@ def measure(
     else:
         prepare.check_this_machine(plans)
         prepare.ensure_all_data(jobs, caller)
-    keep = making.Keep(_folder(out), resume, caller.command)
+    keep = making.Keep(_folder(out), resume, emulate, caller.command)
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 

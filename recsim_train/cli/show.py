@@ -46,6 +46,20 @@ def settings() -> None:
         typer.echo(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")
 
 
+@app.command("emulation")
+@common.guarded
+def emulation() -> None:
+    """Measure what emulated hosts of this machine carry: rates, and whether there are latencies."""
+    from recsim_train.config.errors import RunFailed
+    from recsim_train.executor.emulation.capacity import measured_here, said
+
+    common.say("measuring for some ten seconds: nothing else should use the cores")
+    if (found := measured_here(anew=True)) is None:
+        raise RunFailed("others use the cores: what emulated hosts carry cannot be measured now")
+    for line in said(found):
+        typer.echo(line)
+
+
 @app.command("schema")
 @common.guarded
 def schema(

@@ -11,9 +11,9 @@ from recsim_train.cli import common
 
 if TYPE_CHECKING:
     from recsim_train.calls import Run
+    from recsim_train.config.validation import Validation
     from recsim_train.results.rundir import RunRecord
     from recsim_train.session.job import Job
-    from recsim_train.session.study import Study
     from recsim_train.sweep.folder import SweepRecord
 
 
@@ -40,6 +40,25 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     problems = [f.problem for f in fits if f is not None and f.problem]
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
+
+
+def show_hosts(jobs: Sequence[Job]) -> None:
+    """The emulated hosts of runs. Raises UserError where there can be none."""
+    from recsim_train.executor.emulation.capacity import check_carried, measured_here, said
+    from recsim_train.executor.emulation.layout import layout_of, lines_of
+    from recsim_train.executor.emulation.namespaces import Namespace
+
+    Namespace().close()
+    capacity = measured_here()
+    for job in jobs:
+        layout = layout_of(job.plan, job.profile)
+        print("  emulated hosts:")
+        for line in lines_of(layout):
+            print(f"    {line}")
+        if capacity is not None:
+            check_carried(layout, capacity)
+    for line in said(capacity) if capacity is not None else ():
+        print(f"  this machine carries: {line}")
 
 
 def show_points(jobs: Sequence[Job], json: bool) -> None:
@@ -73,17 +92,15 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
         print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
 
 
-def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json: bool) -> None:
+def show_validation(jobs: Sequence[Job], wanted: Validation, json: bool) -> None:
     """The configurations of a validation, how often they are measured, and the gates."""
-    from recsim_train.config.validation import Validation
     from recsim_train.session.prepare import sources
     from recsim_train.validation.configurations import key_of, label_of
 
-    wanted = study.points[0].validation or Validation()
-    many = repeats or wanted.repeats
+    many, tier = wanted.repeats, wanted.tier
     gates = wanted.gates.model_dump(exclude_unset=True)
     if json:
-        found = [{"key": key_of(job), "label": label_of(job)} for job in jobs]
+        found = [{"key": key_of(job, tier), "label": label_of(job, tier)} for job in jobs]
         common.print_json({"configurations": found, "repeats": many, "gates": gates})
         return
     name = jobs[0].loaded.experiment.name
@@ -91,7 +108,7 @@ def show_validation(study: Study, jobs: Sequence[Job], repeats: int | None, json
     for said in sources(jobs):
         print(f"  data: {said}")
     for number, job in enumerate(jobs, start=1):
-        print(f"  {number}  {label_of(job)}")
+        print(f"  {number}  {label_of(job, tier)}")
     print(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -116,6 +116,22 @@ def run(
     json: common.JsonOption = False,
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
+    emulate: Annotated[
+        bool,
+        typer.Option(
+            "--emulate",
+            help="Run each role on an emulated host of the cluster: a network namespace of this "
+            "machine, with a link of the rate that the profile says. Needs root, or unshare -Urn.",
+        ),
+    ] = False,
+    compute: Annotated[
+        Literal["real", "modelled"] | None,
+        typer.Option(
+            "--compute",
+            help="With --emulate: what operations take, what they take here or what a prediction "
+            "says of those hosts.  [default: as execution.compute says]",
+        ),
+    ] = None,
 ) -> None:
     """Train for real: every role a process, with torch.distributed.
 
@@ -127,14 +143,18 @@ def run(
     if not dry_run and "RANK" not in os.environ:  # which torchrun sets
         forkserver.ready()  # it imports torch while this process imports everything else
     from recsim_train import calls
-    from recsim_train.session.prepare import ensure_data
+    from recsim_train.session.prepare import check_emulated, ensure_data
 
     caller = common.caller()
-    study = calls.load(experiment, cluster, set_ or (), seed)
+    sets = [*(set_ or ()), *([f"execution.compute={compute}"] if compute else ())]
+    study = calls.load(experiment, cluster, sets, seed)
     if dry_run:
         jobs = study.jobs("real", dry=True, caller=caller)
+        check_emulated(jobs, emulate=emulate)
         for loaded in study.points:
             ensure_data(loaded, caller, make=False)
         shown.show_plans(jobs, json)
-    elif runs := calls.measure(study, out=out, resume=resume, caller=caller):
+        if emulate and not json:
+            shown.show_hosts(jobs)
+    elif runs := calls.measure(study, out=out, resume=resume, emulate=emulate, caller=caller):
         shown.show_runs(runs, json)

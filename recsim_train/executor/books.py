@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from math import fsum
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
 
 from recsim_train.executor.pools import tasks
 from recsim_train.results.environment import allowed
@@ -48,8 +49,8 @@ class Book:
         self.thread, self._what = thread, what
         self.tid = threading.get_native_id()
         self.seconds: dict[str, float] = {}
-        self.left: list[str] = []
-        """Pages to go back to."""
+        self.left: list[tuple[str, float | None]] = []
+        """Pages to go back to, and what `Pace.begin` said."""
         self.closed = False
         self.pooled: dict[str, float] = {}
         self._pool = pool
@@ -85,6 +86,20 @@ class Book:
                 booked[key] = booked.get(key, 0.0) + spent
 
 
+class Pace(Protocol):
+    """Who makes operations take a time that is not theirs."""
+
+    def begin(self, operation: str) -> float | None:
+        """One begins; what `end` is told, None: it takes what it takes."""
+
+    def end(self, operation: str, began: float) -> None:
+        """It has been carried out."""
+
+    @property
+    def slept(self) -> tuple[float, ...]:
+        """Until now: see `recsim_train.trace.facts.Slept`."""
+
+
 class _Own(threading.local):
     book: Book | None = None
     """The calling thread's."""
@@ -93,6 +108,13 @@ class _Own(threading.local):
 _own = _Own()
 _books: list[Book] = []
 """Of this process's threads in the present run."""
+_pace: Pace | None = None
+
+
+def set_pace(pace: Pace) -> None:
+    """From now on operations of threads that have books take what it says."""
+    global _pace  # noqa: PLW0603 - one for each process
+    _pace = pace
 
 
 @contextmanager
@@ -125,28 +147,40 @@ class booked:  # noqa: N801  # reads as a verb, with or as a decorator
             if (mine := _own.book) is None:
                 return do(*args, **kwargs)
             before = mine.turn(what)
+            began = None if _pace is None else _pace.begin(what)
             try:
                 return do(*args, **kwargs)
             finally:
+                if began is not None:
+                    assert _pace is not None
+                    _pace.end(what, began)
                 mine.turn(before)
 
         return inside
 
     def __enter__(self) -> None:
         if (mine := _own.book) is not None:
-            mine.left.append(mine.turn(self._what))
+            began = None if _pace is None else _pace.begin(self._what)
+            mine.left.append((mine.turn(self._what), began))
 
     def __exit__(self, *_: object) -> None:
         if (mine := _own.book) is not None:
-            mine.turn(mine.left.pop())
+            before, began = mine.left.pop()
+            if began is not None:
+                assert _pace is not None
+                _pace.end(self._what, began)
+            mine.turn(before)
 
 
 class Books:
     """Of one process in one run: its threads' books, gloo's threads, and samples of them."""
 
-    def __init__(self, role: str) -> None:
-        """On the main thread, before groups are made."""
+    def __init__(self, role: str, *, waits: bool = False) -> None:
+        """On the main thread, before groups are made. ``waits``: samples say how long threads that
+        could run waited for a core, too."""
         self.role = role
+        self._waits: dict[int, float] | None = {} if waits else None
+        """By thread, when last read."""
         self.samples: list[Sample] = []
         self._clock: Callable[[], float] = time.monotonic
         self._gap = _GAP
@@ -190,7 +224,12 @@ class Books:
             self._gloo[tid] = what, spent
             key = self.role, what, "gloo"
             booked[key] = booked.get(key, 0.0) + spent
-        return Sample(self._clock(), time.process_time(), booked, *machine_seconds())
+        waited = 0.0
+        if self._waits is not None:
+            self._waits.update(core_waits())
+            waited = fsum(self._waits.values())
+        slept = () if _pace is None else _pace.slept
+        return Sample(self._clock(), time.process_time(), booked, *machine_seconds(), waited, slept)
 
 
 def _clock_of(tid: int) -> float | None:
@@ -207,6 +246,16 @@ def _clock_of(tid: int) -> float | None:
 def _clocks_of(tids: Sequence[int]) -> float:
     """CPU seconds of several threads together; of those that have ended, none."""
     return fsum(_clock_of(tid) or 0.0 for tid in tids)
+
+
+def core_waits() -> dict[int, float]:
+    """Seconds for which each thread of this process that lives could run and had no core."""
+    waited = {}
+    for tid in tasks():
+        with suppress(OSError, IndexError):  # it has ended; a kernel that does not say
+            text = Path(f"/proc/self/task/{tid}/schedstat").read_bytes()
+            waited[tid] = int(text.split()[1]) / 1e9
+    return waited
 
 
 @cache

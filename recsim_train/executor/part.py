@@ -11,8 +11,17 @@ from dataclasses import dataclass, field
 from recsim_train.data.malformed import Malformed
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.ledger import Sample
+from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import Tallies
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedRoles:
+    """What roles on emulated hosts are told."""
+
+    times: dict[str, ProcessTimes] | None = None
+    """By process, what its operations take; None: what they take on this machine."""
 
 
 @dataclass(slots=True)

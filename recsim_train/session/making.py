@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +30,11 @@ from recsim_train.session.caller import Caller, Progress
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
+from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
+    from recsim_train.executor.emulation.cluster import EmulatedCluster
     from recsim_train.executor.process.launch import Interrupted, PartialRun
 
 _REMEMBERED = 8
@@ -45,6 +48,8 @@ class Keep:
     out: Path
     resume: bool = False
     """Whether a complete run of the same settings that lies there is taken instead."""
+    emulate: bool = False
+    """Whether processes of a measurement run on emulated hosts."""
     command: tuple[str, ...] = ()
     """What asked for them."""
 
@@ -148,6 +153,7 @@ class Maker:
         return record
 
     def _measured(self, job: Job) -> RunRecord | None:
+        from recsim_train.executor.process.forkserver import remove_at_the_end
         from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
         from recsim_train.executor.process.rank import read_rank, under_torchrun
         from recsim_train.executor.process.torchrun import execute_rank
@@ -166,8 +172,16 @@ class Maker:
                 tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
+                remove_at_the_end(Path(staging))
                 before = self._speed()
-                outcome = execute(job.plan, staging=Path(staging), progress=progress)
+                with self._hosts(job) as hosts:
+                    outcome = execute(
+                        job.plan,
+                        staging=Path(staging),
+                        progress=progress,
+                        hosts=hosts,
+                        times=self._times(job),
+                    )
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
@@ -176,6 +190,32 @@ class Maker:
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
             return self._judged(job, outcome)
+
+    def _hosts(self, job: Job) -> AbstractContextManager[EmulatedCluster | None]:
+        """Emulated ones, where these were asked for. Raises UserError."""
+        if not self._keep.emulate:
+            return nullcontext()
+        from recsim_train.executor.emulation.capacity import check_carried, measured_here
+        from recsim_train.executor.emulation.cluster import EmulatedCluster
+        from recsim_train.executor.emulation.layout import layout_of
+
+        layout = layout_of(job.plan, job.profile)
+        if (capacity := measured_here()) is None:
+            self._caller.say(
+                "note: others use the cores, so that it is not known whether emulated hosts carry "
+                "these rates here"
+            )
+        else:
+            check_carried(layout, capacity)
+        return EmulatedCluster(layout)
+
+    def _times(self, job: Job) -> dict[str, ProcessTimes] | None:
+        """What operations take on modelled hosts, where those are asked for. Raises UserError."""
+        if job.plan.experiment.execution.compute == "real":
+            return None
+        from recsim_train.sim.run import times_of
+
+        return times_of(job.plan, job.profile)
 
     def _judged(self, job: Job, outcome: Outcome) -> RunRecord:
         """Keep a run that came to its end. Raises RunFailed, and keeps it as a partial one, where

@@ -83,6 +83,8 @@ class Pricing:
         self._erring: dict[str, tuple[float, float]] = {}
         self.asked: list[tuple[str, Scope]] | None = None
         """Operations in the order in which each was first asked for; None: nobody wants to know."""
+        self.locked: dict[str, tuple[float, float]] = {}
+        """By operation, of its different shapes together: seconds, and those that hold the lock."""
         self._measured: dict[str, list[tuple[Signature, MeasuredOperation]]] = {}
         """By operation, the shapes at which it was measured, as the profile has them."""
         for entry in cluster.operations or ():
@@ -167,6 +169,8 @@ class Pricing:
             self.asked.append((name, scope))
         rest, found = self._priced(name, scope)
         self.note(name, rest, found.seconds)
+        whole, locked = self.locked.get(name, (0.0, 0.0))
+        self.locked[name] = whole + found.seconds, locked + found.locked
         return found
 
     def note(self, name: str, rest: Rest, seconds: float) -> None:

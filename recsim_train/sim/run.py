@@ -14,14 +14,16 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond
-from recsim_train.sim.folding import folding_of
+from recsim_train.sim.folding import Folding, folding_of
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.simulated_run import Progress, SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
 from recsim_train.sim.why.in_step import out_of_step
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
+from recsim_train.trace.modelled import OperationTime, ProcessTimes
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import VARYING, signature
 
@@ -149,6 +151,32 @@ def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
         if shape.sizes:
             shapes.setdefault((name, *shape.fixed()), []).append(scope)
     return [(str(key[0]), _mean(scopes)) for key, scopes in shapes.items()]
+
+
+_COUNTED = 24
+"""Steps from which the mean time of an operation is taken."""
+
+
+def times_of(plan: Plan, cluster: Cluster) -> dict[str, ProcessTimes]:
+    """What each process's operations take on its host, the mean of some steps, by process.
+
+    Raises as `simulate`.
+    """
+    trainers = plan.experiment.roles.trainers
+    simulated = SimulatedRun(plan, cluster, Folding(trainers, trainers), None)
+    calls: dict[tuple[str, str], list[float]] = {}
+    simulated.run(None, min(_COUNTED, plan.experiment.training.steps), calls=calls)
+    locked = simulated.runtime.pricing.locked
+    found: dict[str, ProcessTimes] = {}
+    for instance in plan.instances:
+        host = cluster.host_of(instance.role, instance.index)
+        times = found[instance.name] = ProcessTimes(host.cores, {})
+        for (process, what), (count, seconds) in calls.items():
+            if process == instance.name and what in OPS and count:
+                whole, held = locked.get(what, (0.0, 0.0))
+                mean = seconds / count
+                times.operations[what] = OperationTime(mean, mean * held / whole if whole else 0.0)
+    return found
 
 
 def _mean(scopes: list[Scope]) -> Scope:

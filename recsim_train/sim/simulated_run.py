@@ -67,10 +67,13 @@ class SimulatedRun:
         progress: Progress | None,
         steps: int | None = None,
         asked: list[tuple[str, Scope]] | None = None,
+        *,
+        calls: dict[tuple[str, str], list[float]] | None = None,
     ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 
-        ``asked``: where operations are noted with their shapes when each is first asked for.
+        ``asked``: where operations are noted with their shapes when each is first asked for;
+        ``calls``: where all computations are counted (`Machines.calls`).
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -100,7 +103,7 @@ class SimulatedRun:
             replay=self.replay,
             folding=self.folding,
         )
-        runtime.pricing.asked = asked
+        runtime.pricing.asked, runtime.machines.calls = asked, calls
         steady = Steady(self.plan, self.folding)
         aborted = ""
         try:

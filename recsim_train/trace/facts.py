@@ -86,6 +86,42 @@ class Resting:
 
 
 @dataclass(frozen=True, slots=True)
+class Emulated:
+    """The emulated hosts of a measurement, and what went over their links in all of it."""
+
+    links: dict[str, float]
+    """Bytes of frames per second, by end of a link: "trainer[0]" is what leaves a host, "to
+    trainer[0]" what comes to it, "uplink 0" what leaves a rack."""
+    queue: str
+    """As the profile's ``network.queue``."""
+    queue_bytes: dict[str, int]
+    """That may wait, by the same."""
+    sent: dict[str, int]
+    """Bytes of frames, by the same."""
+    dropped: int
+    """Packets that found their queue full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """Of operations that take a modelled time; of a run, in its counted window."""
+
+    asked: float
+    """Seconds that they were to take, of all threads together."""
+    taken: float
+    """That they took, without waits for a lock."""
+    wakes: float
+    """How often a thread slept."""
+    late: float
+    """Of these, more than a millisecond too long."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Iterable[float]]) -> Slept:
+        """From these four of each process."""
+        return cls(*map(sum, zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
 class HostFailure:
     """One failure of one host."""
 
@@ -275,6 +311,10 @@ class Facts:
     resting: Resting | None = None
     folding: Folded | None = None
 
+    nic_bytes: float | None = None
+    """Sent by all hosts' NICs in a step of all loops, headers of messages included, those of frames
+    not; None: one machine."""
+
     # of a prediction: its cluster
     racks: dict[str, int] = field(default_factory=dict)
     """By process."""
@@ -322,6 +362,13 @@ class Facts:
     rows_read: int | None = None
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     """By process."""
+    emulated: Emulated | None = None
+    """None: the processes ran on this machine itself."""
+    slept: Slept | None = None
+    """None: operations took what they take on this machine."""
+    core_waits: dict[str, float] = field(default_factory=dict)
+    """Of emulated hosts: seconds of the counted window in which threads that could run waited for
+    a core, by process."""
     wall_seconds: float | None = None
     """From the first process's start to the last one's end."""
     machine_speed: MachineSpeeds | None = None

@@ -133,6 +133,10 @@ class Sample(NamedTuple):
     busy: float = 0.0
     """Seconds of all cores of its machine that were not idle."""
     steal: float = 0.0
+    waited: float = 0.0
+    """Seconds for which threads that could run had no core; 0 where nobody asked."""
+    slept: tuple[float, ...] = ()
+    """Figures of `recsim_train.trace.facts.Slept`, where operations take a modelled time."""
 
 
 def between(samples: Sequence[Sample], start: float, end: float) -> Sample:
@@ -147,6 +151,8 @@ def between(samples: Sequence[Sample], start: float, end: float) -> Sample:
         {key: seconds - first.booked.get(key, 0.0) for key, seconds in last.booked.items()},
         last.busy - first.busy,
         last.steal - first.steal,
+        last.waited - first.waited,
+        tuple(b - a for a, b in zip(first.slept, last.slept, strict=True)),
     )
 
 
@@ -161,6 +167,7 @@ def _at(samples: Sequence[Sample], time: float) -> Sample:
         return before + share * (after - before)
 
     booked = {key: mean(a.booked.get(key, 0.0), seconds) for key, seconds in b.booked.items()}
-    whole = (mean(x, y) for x, y in ((a.total, b.total), (a.busy, b.busy), (a.steal, b.steal)))
-    total, busy, steal = whole
-    return Sample(time, total, booked, busy, steal)
+    names = ("total", "busy", "steal", "waited")
+    total, busy, steal, waited = (mean(getattr(a, name), getattr(b, name)) for name in names)
+    slept = tuple(mean(x, y) for x, y in zip(a.slept, b.slept, strict=True))
+    return Sample(time, total, booked, busy, steal, waited, slept)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from recsim_train.calibration.own import measure
 from recsim_train.cli.main import app
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.results.environment import machine_name
 from recsim_train.session import prepare
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.experiment import Execution
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

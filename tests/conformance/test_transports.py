@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from recsim_train.config.experiment import Roles, StrategyChoice
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.run import simulate

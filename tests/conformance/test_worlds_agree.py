@@ -20,7 +20,7 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.perform import PERFORM as EXECUTED
 from recsim_train.executor.process.launch import execute

@@ -22,7 +22,7 @@ from types import FrameType
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import make_group
-from recsim_train.executor.part import LostPeerError
+from recsim_train.executor.part import EmulatedRoles, LostPeerError
 from recsim_train.executor.process import carried
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.process.scheduling import batch_scheduling
@@ -97,7 +97,7 @@ class Legacy:
 
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
-    plan, keep_state, own = pickle.loads((staging / SPEC).read_bytes())
+    plan, keep_state, emulated, own = pickle.loads((staging / SPEC).read_bytes())
     carried.unpack(own)
     instance, settings = plan.instances[rank], plan.experiment.execution
     import torch
@@ -135,7 +135,7 @@ def run_role(staging: Path, rank: int) -> None:
         names = [each.name for each in plan.instances]
         peers = Peers(names, rank, store, settings.timeout)
         make_group(store, rank, len(names), settings.start_timeout, peers.check)
-        role = Role(plan, instance, store, peers)
+        role = Role(plan, instance, store, peers, emulated)
         role.start(settings.start_timeout)
         say(progress=0)
         role.finish(progress)
@@ -154,9 +154,12 @@ def run_role(staging: Path, rank: int) -> None:
         os._exit(1)
 
 
-def write_spec(staging: Path, plan: Plan, keep_state: Path | None) -> None:
+def write_spec(
+    staging: Path, plan: Plan, keep_state: Path | None, emulated: EmulatedRoles | None = None
+) -> None:
     """The plan, which every process reads, with the classes that only this process knows."""
-    (staging / SPEC).write_bytes(pickle.dumps((plan, keep_state, carried.pack(plan.strategy))))
+    told = plan, keep_state, emulated, carried.pack(plan.strategy)
+    (staging / SPEC).write_bytes(pickle.dumps(told))
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -39,9 +40,23 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }
-"""What every process has besides this one's environment."""
+"""What every process has besides this one's environment; on an emulated host the interface is
+another."""
 _TITLE_ROOM = " " * 2000
 """The server's last argument; what it forks writes its own arguments there, for `ps`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPlace:
+    """Where a process is in the network."""
+
+    interface: str = "lo"
+    """By which others reach it."""
+    namespace: int | None = None
+    """Descriptor of its network namespace; None: this process's own."""
+
+
+HERE = NetworkPlace()
 
 
 class ForkedProcess:
@@ -118,7 +133,9 @@ class _Server:
         finally:
             os.close(content)
 
-    def start(self, module: str, words: Sequence[str], errors: IO[bytes]) -> ForkedProcess:
+    def start(
+        self, module: str, words: Sequence[str], errors: IO[bytes], place: NetworkPlace = HERE
+    ) -> ForkedProcess:
         to_read, stdin = _pipe()
         stdout, to_write = _pipe()
         ended, status = socket.socketpair()
@@ -127,14 +144,16 @@ class _Server:
             "number": process._number,
             "module": module,
             "words": words,
-            "environment": {**os.environ, **ENVIRONMENT},
+            "environment": {**os.environ, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": place.interface},
             "folder": os.getcwd(),
             "cores": sorted(os.sched_getaffinity(0)),
         }
         with to_read, to_write, status:
-            theirs = (to_read, to_write, errors, status)
+            theirs = [file.fileno() for file in (to_read, to_write, errors, status)]
+            if place.namespace is not None:
+                theirs.append(place.namespace)
             try:
-                self.ask(request, tuple(file.fileno() for file in theirs))
+                self.ask(request, tuple(theirs))
             except ConnectionError:
                 for ours in (ended, stdin, stdout):
                     ours.close()
@@ -176,14 +195,22 @@ def ready() -> _Server:
         return _current
 
 
-def start(module: str, words: Sequence[str], errors: IO[bytes]) -> ForkedProcess:
+def start(
+    module: str, words: Sequence[str], errors: IO[bytes], place: NetworkPlace = HERE
+) -> ForkedProcess:
     """Have ``main()`` of a module run in a process, and in a session, of its own.
 
     ``words``: its command line; ``errors``: the file that becomes its standard error output. It
     ends when this process does. Raises RunFailed where the server has just died; the next call
     starts another.
     """
-    return ready().start(module, words, errors)
+    return ready().start(module, words, errors, place)
+
+
+def remove_at_the_end(folder: Path) -> None:
+    """Have a folder removed when this process has ended, however that is."""
+    with suppress(ConnectionError):  # the server has just died: `start` says so
+        ready().ask({"folder of a run": str(folder)})
 
 
 def _pipe() -> tuple[IO[bytes], IO[bytes]]:

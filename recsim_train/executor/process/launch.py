@@ -16,12 +16,14 @@ from pathlib import Path
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
-from recsim_train.executor.part import Ending, ProcessPart, cause
+from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.part import EmulatedRoles, Ending, ProcessPart, cause
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
+from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
 
 GRACE = 5.0
@@ -75,23 +77,30 @@ def execute(
     staging: Path,
     progress: Callable[[int, int], None] | None = None,
     keep_state: Path | None = None,
+    hosts: EmulatedCluster | None = None,
+    times: dict[str, ProcessTimes] | None = None,
 ) -> Outcome:
     """Run a plan on this machine and return its measurements.
 
     ``staging``: an existing folder for the processes' files; ``keep_state``: a folder that receives
-    the final weights of every process. Raises `PartialRun` when a process fails or dies,
-    `Interrupted` on KeyboardInterrupt; both carry what was measured.
+    the final weights of every process; ``hosts``: emulated ones, on which processes run;
+    ``times``: what operations take on modelled hosts, by process; None: what they take here.
+    Raises `PartialRun` when a process fails or dies, `Interrupted` on KeyboardInterrupt; both carry
+    what was measured.
     """
     check_cache(plan)
     _check_locks(staging)
-    write_spec(staging, plan, keep_state)
+    emulated = None if hosts is None and times is None else EmulatedRoles(times)
+    write_spec(staging, plan, keep_state, emulated)
     messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
     children: list[Child] = []
+    counted = {} if hosts is None else hosts.counted()
     begin = time.monotonic()
     try:
         for instance in plan.instances:
             with held():
-                children.append(_start(plan, instance, staging, messages))
+                place = forkserver.HERE if hosts is None else hosts.place(instance.name)
+                children.append(_start(plan, instance, staging, messages, place))
         _watch(plan, children, messages, progress)
     except KeyboardInterrupt:
         _end(children, messages)
@@ -104,6 +113,16 @@ def execute(
             raise PartialRun(_sentence(children), _partial(plan, staging))
     outcome = merge(plan, _parts(plan, staging), complete=True)
     outcome.facts.wall_seconds = time.monotonic() - begin
+    if hosts is not None:
+        outcome.facts.emulated = hosts.facts(counted)
+        outcome.warn(["Measured on emulated hosts: namespaces of this machine, with shaped links."])
+    if times is not None:
+        outcome.warn(
+            [
+                "Compute modelled: operations took what the prediction says of these hosts, and "
+                "nothing was learned; messages and links are measured."
+            ]
+        )
     outcome.facts.sched_batch = all(child.scheduled for child in children)
     return outcome
 
@@ -126,12 +145,13 @@ def _start(
     instance: Instance,
     staging: Path,
     messages: queue.Queue[tuple[Child, dict[str, object]]],
+    place: forkserver.NetworkPlace,
 ) -> Child:
     rank = plan.rank(instance)
     errors = staging / f"stderr-{rank}.txt"
     words = [str(staging), str(rank), instance.name]
     with errors.open("wb") as sink:
-        process = forkserver.start("recsim_train.executor.process.entry", words, sink)
+        process = forkserver.start("recsim_train.executor.process.entry", words, sink, place)
     process.stdin.close()
     child = Child(instance, process, errors)
 

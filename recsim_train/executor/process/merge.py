@@ -11,7 +11,7 @@ from recsim_train.executor.part import ProcessPart
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
-from recsim_train.trace.facts import Cached, Diverged
+from recsim_train.trace.facts import Cached, Diverged, Slept
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
 from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
 from recsim_train.workload.compression import compressed
@@ -88,6 +88,11 @@ def _ledger(
         left_over = len(allowed()) - cores()
         others = max(0.0, (used[0].busy - total) / window - left_over)
         machine = MachineUse(cores(), total / window, others, used[0].steal / window)
+    if any(one.waited for one in used):
+        waits = zip(parts, used, strict=True)
+        whole.facts.core_waits = {part.instance: one.waited for part, one in waits}
+    if all(one.slept for one in used):
+        whole.facts.slept = Slept.of(one.slept for one in used)
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():

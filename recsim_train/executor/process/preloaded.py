@@ -14,6 +14,7 @@ import json
 import os
 import pkgutil
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -28,6 +29,7 @@ from typing import Any
 from recsim_train import strategy
 from recsim_train.config.formats import FORMATS
 from recsim_train.data.source import reader_of
+from recsim_train.executor.emulation.namespaces import enter
 from recsim_train.signals import die_with_parent
 from recsim_train.strategy.registry import ENTRY_POINTS
 
@@ -71,6 +73,7 @@ def preload() -> None:
 def serve(channel: socket.socket, launcher: int) -> None:
     """Answer requests until the launcher is gone; then end what was forked."""
     children: dict[int, _Child] = {}
+    folders: list[str] = []
     while os.getppid() == launcher:
         for source in select.select([channel.fileno(), *children], [], [], _LOOK)[0]:
             if source in children:
@@ -81,25 +84,42 @@ def serve(channel: socket.socket, launcher: int) -> None:
                     os.write(child.status, str(os.waitstatus_to_exitcode(status)).encode())
                 os.close(child.status)
                 continue
-            message, sent, _, _ = socket.recv_fds(channel, _MESSAGE, 5)
-            if not message:
-                return _end(children)
-            content, *descriptors = sent
-            with open(content, "rb") as file:
-                file.seek(0)  # its sender has left it at its end
-                request = json.load(file)
-            if "signal" in request:
+            if (found := _received(channel)) is None:
+                return _end(children, folders)
+            request, descriptors = found
+            if "folder of a run" in request:
+                folders.append(request["folder of a run"])
+            elif "signal" in request:
                 for child in children.values():
                     if child.number == request["to"]:
                         os.kill(child.pid, request["signal"])
             else:
                 _fork(request, descriptors, channel, children)
-    return _end(children)
+    # what was asked of a server that had not begun yet
+    while select.select([channel.fileno()], [], [], 0.0)[0] and (found := _received(channel)):
+        folders += filter(None, [found[0].get("folder of a run")])
+    return _end(children, folders)
 
 
-def _end(children: dict[int, _Child]) -> None:
+def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """A request and its descriptors; None: the launcher has closed its end."""
+    message, sent, _, _ = socket.recv_fds(channel, _MESSAGE, 6)
+    if not message:
+        return None
+    content, *descriptors = sent
+    with open(content, "rb") as file:
+        file.seek(0)  # its sender has left it at its end
+        return json.load(file), descriptors
+
+
+def _end(children: dict[int, _Child], folders: list[str]) -> None:
+    """End what was forked, and remove what a launcher that was killed could not."""
     for child in children.values():
         os.kill(child.pid, signal.SIGKILL)
+    for child in children.values():
+        os.waitpid(child.pid, 0)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fork(
@@ -108,12 +128,13 @@ def _fork(
     channel: socket.socket,
     children: dict[int, _Child],
 ) -> None:
-    *stdio, status = descriptors
+    *stdio, status = descriptors[:4]
+    namespaces = descriptors[4:]
     # The writing end is the child's alone: it closes when the child ends, however that is.
     reading, writing = os.pipe()
     parent = os.getpid()
     if pid := os.fork():
-        for descriptor in (*stdio, writing):
+        for descriptor in (*stdio, *namespaces, writing):
             os.close(descriptor)
         children[reading] = _Child(pid, request["number"], status)
         return
@@ -126,6 +147,9 @@ def _fork(
         for descriptor, place in zip(stdio, range(3), strict=True):
             os.dup2(descriptor, place)
             os.close(descriptor)
+        for namespace in namespaces:
+            enter(namespace)
+            os.close(namespace)
         _become(request)
         import_module(request["module"]).main()
         code = 0

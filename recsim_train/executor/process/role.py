@@ -15,13 +15,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from recsim_train.executor.books import Books, book
+from recsim_train.executor.books import Books, book, set_pace
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
 from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.link.gloo import GlooTransport
 from recsim_train.executor.link.tcp import TcpTransport
 from recsim_train.executor.link.transport import Key, ServiceKind, Transport
-from recsim_train.executor.part import ProcessPart, Reading
+from recsim_train.executor.modelled import ModelledCompute, install
+from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.process.attend import attend
@@ -58,7 +59,19 @@ FOREVER = timedelta(days=30)
 class Role:
     """What one process does in a run. Made on the main thread, after ``init_process_group``."""
 
-    def __init__(self, plan: Plan, instance: Instance, store: Store, peers: Peers) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        instance: Instance,
+        store: Store,
+        peers: Peers,
+        emulated: EmulatedRoles | None = None,
+    ) -> None:
+        """``emulated``: None, where roles run on this machine itself."""
+        self.modelled: ModelledCompute | None = None
+        if emulated is not None and emulated.times is not None:
+            self.modelled = install(emulated.times[instance.name], plan.experiment.seed)
+            set_pace(self.modelled)
         self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
         self.started = False
         self.failure: BaseException | None = None
@@ -66,7 +79,7 @@ class Role:
         self._stopped = threading.Event()
         self.timeout = timedelta(seconds=plan.experiment.execution.timeout)
         peers.tell = self.fail
-        self.books = Books(instance.role)
+        self.books = Books(instance.role, waits=emulated is not None)
         # Every rank makes every group, in one order.
         groups = []
         if plan.experiment.execution.transport == "gloo":
@@ -385,8 +398,9 @@ class Role:
                     Loop(EVALUATOR, consumes_batches=False),
                     record=False,
                 )
-                run_loop(context, self.strategy.finish())
-                self.quality = evaluate(self.plan, context)
+                if self.modelled is None:  # else nothing was learned
+                    run_loop(context, self.strategy.finish())
+                    self.quality = evaluate(self.plan, context)
                 self.transport.stop(len(self.plan.all_loops))
         self.join(self.threads, tick)
         self.peers.meet("over")

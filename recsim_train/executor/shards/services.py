@@ -95,7 +95,7 @@ class Together:
             mine = threading.Lock()
             mine.acquire()
             self._waiting.append(mine)
-        with booked(REQUESTS):  # no part of the update
+        with booked(REQUESTS):
             if mine.acquire(timeout=self._timeout):
                 return
             with self._turn:  # unless the last one came just now
@@ -125,11 +125,12 @@ class EmbeddingServer:
 
     def update(self, trainer: int, local: Numbers, bags: Numbers, gradient: Tensor) -> None:
         """Apply the gradient of an answer of `lookup`, at once or together with the others'."""
-        with booked("update_pooled" if self.rules.pooled else "update_rows"):
-            if self.together:
-                apply = partial(kernels.update_together, self.state)
-                self.together[trainer].submit(trainer, (local, bags, gradient), apply)
-            else:
+        name = "update_pooled" if self.rules.pooled else "update_rows"
+        if self.together:
+            apply = booked(name)(partial(kernels.update_together, self.state))
+            self.together[trainer].submit(trainer, (local, bags, gradient), apply)
+        else:
+            with booked(name):
                 kernels.update_pooled(self.state, local, bags, gradient)
 
     @booked("fetch_rows")
@@ -164,28 +165,26 @@ class DenseServer:
         """Copy them to ``values``, of the same process."""
         kernels.dense_read(self.state, values)
 
-    @booked("dense_apply")
     def push(self, value: Tensor, *, add: bool) -> None:
         """Step with a gradient [shard's elements], or add a difference."""
-        with self._turn:
+        with self._turn, booked("dense_apply"):
             if add:
                 self.state.values.add_(value)
             else:
                 kernels.dense_apply(self.state, value)
 
-    @booked("sparse_apply")
     def push_sparse(self, part: RealSparse, *, add: bool) -> None:
         """The same with some entries."""
         shard = self.rules.shard
         entries = all_entries(self.rules.model, part, shard.start, shard.stop)
-        with self._turn:
+        with self._turn, booked("sparse_apply"):
             (sparse_add if add else sparse_apply)(self.state, *entries)
 
     def exchange(self, parameters: Tensor, request: wire.ExchangeRequest) -> Tensor:
         """The elastic difference of the part of the copy that is asked."""
         name = "dense_elastic_new" if request.new else "dense_elastic"
         elastic = kernels.dense_elastic_new if request.new else kernels.dense_elastic
-        with booked(name), self._turn:
+        with self._turn, booked(name):
             return elastic(self.state, parameters, request.alpha, request.start)
 
 

@@ -9,6 +9,7 @@ from math import fsum, inf
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.racks import uplink_rate
 from recsim_train.placement.transport import shareable
 from recsim_train.sim.cluster.conditions import (
     HostCondition,
@@ -18,14 +19,14 @@ from recsim_train.sim.cluster.conditions import (
     start_episodes,
 )
 from recsim_train.sim.cluster.faults import Faults
-from recsim_train.sim.cluster.hosts import Site, sites_of, uplink_rate
+from recsim_train.sim.cluster.hosts import Site, sites_of
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.solver import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.cores import Cores
 from recsim_train.sim.host.process import Process, Rack, Started, Thread, between
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.pricing import Priced
+from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.records import CpuBooks
 from recsim_train.trace.ledger import TRANSPORT
 from recsim_train.workload.threads import NONE
@@ -71,6 +72,9 @@ class Machines:
         self._copies: dict[tuple[str, str, int], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
+        self.calls: dict[tuple[str, str], list[float]] | None = None
+        """By process and what for: how often, and seconds on its host in all; None: nobody wants
+        to know."""
         self.books = CpuBooks()
         self.sites = sites_of(plan, cluster)
         """Of all instances, those that others stand for included."""
@@ -213,6 +217,8 @@ class Machines:
             held, cores = min(held, total), spent / total if total > 0.0 else 1.0
         if total <= 0.0:
             return Started(self.engine.event().succeed(), 0.0)
+        if self.calls is not None:
+            self._count(process, parts, threaded)
         copies = 1.0 if client is None else max(1.0, client.standing / process.standing)
         share = held / total
         taken = total * self.jitter.factor(process.name, purpose)
@@ -228,6 +234,13 @@ class Machines:
             waker = f"{client.name}/loop" if client is not None else ""
             return Started(self._each.run(thread.key, kind_on, taken, waker=waker), alone)
         return Started(self.engine.activity(kind_on(None), taken), alone)
+
+    def _count(self, process: Process, parts: Sequence[Part], threaded: bool) -> None:
+        assert self.calls is not None
+        for what, seconds, saved, *_ in parts:
+            known = self.calls.setdefault((process.name, what), [0, 0.0])
+            known[0] += 1
+            known[1] += (seconds - saved * threaded) / process.cores.pace
 
     def _kind(
         self,

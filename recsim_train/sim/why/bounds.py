@@ -82,12 +82,17 @@ def add_bounds(
     examples = iterations_within(iterations, start, end) * batch
     facts.critical_path = _critical_path(runtime, outcome)
     aside = _aside(plan, totals)
+    sent, standing = 0.0, {p.name: p.standing for p in runtime.machines.processes.values()}
     for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
         capacity = resource.mean_capacity(start, end)
         busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
         outcome.utilisation.append(Utilisation(resource.name, min(1.0, busy)))
+        if resource.name.endswith(".nic.tx"):
+            sent += units * standing[resource.name.partition(".")[0]]
         if units > 0 and resource.name.partition(".")[0] not in aside:
             facts.bounds[resource.name] = capacity * examples / units
+    if examples and not runtime.machines.cluster.colocate:
+        facts.nic_bytes = sent / examples * batch * len(plan.training)
     if (loops := _loops_bound(runtime, start, end)) is not None:
         facts.bounds["loops"] = loops * batch
     predicted = outcome.speed.examples_per_second if outcome.speed else None

@@ -1,0 +1,155 @@
+"""Which hosts an emulated cluster has: their addresses, racks and the rates of their links.
+
+A host is a role instance, as in a prediction. No file of the system is touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_address
+
+from recsim_train.config.cluster import Cluster, Queue
+from recsim_train.config.errors import UserError
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.racks import racks_of, uplink_rate
+
+FRAME, SEGMENT = 1514, 1448
+"""Bytes of a full Ethernet frame without its checksum, as the kernel counts it, and of TCP's
+payload in it."""
+_AT_ONCE = 0.3e-3
+"""Seconds of a link's rate that frames which are handled as one may take."""
+MOST_LATENCY = 100e-6
+"""Seconds one way that a profile may say: between emulated hosts it is what the kernel takes."""
+LEAST_WAITING = 64
+"""Frames for which there is room before any link. A few milliseconds of 20 Mbit/s are eight, fewer
+than the ten with which TCP begins: what several servers send to one trainer was lost again and
+again (1,530 examples/s with 5 ms, 2,419 with 20, 2,438 predicted). A real link holds thousands."""
+_FIRST = ip_address("10.77.0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link: what leaves it in a second, and what may wait before it."""
+
+    rate: float
+    """Bytes of frames per second."""
+    queue: Queue
+    limit: int
+    """Bytes of frames that may wait."""
+
+    def __str__(self) -> str:
+        return f"{self.rate * 8 / 1e6:.4g} Mbit/s each way, {self.queue}, {self.limit:,} bytes wait"
+
+    @property
+    def segments(self) -> int:
+        """Frames that the kernel may handle as one: as many as leave in a third of a millisecond.
+        With more of them queues fill in steps; with one, each costs CPU of its own."""
+        return max(1, min(40, round(self.rate * _AT_ONCE / FRAME)))
+
+    @property
+    def burst(self) -> int:
+        """Bytes that may leave at once after a pause: some 4 kB for each 100 Mbit/s. A larger one
+        lets short messages pass as if there were no link."""
+        return max((self.segments + 1) * FRAME, round(self.rate * 8 / 25_000))
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedHost:
+    """One host."""
+
+    name: str
+    """Of its role instance: trainer[2]."""
+    address: IPv4Address
+    rack: int
+    link: Link
+    """Its NIC, alike in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedLayout:
+    """All hosts, and each rack's uplink, alike in both directions."""
+
+    hosts: tuple[EmulatedHost, ...]
+    uplinks: tuple[Link, ...] = ()
+
+    @property
+    def rates(self) -> float:
+        """Bytes of frames per second that all hosts together can send."""
+        return sum(host.link.rate for host in self.hosts)
+
+
+def layout_of(plan: Plan, cluster: Cluster) -> EmulatedLayout:
+    """The hosts of a plan on a cluster. Raises UserError where it has none that can be emulated."""
+    network = cluster.network
+    for name in ("stragglers", "background", "failures"):
+        if getattr(cluster, name):
+            raise UserError(
+                f"cluster profile {cluster.name}: {name} are not emulated: leave them out, or "
+                "only simulate"
+            )
+    if cluster.colocate:
+        raise UserError(
+            f"cluster profile {cluster.name}: with colocate: true all roles are processes of one "
+            "machine, so there are no hosts to emulate"
+        )
+    slowest = min(cluster.host_of(i.role, i.index).nic for i in plan.instances)
+    cap = network.connection_cap
+    if cap is not None and cap < slowest * network.efficiency:
+        raise UserError(
+            f"cluster profile {cluster.name}: network.connection_cap is below what a link carries, "
+            "and emulated hosts limit links only: give null"
+        )
+    if network.latency > MOST_LATENCY:
+        raise UserError(
+            f"cluster profile {cluster.name}: network.latency is {1e6 * network.latency:.3g} us, "
+            f"and packets between emulated hosts of this machine cannot be held back: give at most "
+            f"{1e6 * MOST_LATENCY:.3g} us, which is about what they take by themselves"
+        )
+    # so that payload flows as the profile says, whatever it takes frames to add
+    share = network.efficiency * FRAME / SEGMENT
+
+    def link(rate: float) -> Link:
+        frames = rate * share
+        waiting = max(LEAST_WAITING * FRAME, round(frames * network.queue_length))
+        return Link(frames, network.queue, waiting)
+
+    racks = racks_of(plan.instances, cluster)
+    hosts = tuple(
+        EmulatedHost(
+            instance.name,
+            IPv4Address(int(_FIRST) + number),
+            racks.get(instance, 0),
+            link(cluster.host_of(instance.role, instance.index).nic),
+        )
+        for number, instance in enumerate(plan.instances)
+    )
+    return EmulatedLayout(
+        hosts, tuple(link(rate) for rate in _uplinks(plan.instances, racks, cluster))
+    )
+
+
+def _uplinks(
+    instances: Sequence[Instance], racks: dict[Instance, int], cluster: Cluster
+) -> list[float]:
+    topology = cluster.topology
+    if topology is None:
+        return []
+    by_rack = [[i for i in instances if racks[i] == rack] for rack in range(topology.racks)]
+    return [
+        uplink_rate(topology, cluster, [cluster.host_of(i.role, i.index) for i in members])
+        for members in by_rack
+        if members
+    ]
+
+
+def lines_of(layout: EmulatedLayout) -> Iterator[str]:
+    """For a reader: hosts with links alike in one line."""
+    alike: dict[tuple[int, Link], list[str]] = {}
+    for host in layout.hosts:
+        alike.setdefault((host.rack, host.link), []).append(f"{host.name} at {host.address}")
+    for (rack, link), names in alike.items():
+        where = f", rack {rack}" if layout.uplinks else ""
+        yield f"{', '.join(names)}: {link}{where}"
+    for rack, link in enumerate(layout.uplinks):
+        yield f"uplink of rack {rack}: {link}"

@@ -1,0 +1,127 @@
+"""Modelled compute: an operation takes as long as a prediction says, whatever it takes here.
+
+Operations are carried out on the true tensors and then sleep for the rest of their modelled time,
+so that many hosts fit the cores of one machine. Passes through a whole net, which are dear, are not
+carried out: a stand-in gives gradients of their shapes. Messages, coding and reading are what they
+are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+import time
+from math import inf
+
+import torch
+from torch import Tensor
+
+from recsim_train.executor.operations import KERNELS
+from recsim_train.executor.values import RealDense, RealRows
+from recsim_train.executor.worker import Worker
+from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.trace.ledger import READING
+from recsim_train.trace.modelled import ProcessTimes
+
+_SHORTEST = 100e-6
+"""Seconds: what is shorter is slept together with what follows, since waking takes some 50 us."""
+_LATE = 1e-3
+"""A thread that wakes so many seconds after its time is late."""
+_SPREAD = 1e-3
+"""Standard deviation of a stand-in's gradients."""
+_PR_SET_TIMERSLACK = 29
+_REAL = {READING, "narrow", "widen"}
+"""What takes what it takes: making batches, coding numbers for the wire."""
+
+
+class _Owed(threading.local):
+    seconds = 0.0
+    """That the calling thread has still to sleep; negative: that it has taken too long."""
+
+
+class ModelledCompute:
+    """Of one process: its host's cores, its interpreter lock, and who sleeps for how long."""
+
+    def __init__(self, times: ProcessTimes) -> None:
+        self._times = {n: t for n, t in times.operations.items() if n not in _REAL}
+        self._cores = threading.Semaphore(times.cores)
+        self._interpreter = threading.Lock()
+        self._owed = _Owed()
+        self._counting = threading.Lock()
+        self._slept: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+
+    def begin(self, operation: str) -> float | None:
+        """An operation begins: when, once there is a core; None: it takes what it takes."""
+        if operation not in self._times:
+            return None
+        self._cores.acquire()
+        return time.monotonic()
+
+    def end(self, operation: str, began: float) -> None:
+        """It has been carried out: sleep for the rest of its time, and leave the core."""
+        asked, locked = self._times[operation]
+        # negative, where the work took longer: what the thread does next sleeps less for it
+        self._owed.seconds += began + asked - time.monotonic()
+        waited, wakes, late = 0.0, 0, 0
+        for most, lock in ((locked, self._interpreter), (inf, None)):
+            share = min(most, self._owed.seconds)
+            if share < _SHORTEST:
+                continue
+            if lock is not None:
+                before = time.monotonic()
+                lock.acquire()
+                waited += time.monotonic() - before
+            start = time.monotonic()
+            time.sleep(share)
+            passed = time.monotonic() - start
+            if lock is not None:
+                lock.release()
+            self._owed.seconds -= passed
+            wakes += 1
+            late += passed - share > _LATE
+        taken = time.monotonic() - began - waited
+        self._cores.release()
+        with self._counting:
+            found = asked, taken, wakes, late
+            self._slept = tuple(a + b for a, b in zip(self._slept, found, strict=True))
+
+    @property
+    def slept(self) -> tuple[float, ...]:
+        """Until now: figures of `recsim_train.trace.facts.Slept`."""
+        return self._slept
+
+
+class StandIn:
+    """In place of a whole net's passes: seeded numbers as gradients, and no loss."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._seed = seed
+        self._numbers = torch.empty(0)
+
+    def __call__(self, worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
+        """Gradients of the replica [parameters] and of the rows, as `kernels.forward_backward`."""
+        parameters = worker.replica.parameters
+        drawn, room = self._drawn(parameters), worker.room()
+        flat = drawn.clone() if room is None else room.copy_(drawn)
+        worker.loss = None
+        return Gradients(RealDense(flat), RealRows(self._drawn(rows.tensor), rows.ids))
+
+    def _drawn(self, like: Tensor) -> Tensor:
+        """Some of the same numbers, from another place each time."""
+        count = like.numel()
+        if len(self._numbers) < 2 * count:
+            generator = torch.Generator().manual_seed(self._seed)
+            numbers = torch.randn(2 * count, generator=generator) * _SPREAD
+            self._numbers = numbers.to(like.dtype)
+        start = self._draw.randrange(len(self._numbers) - count + 1)
+        return self._numbers[start : start + count].view(like.shape)
+
+
+def install(times: ProcessTimes, seed: int) -> ModelledCompute:
+    """Have this process's operations take these times; on its main thread, before others start."""
+    # else a sleeping thread of ours wakes up to 50 us late
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    KERNELS["forward_backward"] = StandIn(seed)
+    return ModelledCompute(times)

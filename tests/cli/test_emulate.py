@@ -1,0 +1,192 @@
+"""``recsim-train run --emulate``: roles on hosts of their own, whose links are what binds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recsim_train.executor.emulation.layout import FRAME, SEGMENT
+from tests.commands import answer, command
+from tests.executor.test_emulation import namespaces, refused
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why := refused()), reason=why),
+]
+BASE = (Path(__file__).parents[2] / "tests" / "frozen-2core.yaml").resolve()
+PROFILE = f"""
+format: 1
+extends: {BASE}
+name: emulated
+colocate: false
+hosts: {{default: {{nic: 20 Mbit/s}}}}
+network: {{latency: 30 us, efficiency: 0.9564, connection_cap: null}}
+"""
+EXPERIMENT = """
+name: small
+model: {embedding_dim: 16, bottom_mlp: [16], top_mlp: [16, 1], tables: {count: 26, rows: 500}}
+data: {path: null, eval_rows: 0}
+roles: {trainers: 1, embedding_servers: 1, dense_servers: 1}
+training: {batch_size: 256, steps: 8, warmup_steps: 2}
+strategy: flat_ps
+"""
+SYNCHRONOUS = ("--set", "strategy=allreduce", "--set", "roles.trainers=2", "--set",
+               "roles.embedding_servers=0", "--set", "roles.dense_servers=0")  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "cluster.yaml").write_text(PROFILE)
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(run, its facts)"""
+    (found,) = answer("run", "small.yaml", *words, "--cluster", "cluster.yaml", cwd=folder)["runs"]
+    summary = json.loads((folder / found["run_dir"] / "summary.json").read_text())
+    return found, summary["facts"]
+
+
+def test_the_links_bind_and_count_what_was_sent(folder: Path) -> None:
+    found, facts = run(folder, "--emulate")
+    links = facts["emulated"]["links"]
+    assert set(links) == {
+        f"{to}{name}"
+        for to in ("", "to ")
+        for name in ("trainer[0]", "embedding_server[0]", "dense_server[0]")
+    }
+    payload = 20e6 / 8 * 0.9564
+    assert links["trainer[0]"] == pytest.approx(payload * FRAME / SEGMENT)
+    # one trainer: rows come, then their gradients go; nothing can be faster than its link
+    vectors = 256 * 26 * 16 * 4
+    least = 2 * vectors / payload
+    assert 0.95 * least < found["seconds"] / 8 < 1.35 * least
+    # all of a run's payload, ten of whose iterations count eight; requests have headers, too
+    sent = sum(size for name, size in facts["emulated"]["sent"].items() if name[:3] != "to ")
+    assert sent * SEGMENT / FRAME == pytest.approx(found["bytes_sent"] * 10 / 8, rel=0.03)
+    alone, without = run(folder)
+    assert without.get("emulated") is None
+    assert alone["bytes_sent"] == found["bytes_sent"]
+    assert alone["seconds"] < 0.5 * found["seconds"]
+
+
+def test_collectives_go_over_the_links_and_change_no_loss(folder: Path) -> None:
+    found, facts = run(folder, *SYNCHRONOUS, "--emulate")
+    alone, _ = run(folder, *SYNCHRONOUS)
+    assert found["bytes_sent"] == alone["bytes_sent"]
+    losses = [
+        json.loads((folder / each["run_dir"] / "summary.json").read_text())["train_loss_last"]
+        for each in (found, alone)
+    ]
+    assert losses[0] == losses[1]
+    sent = facts["emulated"]["sent"]
+    assert sent["trainer[0]"] * SEGMENT / FRAME > found["bytes_sent"] / 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "cluster.colocate=true"), "there are no hosts to emulate"),
+        (("--set", "cluster.network.connection_cap=1 Mbit/s"), "network.connection_cap"),
+        (("--set", "cluster.network.latency=20 ms"), "network.latency"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(
+    folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = command(
+        "run", "small.yaml", "--cluster", "cluster.yaml", "--emulate", *words, cwd=folder
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert not list((folder / "runs").glob("*-real-*"))
+
+
+def test_modelled_compute_takes_what_the_prediction_says(folder: Path) -> None:
+    """A net that takes long here and no time on its modelled host, and the other way round."""
+    wide = ("--set", "model.top_mlp=[512, 512, 1]", "--set", "training.batch_size=512")
+    found, facts = run(folder, "--emulate", "--compute", "modelled", *wide)
+    assert facts["slept"]["taken"] == pytest.approx(facts["slept"]["asked"], rel=0.5)
+    assert "train_loss_last" not in found or found["train_loss_last"] is None
+    dear = ("--set", "cluster.costs.gemm_flop=4 ns")
+    slower, told = run(folder, "--emulate", "--compute", "modelled", *wide, *dear)
+    assert slower["bytes_sent"] == found["bytes_sent"]
+    assert told["slept"]["asked"] > 20 * facts["slept"]["asked"]
+    assert slower["seconds"] > 2 * found["seconds"]
+
+
+def left_over(folder: Path) -> dict[str, set[str]]:
+    """What a run of this folder makes outside of it."""
+    commands = [p for p in psutil.process_iter() if p.pid != os.getpid()]
+    return {
+        "namespaces": namespaces(),
+        "devices": {path.name for path in Path("/sys/class/net").iterdir()},
+        "processes": {str(p.pid) for p in commands if str(folder) in ended_or(p)},
+        "files": {path.name for path in (folder / "tmp").iterdir()},
+        "shared memory": {path.name for path in Path("/dev/shm").iterdir()},
+    }
+
+
+def ended_or(process: psutil.Process) -> str:
+    """Its folder and command line."""
+    try:
+        return f"{process.cwd()} {process.cmdline()}"
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.thorough
+def test_nothing_is_left_of_a_run_that_is_killed_at_any_moment(folder: Path) -> None:
+    """SIGKILL of the command, at 20 moments of its few seconds."""
+    (folder / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    words = ["run", "small.yaml", "--cluster", "cluster.yaml", "--emulate"]
+    before = left_over(folder)
+    draw = random.Random(7)
+    for _ in range(20):
+        with subprocess.Popen(
+            [sys.executable, "-m", "recsim_train", *words],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0.2, 8.0))
+            process.kill()
+        end = time.monotonic() + 15.0
+        while (left := left_over(folder)) != before and time.monotonic() < end:
+            time.sleep(0.1)
+        assert left == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--compute", "modelled"), "add --emulate"),
+        (("--emulate", "--set", "cluster.stragglers={tail: {distribution: pareto, index: 4}}"),
+         "stragglers are not emulated"),
+    ],
+)  # fmt: skip
+def test_what_is_not_emulated_is_said(folder: Path, words: tuple[str, ...], said: str) -> None:
+    for dry in ((), ("--dry-run",)):
+        done = command("run", "small.yaml", "--cluster", "cluster.yaml", *words, *dry, cwd=folder)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+
+
+def test_hosts_need_a_profile(folder: Path) -> None:
+    done = command("run", "small.yaml", "--emulate", cwd=folder)
+    assert done.returncode == 2
+    assert "--emulate needs a cluster profile, and there is none called 'local'" in done.stderr
