@@ -30,7 +30,7 @@ from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT, Cluster
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.sim.host import cores, machines
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
@@ -148,10 +148,21 @@ def settings_of(folder: str, scratch: Path) -> list[Setting]:
     kept = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
     measured = {row["key"]: row.get("measured") for row in kept["rows"]}
     return [
-        Setting(profile, made["experiment"], measured[made["key"]])
+        Setting(own_profile(profile, made, scratch), made["experiment"], measured[made["key"]])
         for made in kept["predictions"]
         if measured[made["key"]] is not None
     ]
+
+
+def own_profile(profile: Path, made: dict[str, Any], scratch: Path) -> Path:
+    """The validation's profile; on emulated clusters with what this setting has otherwise."""
+    if not (changes := made.get("cluster")):
+        return profile
+    whole = yaml.safe_load(profile.read_text(encoding="utf-8")) | changes
+    file = scratch / f"{made['key']}.yaml"
+    own = {name: value for name, value in whole.items() if value is not None}
+    file.write_text(yaml.safe_dump(own), encoding="utf-8")
+    return file
 
 
 def predicted(name: str, setting: Setting) -> float:

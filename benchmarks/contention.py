@@ -21,7 +21,7 @@ from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import operations_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +18,14 @@ def validate(
     repeats: Annotated[
         int | None,
         typer.Option("--repeats", metavar="N", min=1, help="Measurements of each configuration."),
+    ] = None,
+    tier: Annotated[
+        Literal["machine", "emulated"] | None,
+        typer.Option(
+            "--tier",
+            help="machine: processes of this machine; emulated: hosts and links of their own, each "
+            "point's.  [default: as validation.tier says]",
+        ),
     ] = None,
     json: common.JsonOption = False,
     dry_run: common.DryRunOption = False,
@@ -39,10 +47,18 @@ def validate(
     if dry_run:
         from recsim_train.cli import shown
 
-        shown.show_validation(study, validation.checked(study, caller, dry=True), repeats, json)
+        wanted = validation.wanted_of(study, repeats, tier)
+        found = validation.checked(study, caller, tier=wanted.tier, dry=True)
+        shown.show_validation(found, wanted, json)
         return
     made = validation.validate(
-        study, out=out, repeats=repeats, resume=resume, processes=jobs or cores(), caller=caller
+        study,
+        out=out,
+        repeats=repeats,
+        tier=tier,
+        resume=resume,
+        processes=jobs or cores(),
+        caller=caller,
     )
     if json:
         common.print_json(made.document)

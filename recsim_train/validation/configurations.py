@@ -5,6 +5,8 @@ Errors are raw: nothing that was measured is corrected.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,11 +14,15 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import comparison_key
+from recsim_train.config.experiment import Experiment
 from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.validation import Tier
 from recsim_train.results.environment import machine, same_machine
+from recsim_train.results.folder import clean
 from recsim_train.results.interval import of_row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
+from recsim_train.validation import emulated
 from recsim_train.workload.shape import moved_bytes, net_work
 
 REGIMES = ("compute", "server", "lock", "latency")
@@ -48,11 +54,17 @@ class Predicted:
     """What binds, in one phrase."""
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds of one example by "role.what"; empty: not known."""
+    binds: str = ""
+    """Of an emulated cluster: one of `emulated.REGIMES`."""
+    queue: str = ""
+    """The same: as ``network.queue``."""
+    compute: str = ""
+    """The same: as ``execution.compute``."""
 
     @property
     def regime(self) -> str:
-        """One of `REGIMES`, by what binds."""
-        return regime(self.bottleneck)
+        """One of `REGIMES`, by what binds, or ``binds``."""
+        return self.binds or regime(self.bottleneck)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +182,8 @@ def row_document(row: Row) -> dict[str, Any]:
         "batch_size": p.batch_size,
         "regime": p.regime,
         "bottleneck": p.bottleneck,
+        "queue": p.queue or None,
+        "compute": p.compute or None,
         "predicted": p.examples_per_second,
         "predicted_low": interval[0],
         "predicted_high": interval[1],
@@ -203,24 +217,34 @@ def roofline(job: Job) -> float:
     return batch * cores / seconds
 
 
-def key_of(job: Job) -> str:
+def key_of(job: Job, tier: Tier = "machine") -> str:
     """What a configuration's prediction and measurements share."""
-    return comparison_key(job.loaded.experiment, job.plan.strategy)
+    return _key(job.loaded.experiment, job, tier)
 
 
-def label_of(job: Job) -> str:
+def _key(experiment: Experiment, job: Job, tier: Tier) -> str:
+    key = comparison_key(experiment, job.plan.strategy)
+    if tier == "machine":
+        return key
+    cluster = job.profile.model_dump(mode="json")
+    content = [key, cluster, job.plan.experiment.execution.compute]
+    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def label_of(job: Job, tier: Tier = "machine") -> str:
     """A configuration in words."""
     spec, plan = job.loaded.experiment, job.plan
     options = ", ".join(f"{name} {value}" for name, value in flat(plan.strategy.options).items())
     servers = len(plan.of_role("embedding_server")), len(plan.of_role("dense_server"))
-    return (
+    said = (
         f"{plan.strategy.kind}{f' ({options})' if options else ''}, {spec.model.name}, "
         f"{spec.roles.trainers} x {spec.training.threads} + {servers[0]} + {servers[1]}, "
         f"batch {spec.training.batch_size}"
     )
+    return said if tier == "machine" else f"{said}, {emulated.label_of(job)}"
 
 
-def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
+def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predicted:
     """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     alone = spec.model_copy(
@@ -230,10 +254,17 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
             "training": spec.training.model_copy(update={"steps": 1, "warmup_steps": 0}),
         }
     )
+    of_cluster = {}
+    if tier == "emulated":
+        of_cluster = {
+            "binds": emulated.regime(row),
+            "queue": job.profile.network.queue,
+            "compute": spec.execution.compute,
+        }
     return Predicted(
-        key=key_of(job),
-        setting=comparison_key(alone, choice),
-        label=label_of(job),
+        key=key_of(job, tier),
+        setting=_key(alone, job, tier),
+        label=label_of(job, tier),
         strategy=choice.kind,
         model=spec.model.name,
         trainers=spec.roles.trainers,
@@ -245,4 +276,5 @@ def predicted(job: Job, row: Mapping[str, Any]) -> Predicted:
         roofline=roofline(job),
         bottleneck=row["bottleneck"] or "",
         cpu=row["cpu_per_example"] or {},
+        **of_cluster,
     )

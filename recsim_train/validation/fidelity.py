@@ -230,10 +230,11 @@ class Fidelity:
         return _baseline(BOUND, self.measured, lambda row: row.predicted.bound)
 
     def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Row]]:
-        """Measured configurations by some property, in order of appearance."""
+        """Measured configurations by some property that they have, in order of appearance."""
         found: dict[str, list[Row]] = {}
         for row in self.measured:
-            found.setdefault(by(row.predicted), []).append(row)
+            if value := by(row.predicted):
+                found.setdefault(value, []).append(row)
         return found
 
 
@@ -244,6 +245,8 @@ GROUPS: Mapping[str, Callable[[Predicted], str]] = {
     "trainers": lambda p: str(p.trainers),
     "threads": lambda p: str(p.threads),
     "batch size": lambda p: str(p.batch_size),
+    "queue": lambda p: p.queue,
+    "compute": lambda p: p.compute,
 }
 """What errors are summed up by."""
 

@@ -18,6 +18,7 @@ from recsim_train.report.drawing import (
     new_figure,
     style,
 )
+from recsim_train.validation import emulated
 from recsim_train.validation.configurations import REGIMES, Row
 from recsim_train.validation.fidelity import Fidelity
 
@@ -43,7 +44,8 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
     from matplotlib.ticker import LogLocator, NullLocator
 
     strategies = list(dict.fromkeys(row.predicted.strategy for row in rows))
-    regimes = [name for name in REGIMES if any(row.predicted.regime == name for row in rows)]
+    present = {row.predicted.regime for row in rows}
+    regimes = [name for name in (*REGIMES, *emulated.REGIMES) if name in present]
     with style():
         figure, (axes,) = new_figure(6.2)
         axes.set_xscale("log")

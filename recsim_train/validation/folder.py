@@ -151,6 +151,11 @@ class ValidationFolder:
         """Runs that made all of their steps with a model that diverged."""
         return [r for r in self.runs.values() if r["status"] not in (COMPLETE, FAILED)]
 
+    @property
+    def broken(self) -> list[dict[str, Any]]:
+        """Runs on emulated hosts that break an invariant."""
+        return [run for run in self.runs.values() if run.get("broken")]
+
     def predicted(self) -> list[Predicted]:
         """All configurations."""
         return [predicted_of(entry) for entry in self.predictions["predictions"]]
@@ -163,8 +168,10 @@ class ValidationFolder:
 
     def measured(self) -> list[Measured]:
         """Complete runs, in the order in which they were made. One that diverged is no measurement
-        of its settings."""
-        complete = [run for run in self.runs.values() if run["status"] == COMPLETE]
+        of its settings, nor is one whose emulated hosts were not left alone."""
+        complete = [
+            run for run in self.runs.values() if run["status"] == COMPLETE and not run.get("broken")
+        ]
         return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from recsim_train.config.validation import Gates
+from recsim_train.validation.emulated import MOST_DROPPED
 from recsim_train.validation.fidelity import Errors, Fidelity
 
 _ROUNDING = 1e-9
@@ -129,6 +130,14 @@ def _baselines(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         figure = f"{_percent(b.error)} against {_percent(b.ours)} ({b.count} configurations{times})"
         verdict = _verdict(found.complete, b.error >= bar * b.ours)
         yield Gate("baseline_factor", says, figure, verdict)
+
+
+def sound(runs: int, broken: int) -> Gate:
+    """Of runs on emulated hosts, how many break an invariant; no setting states this bar."""
+    says = f"at most {_percent(MOST_DROPPED)} of the runs break an invariant"
+    figure = f"{broken} of {runs}"
+    verdict = _verdict(runs > 0, broken <= MOST_DROPPED * runs + _ROUNDING)
+    return Gate("sound", says, figure, verdict)
 
 
 _GATES = (_configurations, _raw, _order, _intervals, _baselines)

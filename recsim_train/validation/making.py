@@ -12,7 +12,8 @@ from typing import Any
 from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.validation import Validation
+from recsim_train.config.validation import Tier, Validation
+from recsim_train.executor.emulation.layout import FRAME, SEGMENT
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, writable
@@ -31,13 +32,14 @@ from recsim_train.validation.configurations import (
     predicted,
     speeds_at_calibration,
 )
+from recsim_train.validation.emulated import changes, emulated_figures
 from recsim_train.validation.page import Validated, write
 
 _KEPT = (
     "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
     "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
     "dense_servers", "operation_threads", "run_id", "bounds", "time_by_effect",
-    "calibration_errors",
+    "calibration_errors", "nic_bytes",
 )  # fmt: skip
 """Figures of a prediction that the result file keeps as they came."""
 
@@ -45,16 +47,29 @@ _LONGEST = 60.0
 """Seconds that one run waits, at most, for a machine as fast as at its calibration."""
 
 
-def checked(study: Study, caller: Caller = NOBODY, *, dry: bool = False) -> list[Job]:
+def wanted_of(study: Study, repeats: int | None = None, tier: Tier | None = None) -> Validation:
+    """What a study's file asks of its validation, with what is given instead."""
+    wanted = study.points[0].validation or Validation()
+    given = {"repeats": repeats, "tier": tier}
+    return wanted.model_copy(update={k: v for k, v in given.items() if v is not None})
+
+
+def checked(
+    study: Study, caller: Caller = NOBODY, *, tier: Tier = "machine", dry: bool = False
+) -> list[Job]:
     """The configurations of a validation, as predictions to make. Raises UserError with what is
-    wrong: each is a configuration of its own, and all are predicted with one profile. ``dry``:
-    nothing is measured or written for it, and data files that are there are checked."""
+    wrong: each is a configuration of its own, and all are predicted with one profile unless hosts
+    are emulated. ``dry``: nothing is measured or written for it, and data files that are there are
+    checked."""
     jobs = study.jobs(dry=dry, caller=caller)
-    if len({None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}) > 1:
+    prepare.check_emulated(jobs, emulate=tier == "emulated")
+    hashes = {None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}
+    if tier == "machine" and len(hashes) > 1:
         raise UserError(f"{study.path}: a validation has one cluster profile for all of its points")
-    same = [key for key, count in Counter(map(key_of, jobs)).items() if count > 1]
+    keys = [key_of(job, tier) for job in jobs]
+    same = [key for key, count in Counter(keys).items() if count > 1]
     if same:
-        labels = [label_of(job) for job in jobs if key_of(job) == same[0]]
+        labels = [label_of(j) for j, key in zip(jobs, keys, strict=True) if key == same[0]]
         raise UserError(
             f"{study.path}: {len(labels)} points are the same configuration but for what a "
             f"measurement does not see, such as the seed or the simulation's settings: {labels[0]}"
@@ -72,28 +87,29 @@ def validate(
     *,
     out: str | Path,
     repeats: int | None = None,
+    tier: Tier | None = None,
     resume: bool = False,
     processes: int = 1,
     caller: Caller = NOBODY,
 ) -> Validated:
     """Predict every point of a study, write that down, then measure all of them and compare.
 
-    ``out``: the folder NAME-validation goes there; ``repeats``: measurements of each, instead of
-    the file's; ``resume``: go on with what lies there; ``processes``: how many predict. A run that
-    fails is told and left out. Whatever ends it, what is finished is kept, with a valid result.
+    ``out``: the folder NAME-validation goes there; ``repeats``: measurements of each, and
+    ``tier``: of which kind, instead of the file's; ``resume``: go on with what lies there;
+    ``processes``: how many predict. A run that fails is told and left out. Whatever ends it, what
+    is finished is kept, with a valid result.
     Raises UserError before anything starts, RunFailed where a prediction cannot be made.
     """
     from recsim_train.executor.process.torchrun import under_torchrun
 
     if under_torchrun():
         raise UserError("a validation is made on one machine, not under torchrun")
-    wanted = study.points[0].validation or Validation()
-    wanted = wanted.model_copy(update={"repeats": repeats or wanted.repeats})
-    jobs = checked(study, caller)
-    first = jobs[0]
-    if (sentence := prepare.not_real(first.cluster)) is not None:
+    wanted = wanted_of(study, repeats, tier)
+    jobs = checked(study, caller, tier=wanted.tier)
+    first, emulate = jobs[0], wanted.tier == "emulated"
+    if not emulate and (sentence := prepare.not_real(first.cluster)) is not None:
         caller.say(f"note: {sentence}")
-    keep = Keep(Path(out), command=caller.command)
+    keep = Keep(Path(out), emulate=emulate, command=caller.command)
     writable(keep.out)
     base = results.base_path(keep.out, first.loaded.experiment.name)
     agreed = _agreed(jobs, wanted)
@@ -117,12 +133,18 @@ def validate(
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
     return {
-        "configurations": results.hash_of([key_of(job) for job in jobs]),
-        "profile": results.profile_hash(jobs[0].profile),
+        "configurations": results.hash_of([key_of(job, wanted.tier) for job in jobs]),
+        "profile": _profiles_hash(jobs),
         "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_revision(),
     }
+
+
+def _profiles_hash(jobs: Sequence[Job]) -> str:
+    """Of the profile; of several, of all of them."""
+    hashes = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
+    return hashes[0] if len(hashes) == 1 else results.hash_of(hashes)
 
 
 def _predictions(
@@ -144,7 +166,8 @@ def _predictions(
     cluster, loaded = tasks[0].cluster, jobs[0].loaded
     speeds = speeds_at_calibration(cluster)
     figures = [rows[number] for number in range(len(jobs))]
-    predictions = zip(jobs, figures, map(predicted, jobs, figures), strict=True)
+    entries = [predicted(job, row, wanted.tier) for job, row in zip(jobs, figures, strict=True)]
+    predictions = zip(jobs, figures, entries, strict=True)
     return {
         "name": loaded.experiment.name,
         "file": loaded.path.as_posix(),
@@ -162,6 +185,7 @@ def _predictions(
                 "options": job.plan.strategy.options,
                 "figures": {name: row[name] for name in _KEPT},
                 "experiment": resolved(job.loaded.experiment),
+                **({"cluster": changes(job.profile, cluster)} if wanted.tier == "emulated" else {}),
             }
             for job, row, entry in predictions
         ],
@@ -210,6 +234,7 @@ def _measure_all(
         run["started"] = results.now()
         try:
             figures = _measured(jobs[number], kept, keep)
+            figures |= _counting(figures, folder.predictions["predictions"][number])
         except RunFailed as error:
             figures = {"status": FAILED, "message": str(error)}
             caller.say(f"{said}: failed: {error}")
@@ -217,6 +242,7 @@ def _measure_all(
             eps = figures["examples_per_second"]
             off = entry.examples_per_second / eps - 1
             unsound = "" if figures["status"] == COMPLETE else f"; {figures['status']}"
+            unsound += "".join(f"; does not count: {why}" for why in figures.get("broken", ()))
             caller.say(
                 f"{said}: {entry.examples_per_second:,.0f} examples/s predicted, {eps:,.0f} "
                 f"measured ({off:+.1%}){unsound}"
@@ -240,10 +266,17 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     """The figures of one run. Raises RunFailed."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
-            return _figures(_made(job, Path(aside), keep))
+            record = _made(job, Path(aside), keep)
+            return _figures(record) | _emulated(record, job)
     writable(kept)
     record = _made(job, kept, keep)
-    return {**_figures(record), "run_id": record.run_id}
+    return _figures(record) | _emulated(record, job) | {"run_id": record.run_id}
+
+
+def _emulated(record: RunRecord, job: Job) -> dict[str, Any]:
+    if record.summary.facts.emulated is None:
+        return {}
+    return emulated_figures(record.summary, job.plan.experiment)
 
 
 def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
@@ -251,6 +284,20 @@ def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
     record = Maker(replace(keep, out=out), NOBODY).record(job)
     assert record is not None  # torchrun is refused
     return record
+
+
+def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run on emulated hosts: what was predicted of its bytes, beside what was counted."""
+    predicted = entry["figures"]
+    if figures.get("frame_bytes") is None:
+        return {}
+    return {
+        "payload": {"predicted": predicted["bytes_per_step"], "counted": figures["payload"]},
+        "frames": {
+            "predicted": predicted["nic_bytes"] * FRAME / SEGMENT,
+            "counted": figures["frame_bytes"],
+        },
+    }
 
 
 def _figures(record: RunRecord) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -35,7 +35,7 @@ from recsim_train.validation.fidelity import (
     raw_errors,
 )
 from recsim_train.validation.figures import draw
-from recsim_train.validation.gates import Gate, judge
+from recsim_train.validation.gates import Gate, judge, sound
 
 _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
 _MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
@@ -96,7 +96,10 @@ class Validated:
 def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     """Judge what is there, and write it: validation.json and .csv, .md, report.html, figures/."""
     found = fidelity(folder.predicted(), folder.measured(), wanted.repeats, folder.at_calibration)
-    made = Validated(folder, wanted, found, tuple(judge(found, wanted.gates)))
+    gates = judge(found, wanted.gates)
+    if wanted.tier == "emulated":
+        gates.append(sound(len(folder.runs), len(folder.broken)))
+    made = Validated(folder, wanted, found, tuple(gates))
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
         put(folder.path / results.TABLE, _csv(found.rows))
@@ -299,6 +302,12 @@ def notes(made: Validated) -> Iterator[str]:
             f"{run['label']}, repeat {run['repeat']}, {run['status']} ({run['message']}): its "
             "throughput is no measurement of these settings and counts in no error."
         )
+    for run in made.folder.broken:
+        for why in run["broken"]:
+            yield (
+                f"{run['label']}, repeat {run['repeat']}, counts in no error: it breaks an "
+                f"invariant ({why})."
+            )
     since = found.moved
     if since is None or since.runs < sum(len(row.runs) for row in found.rows):
         yield (
@@ -324,6 +333,21 @@ def intervals_made_of(made: Validated) -> dict[str, float]:
     return {cause: median([found.get(cause, 0.0) for found in errors]) for cause in causes}
 
 
+def bytes_agree(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How predicted bytes and those counted on emulated links agree."""
+    counted = [run for run in runs if run.get("frames") and not run["broken"]]
+    if not counted:
+        return
+    equal = sum(r["payload"]["predicted"] == r["payload"]["counted"] for r in counted)
+    off = [r["frames"]["counted"] / r["frames"]["predicted"] - 1 for r in counted]
+    yield (
+        f"Payload bytes of a step: equal in {equal} of {len(counted)} runs. Bytes of frames that "
+        f"left the hosts: {text.percent(median(off), signed=True)} of what was predicted in the "
+        f"median, from {text.percent(min(off), signed=True)} to "
+        f"{text.percent(max(off), signed=True)}."
+    )
+
+
 def origins(made: Validated) -> Iterator[str]:
     """Where the figures come from."""
     predictions = made.folder.predictions
@@ -338,6 +362,7 @@ def origins(made: Validated) -> Iterator[str]:
     yield f"Machine: {predictions['environment'].get('machine')}."
     if (since := made.fidelity.moved) is not None:
         yield speed_sentence(since)
+    yield from bytes_agree(runs)
     others = [run["others_cores"] for run in runs if run.get("others_cores") is not None]
     if others:
         yield (

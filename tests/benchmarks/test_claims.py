@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.load import load_experiment
+from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.results.figures import Summary

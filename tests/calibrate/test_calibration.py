@@ -15,7 +15,7 @@ from recsim_train.calibration.profile import calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from recsim_train.calibration.own.measure import (
     with_operations,
 )
 from recsim_train.config.cluster import Calibration, Cluster, Costs
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
 from recsim_train.results.environment import machine_name

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.load import load_experiment
+from recsim_train.config.profiles import load_cluster
 from recsim_train.config.reference import settings_table
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies

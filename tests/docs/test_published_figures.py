@@ -184,6 +184,9 @@ GROUPS = (
     (r"(one|two|four) trainers?", "trainers"),
     (r"batch ([\d,]+)", "batch_size"),
     (r'"(\w+)"', "model"),
+    (r"regime ([\w ]+)", "regime"),
+    (r"queue (\w+)", "queue"),
+    (r"compute (\w+)", "compute"),
     (r"(\w+)$", "strategy"),
 )
 """Which settings a row is of: pattern of its first cell, column of the file."""

@@ -10,7 +10,7 @@ import pytest
 import recsim_train
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.data.mixcache import slots_of
 from recsim_train.data.replay import Replay
 from recsim_train.placement.describe import describe

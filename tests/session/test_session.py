@@ -15,7 +15,7 @@ from recsim_train.calibration import profile as calibration
 from recsim_train.calls import Caller, Study
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.session import in_runs
 
 ROOT = Path(__file__).parents[2]

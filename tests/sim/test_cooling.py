@@ -8,7 +8,8 @@ import pytest
 
 from recsim_train.config.cluster import Cooling
 from recsim_train.config.experiment import Model, Table
-from recsim_train.config.load import load_cluster, load_experiment
+from recsim_train.config.load import load_experiment
+from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import simulate

@@ -10,7 +10,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Model, Table, Training
-from recsim_train.config.load import load_cluster
+from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import memory_of
 from recsim_train.sim.run import simulate

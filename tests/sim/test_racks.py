@@ -13,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.hosts import racks_of
+from recsim_train.placement.racks import racks_of
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process

@@ -275,7 +275,7 @@ def test_the_command_fails_where_what_was_measured_is_wrong(
         }  # fmt: skip
 
     monkeypatch.setattr(validation, "_measured", replayed)
-    monkeypatch.setattr(validation, "predicted", lambda job, row: claiming(predicted(job, row)))
+    monkeypatch.setattr(validation, "predicted", lambda *given: claiming(predicted(*given)))
     monkeypatch.setattr("recsim_train.executor.process.forkserver.ready", lambda: None)
     words = [word for setting in SHORT for word in ("--set", setting)]
     done = CliRunner().invoke(

@@ -1,0 +1,165 @@
+"""The tier of emulated clusters: what tells its configurations apart, and which runs count.
+
+A run counts where the machine left its hosts and links alone. That is decided by invariants that
+were stated in advance and read no prediction (the idea is Mininet-HiFi's: Handigol et al., CoNEXT
+2012, "Reproducible network experiments using container-based emulation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.dump import plain
+from recsim_train.config.experiment import Experiment
+from recsim_train.placement.racks import racks_of
+from recsim_train.results.figures import Summary
+from recsim_train.session.job import Job
+from recsim_train.strategy import effects
+from recsim_train.trace.ledger import AROUND
+
+REGIMES: Final = (
+    "server NIC", "trainer NIC", "uplink", "collective", "mixed", "trainer cores", "server cores",
+)  # fmt: skip
+NEAR = 0.15
+"""Where the next class of resources allows less than this much more, both bind: mixed."""
+IDLE, WAITS, SLEPT, SLIGHT, LATE, ROUND, RATE = 0.25, 0.05, 0.02, 0.005, 0.05, 0.10, 0.02
+"""Least idle share of all cores; most that a process's threads together wait for a core, as a share
+of the window; how far what operations took may be from what they were to take, as a share of that,
+or of the processes' time, where they take next to nothing of it; most sleepers that wake more than
+a millisecond late; most CPU time of messages and coding in a process's window; how far a link may
+exceed its rate."""
+MOST_DROPPED = 0.2
+"""Share of runs that break an invariant from which a validation fails."""
+
+
+def changes(cluster: Cluster, base: Cluster) -> dict[str, Any]:
+    """What a profile says otherwise than another one."""
+    own, other = plain(cluster, digits=None), plain(base, digits=None)
+    return {
+        name: own.get(name)
+        for name in {**other, **own}
+        if own.get(name) != other.get(name) and name not in ("name", "description")
+    }
+
+
+def label_of(job: Job) -> str:
+    """A configuration's cluster in words."""
+    cluster, instances = job.profile, job.plan.instances
+    rates = sorted({cluster.host_of(i.role, i.index).nic * 8 / 1e6 for i in instances})
+    racks = len(set(racks_of(instances, cluster).values())) if cluster.topology else 1
+    said = [
+        f"{len(instances)} hosts at {' and '.join(f'{rate:g}' for rate in rates)} Mbit/s",
+        cluster.network.queue,
+        *([f"{racks} racks"] if racks > 1 else []),
+        f"compute {job.plan.experiment.execution.compute}",
+    ]
+    return ", ".join(said)
+
+
+def regime(row: Mapping[str, Any]) -> str:
+    """One of `REGIMES`, by which resources a prediction's bounds say bind.
+
+    ``row``: of the prediction (`recsim_train.results.row`).
+    """
+    tightest: dict[str, float] = {}
+    for resource, eps in (row["bounds"] or {}).items():
+        if kind := _class(resource, row):
+            tightest[kind] = min(eps, tightest.get(kind, eps))
+    (first, bound), *others = sorted(tightest.items(), key=lambda known: known[1])
+    if others and others[0][1] < bound * (1.0 + NEAR):
+        return "mixed"
+    return first
+
+
+def _class(resource: str, row: Mapping[str, Any]) -> str | None:
+    owner, _, part = resource.partition(".")
+    role = "trainer" if owner.startswith("trainer[") else "server"
+    if owner.startswith("rack["):
+        return "uplink"
+    if part.startswith("nic."):
+        sent = {effect: size or 0.0 for effect, size in (row["bytes_by_effect"] or {}).items()}
+        together = sum(sent.get(effect.kind, 0.0) for effect in effects.COLLECTIVE)
+        if role == "trainer" and together > sum(sent.values()) / 2:
+            return "collective"
+        return f"{role} NIC"
+    if part in ("cores", "interpreter"):
+        return f"{role} cores"
+    if resource == "loops":
+        times = row["time_by_effect"] or {}
+        return "trainer cores" if times.get("compute", 0.0) > sum(times.values()) / 2 else None
+    return None
+
+
+def broken(summary: Summary, *, modelled: bool) -> Iterator[str]:
+    """The invariants that a run breaks, each with its figure."""
+    facts = summary.facts
+    ledger, emulated = facts.ledger, facts.emulated
+    if ledger is None or ledger.machine is None or emulated is None:
+        yield "emulated: the run says nothing of its hosts"
+        return
+    use = ledger.machine
+    if modelled:
+        slept = facts.slept
+        if slept is None or slept.asked <= 0.0:
+            yield "sleep: nothing was modelled"
+        else:
+            time = len(facts.cpu_seconds) * (facts.wall_seconds or 0.0)
+            off = slept.taken / slept.asked - 1.0
+            if abs(slept.taken - slept.asked) > max(SLEPT * slept.asked, SLIGHT * time):
+                yield f"sleep: operations took {off:+.1%} more than they were to take"
+            if (late := slept.late / max(1, slept.wakes)) > LATE:
+                yield f"wake-ups: {late:.1%} of them came more than a millisecond late"
+        if (around := messages_share(summary)) > ROUND:
+            yield f"messages: their CPU time is {around:.1%} of a process's"
+    else:
+        idle = 1.0 - (use.own + use.others + use.steal) / use.cores
+        if idle < IDLE:
+            yield f"idle: {idle:.0%} of the cores were"
+        waits = {name: seconds / ledger.seconds for name, seconds in facts.core_waits.items()}
+        if (longest := max(waits.values(), default=0.0)) > WAITS:
+            yield f"waits: a process's threads waited {longest:.1%} of the time for a core"
+    for name, rate in emulated.links.items():
+        most = rate * (facts.wall_seconds or 0.0)
+        if emulated.sent[name] > most * (1.0 + RATE):
+            yield f"rate: {name} sent {emulated.sent[name] / most:.2f} times what its link carries"
+
+
+def messages_share(summary: Summary) -> float:
+    """CPU time of messages, coding and the runtime's own work in the counted window, as a share of
+    it: of the role whose processes spend most."""
+    ledger = summary.facts.ledger
+    assert ledger is not None
+    processes: dict[str, int] = {}
+    for name in summary.facts.cpu_seconds:
+        role = name.partition("[")[0]
+        processes[role] = processes.get(role, 0) + 1
+    return max(
+        ledger_spent / (ledger.seconds * count)
+        for role, count in processes.items()
+        for ledger_spent in [sum(ledger.spent(what, role) for what in AROUND)]
+    )
+
+
+def emulated_figures(summary: Summary, experiment: Experiment) -> dict[str, Any]:
+    """What a run on emulated hosts has beside others: bytes of a step, and how sound it is.
+
+    Links count all of a run, so that a step's bytes are a mean over warm-up, too."""
+    facts, training = summary.facts, experiment.training
+    assert facts.emulated is not None
+    assert facts.ledger is not None
+    per_step = [size for size in summary.bytes_by_effect.values() if size is not None]
+    sent = sum(facts.emulated.sent[name] for name in facts.cpu_seconds)
+    use, window = facts.ledger.machine, facts.ledger.seconds
+    slept = facts.slept
+    return {
+        "broken": list(broken(summary, modelled=experiment.execution.compute == "modelled")),
+        "payload": sum(per_step),
+        "frame_bytes": sent / (training.warmup_steps + summary.steps),
+        "dropped": facts.emulated.dropped,
+        "idle": None if use is None else 1.0 - (use.own + use.others + use.steal) / use.cores,
+        "longest_wait": max(facts.core_waits.values(), default=0.0) / window,
+        "around": messages_share(summary),
+        "slept": None if slept is None else slept.taken / slept.asked - 1.0,
+    }
