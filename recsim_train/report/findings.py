@@ -139,37 +139,41 @@ def compare(records: Sequence[RunRecord]) -> Findings:
     """Pair runs by experiment, strategy and settings.
 
     Real runs of the same settings are repeats of one measurement. Simulated runs of the same
-    settings on one profile are repeats too; each profile gives a comparison of its own.
+    settings on one profile are repeats too; each profile gives a comparison of its own. What was
+    measured on emulated hosts is no repeat of what was not, and belongs to its own profile.
     """
     counted = [r for r in records if r.summary.examples_per_second]
     # an unfinished run is left out where a finished one of the same settings and world exists
-    finished = {(pair_key(r), r.world) for r in counted if r.status == "complete"}
+    finished = {(pair_key(r), r.world, emulated_on(r)) for r in counted if r.status == "complete"}
     nothing = "it counted no iteration, so it has no throughput"
     unpaired = [Unpaired(r, nothing) for r in records if not r.summary.examples_per_second]
     usable = []
     for r in counted:
-        if r.status != "complete" and (pair_key(r), r.world) in finished:
+        if r.status != "complete" and (pair_key(r), r.world, emulated_on(r)) in finished:
             why = f"it is {r.status}, and a complete run of the same settings is used"
             unpaired.append(Unpaired(r, why))
         else:
             usable.append(r)
-    real: dict[str, list[RunRecord]] = {}
+    real: dict[str, dict[tuple[str, bool] | None, list[RunRecord]]] = {}
     simulated: dict[str, dict[str, list[RunRecord]]] = {}
     for record in usable:
         key = pair_key(record)
         if record.world == "real":
-            real.setdefault(key, []).append(record)
+            real.setdefault(key, {}).setdefault(emulated_on(record), []).append(record)
         else:
-            profile = json.dumps(record.manifest.get("cluster"), sort_keys=True)
-            simulated.setdefault(key, {}).setdefault(profile, []).append(record)
+            simulated.setdefault(key, {}).setdefault(_profile(record), []).append(record)
     pairs = [
-        (predictions, real[key])
+        (predictions, repeats)
         for key, profiles in simulated.items()
-        if key in real
-        for predictions in profiles.values()
+        for profile, predictions in profiles.items()
+        for hosts, repeats in real.get(key, {}).items()
+        if hosts is None or hosts[0] == profile
     ]
     names = labels([predictions[0] for predictions, _ in pairs])
-    comparisons = [comparison_of(label, p, m) for label, (p, m) in zip(names, pairs, strict=True)]
+    comparisons = [
+        comparison_of(f"{label}{_hosts_said(m[0])}", p, m)
+        for label, (p, m) in zip(names, pairs, strict=True)
+    ]
     paired = {id(r) for p, m in pairs for r in (*p, *m)}
     unpaired += [Unpaired(r, _alone(r, usable)) for r in usable if id(r) not in paired]
     return Findings(tuple(comparisons), tuple(unpaired))
@@ -179,6 +183,25 @@ def _alone(record: RunRecord, usable: Sequence[RunRecord]) -> str:
     """Why it has no partner; first of all that its model diverged."""
     why = why_alone(record, usable)
     return why if record.facts.diverged is None else f"{record.facts.diverged.phrase}; {why}"
+
+
+def emulated_on(record: RunRecord) -> tuple[str, bool] | None:
+    """What tells measurements of the same settings apart: the profile whose hosts were emulated,
+    and whether operations took a modelled time; None: no hosts were emulated."""
+    if record.facts.emulated is None:
+        return None
+    return _profile(record), record.facts.slept is not None
+
+
+def _hosts_said(record: RunRecord) -> str:
+    hosts = emulated_on(record)
+    if hosts is None:
+        return ""
+    return f", emulated hosts{', compute modelled' if hosts[1] else ''}"
+
+
+def _profile(record: RunRecord) -> str:
+    return json.dumps(record.manifest.get("cluster"), sort_keys=True)
 
 
 def pair_key(record: RunRecord) -> str:

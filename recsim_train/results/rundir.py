@@ -320,16 +320,19 @@ def _document(path: Path, file: str) -> dict[str, Any]:
     return content
 
 
-def find_complete(out: Path, plan: Plan, world: World, cluster: Cluster | None) -> RunRecord | None:
+def find_complete(
+    out: Path, plan: Plan, world: World, cluster: Cluster | None, *, emulated: bool = False
+) -> RunRecord | None:
     """The newest run of exactly these settings under ``out`` that made all of its steps, for
-    ``--resume``: one that diverged would diverge again."""
+    ``--resume``: one that diverged would diverge again. ``emulated``: on emulated hosts."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
     for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:
             continue  # damaged or still being written: it is done again
-        if record.whole and record.manifest.get("identity") == wanted:
+        alike = (record.facts.emulated is not None) == emulated
+        if record.whole and alike and record.manifest.get("identity") == wanted:
             note_finished()
             return record
     return None

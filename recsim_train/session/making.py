@@ -129,7 +129,10 @@ class Maker:
         """
         record = self._records.get(job.identity)
         if record is None and self._keep.resume:
-            record = find_complete(self._keep.out, job.plan, job.world, job.cluster)
+            emulated = self._keep.emulate and job.world == "real"
+            record = find_complete(
+                self._keep.out, job.plan, job.world, job.cluster, emulated=emulated
+            )
         if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
         if record is None:

@@ -14,7 +14,7 @@ from recsim_train.report.findings import compare
 from recsim_train.report.publish import markdown
 from recsim_train.report.runs import load_runs, run_table
 from recsim_train.report.write import report_on
-from recsim_train.trace.facts import PayloadSpread
+from recsim_train.trace.facts import Emulated, PayloadSpread, Slept
 from recsim_train.workload.compression import Tally, compressed
 
 
@@ -69,6 +69,39 @@ def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:
     assert c.measured_spread == pytest.approx((values[2] - values[0]) / 2 / values[1])
     assert c.real.summary.examples_per_second == values[1]
     assert c.document()["repeats"] == 3
+
+
+def test_emulated_hosts_are_compared_with_their_own_profile_alone(
+    tmp_path: Path, factory: Any
+) -> None:
+    """Nor are modelled and real compute repeats of each other."""
+    plan = factory.plan()
+    own, other = factory.cluster(name="own"), factory.cluster(name="other")
+    for profile in (own, other):
+        factory.write(tmp_path, plan, "simulated", profile=profile)
+    runs = []
+    for emulated, slept in ((False, False), (True, False), (True, False), (True, True)):
+        outcome = factory.outcome(plan, world="real")
+        if emulated:
+            outcome.facts.emulated = Emulated({}, "fifo", {}, {}, 0)
+        if slept:
+            outcome.facts.slept = Slept(1.0, 1.0, 1, 0)
+        runs.append(factory.write(tmp_path, plan, "real", profile=own, found=outcome).run_id)
+    found = compare(load_runs([tmp_path]))
+    assert not found.unpaired
+    made = {
+        (c.simulated.manifest["cluster"]["name"], frozenset(r.run_id for r in c.all_real))
+        for c in found.comparisons
+    }
+    plain, *emulated_runs, modelled = runs
+    assert made == {
+        ("own", frozenset({plain})),
+        ("other", frozenset({plain})),
+        ("own", frozenset(emulated_runs)),
+        ("own", frozenset({modelled})),
+    }
+    said = {c.label.partition(")")[2] for c in found.comparisons}
+    assert said == {"", ", emulated hosts", ", emulated hosts, compute modelled"}
 
 
 def test_within_the_noise_of_one_run_says_that_it_is_one_run(tmp_path: Path, factory: Any) -> None:

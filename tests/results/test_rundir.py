@@ -14,6 +14,7 @@ from recsim_train.results.rundir import find_complete, read_run, run_document
 from recsim_train.trace.facts import (
     Busiest,
     Compressed,
+    Emulated,
     Facts,
     HostFailure,
     OverTime,
@@ -398,3 +399,16 @@ def test_the_environment_names_machine_versions_and_load() -> None:
     for key in ("date", "machine", "cpu", "cores", "memory_bytes", "load", "versions"):
         assert found[key] not in (None, "", {})
     assert set(found["versions"]) >= {"python", "torch", "recsim-train"}  # type: ignore[call-overload]
+
+
+def test_a_run_on_emulated_hosts_is_no_other_one(tmp_path: Path, factory: Any) -> None:
+    plan, cluster = factory.plan(), factory.cluster()
+    outcome = factory.outcome(plan, world="real")
+    outcome.facts.emulated = Emulated({}, "fifo", {}, {}, 0)
+    emulated = factory.write(tmp_path, plan, "real", found=outcome)
+    assert find_complete(tmp_path, plan, "real", cluster) is None
+    plain = factory.write(tmp_path, plan, "real")
+    for wanted, on_hosts in ((plain, False), (emulated, True)):
+        found = find_complete(tmp_path, plan, "real", cluster, emulated=on_hosts)
+        assert found is not None
+        assert found.run_id == wanted.run_id
