@@ -17,6 +17,8 @@ from typing import Any
 import yaml
 from script import options
 
+from recsim_train.config.new_profile import TCP_OVER_ETHERNET
+
 TURNS = ("server", "trainer", "uplink", "collective", "mixed", "cores")
 ROWS: tuple[dict[str, Any], ...] = (
     {"kind": "flat_ps"},
@@ -65,8 +67,6 @@ BATCHES = (64, 128, 256, 512)
 DIMS = (8, 16, 32)
 SECONDS, LEAST_STEPS, MOST_STEPS = 7.0, 10, 1000
 CORES = 16
-EFFICIENCY = 0.9564
-"""1448 / 1514: TCP's payload in Ethernet frames."""
 LEARNING = {"dense_lr": 0.001, "sparse_lr": 0.001}
 
 
@@ -123,7 +123,7 @@ def drawn_cluster(draw: Random, turn: str, roles: dict[str, int]) -> dict[str, A
         kinds["trainer"] = {"cores": CORES, "memory": "8 GiB", "nic": f"{slow} Mbit/s"}
     network = {
         "latency": "30 us",
-        "efficiency": EFFICIENCY,
+        "efficiency": TCP_OVER_ETHERNET,
         "connection_cap": None,
         "queue": draw.choice(("fifo", "fair")),
     }

@@ -167,15 +167,15 @@ def times_of(plan: Plan, cluster: Cluster) -> dict[str, ProcessTimes]:
     calls: dict[tuple[str, str], list[float]] = {}
     simulated.run(None, min(_COUNTED, plan.experiment.training.steps), calls=calls)
     locked = simulated.runtime.pricing.locked
-    found: dict[str, ProcessTimes] = {}
-    for instance in plan.instances:
-        host = cluster.host_of(instance.role, instance.index)
-        times = found[instance.name] = ProcessTimes(host.cores, {})
-        for (process, what), (count, seconds) in calls.items():
-            if process == instance.name and what in OPS and count:
-                whole, held = locked.get(what, (0.0, 0.0))
-                mean = seconds / count
-                times.operations[what] = OperationTime(mean, mean * held / whole if whole else 0.0)
+    found = {
+        i.name: ProcessTimes(cluster.host_of(i.role, i.index).cores, {}) for i in plan.instances
+    }
+    for (process, what), (count, seconds) in calls.items():
+        if what in OPS:
+            whole, held = locked.get(what, (0.0, 0.0))
+            mean = seconds / count
+            share = held / whole if whole else 0.0
+            found[process].operations[what] = OperationTime(mean, mean * share)
     return found
 
 

@@ -40,12 +40,10 @@ class ShapedPort:
     """With fair queues, one for each: the field of a packet ("dst" or "src") and the address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """What has left a port, in frames of at most one segment."""
 
     bytes: int
-    packets: int
     drops: int
 
 
@@ -196,7 +194,7 @@ def _shaping(port: ShapedPort) -> Iterator[str]:
 
 _CLASS = re.compile(
     r"^class htb (\S+) .*?\brate ([0-9.]+)([KMGT]?)bit .*\n"
-    r" Sent (\d+) bytes (\d+) pkt \(dropped (\d+),",
+    r" Sent (\d+) bytes \d+ pkt \(dropped (\d+),",
     re.MULTILINE,
 )
 """Of what `tc` shows: it has no JSON of classes."""
@@ -207,7 +205,6 @@ class _Class(NamedTuple):
     rate: float
     """Bits per second."""
     bytes: int
-    packets: int
     drops: int
 
 
@@ -223,4 +220,4 @@ def _read(port: ShapedPort) -> dict[str, _Class]:
 def _counted(port: ShapedPort) -> Counted:
     found = _read(port)
     root = found.pop("1:1")
-    return Counted(root.bytes, root.packets, sum(leaf.drops for leaf in found.values()))
+    return Counted(root.bytes, sum(leaf.drops for leaf in found.values()))
