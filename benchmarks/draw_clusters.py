@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from script import options
 
-from recsim_train.config.new_profile import TCP_OVER_ETHERNET
+from recsim_train.config.frames import TCP_OVER_ETHERNET
 
 TURNS = ("server", "trainer", "uplink", "collective", "mixed", "cores")
 ROWS: tuple[dict[str, Any], ...] = (

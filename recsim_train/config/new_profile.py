@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from recsim_train.config.cluster import FORMAT
-
-TCP_OVER_ETHERNET = 0.9564
-"""Payload's share of a link: 1448 of 1514 bytes."""
+from recsim_train.config.frames import TCP_OVER_ETHERNET
 
 
 @dataclass(frozen=True, slots=True)

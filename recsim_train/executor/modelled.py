@@ -1,9 +1,9 @@
 """Modelled compute: an operation takes as long as a prediction says, whatever it takes here.
 
 Operations are carried out on the true tensors and then sleep for the rest of their modelled time,
-so that many hosts fit the cores of one machine. Passes through a whole net, which are dear, are not
-carried out: a stand-in gives gradients of their shapes. Messages, coding and reading are what they
-are.
+so that many hosts fit the cores of one machine. Passes through nets, which are dear, are not
+carried out: a stand-in gives tensors of their results' shapes. Messages, coding and reading are
+what they are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import ctypes
 import random
 import threading
 import time
+from dataclasses import replace
 from math import inf
 
 import torch
 from torch import Tensor
 
+from recsim_train.executor.net.model import Pass
+from recsim_train.executor.net.net_kernels import net_open
 from recsim_train.executor.operations import KERNELS
-from recsim_train.executor.values import RealDense, RealRows
+from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 from recsim_train.executor.worker import Worker
-from recsim_train.strategy.values import Batch, Gradients
+from recsim_train.strategy.values import Batch, Gradients, NetGradients
 from recsim_train.trace.ledger import READING
 from recsim_train.trace.modelled import ProcessTimes
 
@@ -92,13 +95,62 @@ class ModelledCompute:
         return self._slept
 
 
+Given = RealBlock | RealParts | NetGradients
+
+
+class Repeated(Pass):
+    """Gives again what the ``first`` pass gave, which has the same shape in every pass, with rows'
+    gradients of its own."""
+
+    def __init__(self, first: Pass | None, given: dict[object, Given], rows: RealRows) -> None:
+        """``first``: of the first pass, itself, whose results go to ``given``."""
+        self._first, self._given, self._rows = first, given, rows
+
+    def forward(self, cut: int) -> RealParts | RealBlock:
+        if self._first is not None:
+            self._given["forward", cut] = self._first.forward(cut)
+        return self._copied("forward", cut)
+
+    def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
+        if self._first is not None:
+            self._first.receive(cut, arrived)
+
+    def backward(self, cut: int) -> RealParts | RealBlock:
+        if self._first is not None:
+            self._given["backward", cut] = self._first.backward(cut)
+        return self._copied("backward", cut)
+
+    def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
+        if self._first is not None:
+            self._first.take_back(cut, arrived)
+
+    def gradients(self) -> NetGradients:
+        if self._first is not None:
+            self._given["gradients"] = self._first.gradients()
+        found = self._given["gradients"]
+        assert isinstance(found, NetGradients)
+        assert isinstance(found.own, RealDense)
+        assert isinstance(found.shared, RealDense)
+        own, shared = (replace(p, tensor=p.tensor.clone()) for p in (found.own, found.shared))
+        return NetGradients(own, shared, self._rows)
+
+    def _copied(self, what: str, cut: int) -> RealParts | RealBlock:
+        """Collectives write where they read."""
+        found = self._given[what, cut]
+        if isinstance(found, RealParts):
+            return RealParts(tuple(part.clone() for part in found.tensors))
+        assert isinstance(found, RealBlock)
+        return RealBlock(found.tensor.clone())
+
+
 class StandIn:
-    """In place of a whole net's passes: seeded numbers as gradients, and no loss."""
+    """In place of passes through nets: seeded numbers as gradients, and no loss."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
         self._seed = seed
         self._numbers = torch.empty(0)
+        self._given: dict[Worker, dict[object, Given]] = {}
 
     def __call__(self, worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
         """Gradients of the replica [parameters] and of the rows, as `kernels.forward_backward`."""
@@ -107,6 +159,14 @@ class StandIn:
         flat = drawn.clone() if room is None else room.copy_(drawn)
         worker.loss = None
         return Gradients(RealDense(flat), RealRows(self._drawn(rows.tensor), rows.ids))
+
+    def open(self, worker: Worker, batch: Batch, rows: RealRows) -> Pass:
+        """In place of a pass through a net that is cut over hosts: only a loop's first is one."""
+        first = None
+        if worker not in self._given:
+            self._given[worker] = {}
+            first = net_open(worker, batch, rows)
+        return Repeated(first, self._given[worker], RealRows(self._drawn(rows.tensor), rows.ids))
 
     def _drawn(self, like: Tensor) -> Tensor:
         """Some of the same numbers, from another place each time."""
@@ -123,5 +183,6 @@ def install(times: ProcessTimes, seed: int) -> ModelledCompute:
     """Have this process's operations take these times; on its main thread, before others start."""
     # else a sleeping thread of ours wakes up to 50 us late
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    KERNELS["forward_backward"] = StandIn(seed)
+    stand_in = StandIn(seed)
+    KERNELS.update(forward_backward=stand_in, net_open=stand_in.open)
     return ModelledCompute(times)

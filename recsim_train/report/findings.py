@@ -190,7 +190,7 @@ def emulated_on(record: RunRecord) -> tuple[str, bool] | None:
     and whether operations took a modelled time; None: no hosts were emulated."""
     if record.facts.emulated is None:
         return None
-    return _profile(record), record.facts.slept is not None
+    return _profile(record), bool(record.facts.slept)
 
 
 def _hosts_said(record: RunRecord) -> str:

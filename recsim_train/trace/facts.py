@@ -104,21 +104,16 @@ class Emulated:
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """Of operations that take a modelled time; of a run, in its counted window."""
+    """Of a process's operations that take a modelled time, in the counted window."""
 
     asked: float
-    """Seconds that they were to take, of all threads together."""
+    """Seconds that they were to take, of its threads together."""
     taken: float
     """That they took, without waits for a lock."""
     wakes: float
     """How often a thread slept."""
     late: float
     """Of these, more than a millisecond too long."""
-
-    @classmethod
-    def of(cls, parts: Iterable[Iterable[float]]) -> Slept:
-        """From these four of each process."""
-        return cls(*map(sum, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +359,8 @@ class Facts:
     """By process."""
     emulated: Emulated | None = None
     """None: the processes ran on this machine itself."""
-    slept: Slept | None = None
-    """None: operations took what they take on this machine."""
+    slept: dict[str, Slept] = field(default_factory=dict)
+    """By process; empty: operations took what they take on this machine."""
     core_waits: dict[str, float] = field(default_factory=dict)
     """Of emulated hosts: seconds of the counted window in which threads that could run waited for
     a core, by process."""

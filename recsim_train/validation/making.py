@@ -12,8 +12,8 @@ from typing import Any
 from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
-from recsim_train.executor.emulation.layout import FRAME, SEGMENT
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, writable
@@ -294,7 +294,7 @@ def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, An
     return {
         "payload": {"predicted": predicted["bytes_per_step"], "counted": figures["payload"]},
         "frames": {
-            "predicted": predicted["nic_bytes"] * FRAME / SEGMENT,
+            "predicted": framed(predicted["nic_bytes"]),
             "counted": figures["frame_bytes"],
         },
     }

@@ -342,8 +342,8 @@ def bytes_agree(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     off = [r["frames"]["counted"] / r["frames"]["predicted"] - 1 for r in counted]
     yield (
         f"Payload bytes of a step: equal in {equal} of {len(counted)} runs. Bytes of frames that "
-        f"left the hosts: {text.percent(median(off), signed=True)} of what was predicted in the "
-        f"median, from {text.percent(min(off), signed=True)} to "
+        f"left the hosts, with those that acknowledge: {text.percent(median(off), signed=True)} "
+        f"of what was predicted in the median, from {text.percent(min(off), signed=True)} to "
         f"{text.percent(max(off), signed=True)}."
     )
 

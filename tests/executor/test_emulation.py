@@ -20,11 +20,10 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import (
-    FRAME,
     LEAST_WAITING,
-    SEGMENT,
     EmulatedHost,
     EmulatedLayout,
     Link,

@@ -85,7 +85,7 @@ def test_emulated_hosts_are_compared_with_their_own_profile_alone(
         if emulated:
             outcome.facts.emulated = Emulated({}, "fifo", {}, {}, 0)
         if slept:
-            outcome.facts.slept = Slept(1.0, 1.0, 1, 0)
+            outcome.facts.slept = {"trainer[0]": Slept(1.0, 1.0, 1, 0)}
         runs.append(factory.write(tmp_path, plan, "real", profile=own, found=outcome).run_id)
     found = compare(load_runs([tmp_path]))
     assert not found.unpaired

@@ -55,7 +55,7 @@ SOUND = Facts(
         10.0, 6.0, {("trainer", "transport", "loop"): 0.8}, MachineUse(2, 0.6, 0.2, 0.0)
     ),
     emulated=Emulated({"trainer[0]": 1000.0}, "fifo", {"trainer[0]": 5}, {"trainer[0]": 9000}, 0),
-    slept=Slept(50.0, 50.5, 1000, 10),
+    slept={"trainer[0]": Slept(8.0, 8.1, 1000, 10), "dense_server[0]": Slept(0.1, 0.5, 9, 0)},
     core_waits={"trainer[0]": 0.3},
     cpu_seconds={"trainer[0]": 1.0},
     wall_seconds=12.0,
@@ -76,10 +76,11 @@ def test_a_sound_run_breaks_nothing(factory: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("changes", "modelled", "name"),
     [
-        ({"slept": Slept(50.0, 51.5, 1000, 10)}, True, "sleep"),
-        ({"slept": Slept(50.0, 48.5, 1000, 10)}, True, "sleep"),
-        ({"slept": Slept(50.0, 50.0, 1000, 60)}, True, "wake-ups"),
-        ({"slept": None}, True, "sleep"),
+        ({"slept": {"trainer[0]": Slept(8.0, 8.6, 1000, 10)}}, True, "sleep"),
+        ({"slept": {"trainer[0]": Slept(8.0, 7.4, 1000, 10)}}, True, "sleep"),
+        ({"slept": {"a": Slept(40.0, 40.6, 90, 0), "b": Slept(0.1, 0.7, 1000, 10)}}, True, "sleep"),
+        ({"slept": {"a": Slept(9.0, 9.0, 90, 6), "b": Slept(9.0, 9.0, 10, 0)}}, True, "wake-ups"),
+        ({"slept": {}}, True, "sleep"),
         ({"core_waits": {"trainer[0]": 0.6, "dense_server[0]": 0.1}}, False, "waits"),
         ({"emulated": replace(SOUND.emulated, sent={"trainer[0]": 12_500})}, True, "rate"),  # type: ignore[type-var]
         ({"emulated": None}, False, "emulated"),

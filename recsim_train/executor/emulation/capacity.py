@@ -21,14 +21,9 @@ from pathlib import Path
 import psutil
 
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.executor.emulation.cluster import EmulatedCluster
-from recsim_train.executor.emulation.layout import (
-    FRAME,
-    SEGMENT,
-    EmulatedHost,
-    EmulatedLayout,
-    Link,
-)
+from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.results.environment import cores, machine_name
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor.emulation.layout import FRAME, EmulatedLayout, Link
+from recsim_train.config.frames import FRAME
+from recsim_train.executor.emulation.layout import EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.executor.process.forkserver import NetworkPlace
 from recsim_train.trace.facts import Emulated

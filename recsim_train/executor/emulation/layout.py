@@ -11,12 +11,10 @@ from ipaddress import IPv4Address, ip_address
 
 from recsim_train.config.cluster import Cluster, Queue
 from recsim_train.config.errors import UserError
+from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.racks import racks_of, uplink_rate
 
-FRAME, SEGMENT = 1514, 1448
-"""Bytes of a full Ethernet frame without its checksum, as the kernel counts it, and of TCP's
-payload in it."""
 _AT_ONCE = 0.3e-3
 """Seconds of a link's rate that frames which are handled as one may take."""
 MOST_LATENCY = 100e-6

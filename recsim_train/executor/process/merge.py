@@ -92,7 +92,8 @@ def _ledger(
         waits = zip(parts, used, strict=True)
         whole.facts.core_waits = {part.instance: one.waited for part, one in waits}
     if all(one.slept for one in used):
-        whole.facts.slept = Slept.of(one.slept for one in used)
+        sleeps = zip(parts, used, strict=True)
+        whole.facts.slept = {part.instance: Slept(*one.slept) for part, one in sleeps}
     seconds: Booked = {}
     for one in used:
         for key, spent in one.booked.items():

@@ -1,0 +1,19 @@
+"""What TCP over Ethernet adds to payload."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME: Final = 1514
+"""Bytes of a full Ethernet frame without its checksum, as the kernel counts it."""
+SEGMENT: Final = 1448
+"""Bytes of TCP's payload in it: 20 of its 1500 are IPv4's header, 32 TCP's with time stamps."""
+TCP_OVER_ETHERNET: Final = round(SEGMENT / FRAME, 4)
+"""Payload's share of a link's rate."""
+ACKNOWLEDGING: Final = 1 / 2
+"""Frames of acknowledgement for a full segment: one for every second one (RFC 5681, 4.2)."""
+
+
+def framed(payload: float) -> float:
+    """Bytes of frames by which so many of payload travel, those that acknowledge it included."""
+    return payload / SEGMENT * (FRAME + ACKNOWLEDGING * (FRAME - SEGMENT))
