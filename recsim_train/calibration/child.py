@@ -25,7 +25,13 @@ _ENDING = 5.0
 class MeasuringProcess:
     """One measuring process."""
 
-    def __init__(self, part: str, request: dict[str, Any], limit: float) -> None:
+    def __init__(
+        self,
+        part: str,
+        request: dict[str, Any],
+        limit: float,
+        place: forkserver.NetworkPlace = forkserver.HERE,
+    ) -> None:
         """Start it.
 
         ``part``: see `recsim_train.calibration.probe`; ``limit``: seconds that it may take, of each
@@ -35,7 +41,7 @@ class MeasuringProcess:
         self._limit = limit
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         module = "recsim_train.calibration.probe"
-        self._process = forkserver.start(module, [part], self._errors)
+        self._process = forkserver.start(module, [part], self._errors, place)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         threading.Thread(target=self._listen, name=f"listen {part}", daemon=True).start()
         self.tell(request)

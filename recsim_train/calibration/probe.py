@@ -32,6 +32,10 @@ def measure(part: str, request: Request) -> object:
 
         crowded = request.get("crowded", False)
         return wire_probe.measure(request["rank"], request["store"], quick=quick, crowded=crowded)
+    if part == "link":
+        from recsim_train.calibration import wire_probe
+
+        return wire_probe.measure_link(request["rank"], request["store"], request["rate"])
     if part == "busy":
         from recsim_train.calibration import load_probe
 

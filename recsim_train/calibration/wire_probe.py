@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from statistics import median
 
@@ -32,6 +33,8 @@ _CLIENT, _SERVER = 0, 1
 _PAIRS = 2
 """Threads at each end that talk at once, at most."""
 _WINDOWS = 5
+_LONGEST_TRIP = 0.2
+"""Seconds that a round trip over a slow link may take by its rate."""
 End = TcpChannel | TcpPort
 _TURNED_BYTES = 8 << 20
 _GLOO_BYTES = 1 << 10
@@ -60,8 +63,9 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dict[str, object]:
-    """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
+@contextmanager
+def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGroup]]:
+    """This process's ends of `_PAIRS` connections to the other one, and a group of both."""
     shared = FileStore(store, 2)
     batch_scheduling()  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
@@ -76,32 +80,50 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
             ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
         collective = dist.new_group()
         ordinary_scheduling()
+        yield ends, collective
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dict[str, object]:
+    """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
+    with _joined(rank, store) as (ends, collective):
         share = 0.2 if quick else 1.0
         if crowded:
             # each hop may wait for its turn on a core: fewer repeats, CPU time only
             talks = [_talk(ends[0], size, 30) for size in (0, *_SIZES[:: 2 if quick else 1])]
-            dist.barrier()
             return {"talks": talks}
         talks = [
             _talk(ends[0], size, max(4, int(share * _repeats(size))))
             for size in (0, *_SIZES[: 5 if quick else None])
         ]
-        streams = [_stream(ends[:pairs], share) for pairs in range(1, _PAIRS + 1)]
+        streams = [
+            _stream(ends[:pairs], 1 << 20, max(10, int(150 * share)))
+            for pairs in range(1, _PAIRS + 1)
+        ]
         gloo = _gloo_messages(collective, rank, int(1000 * share))
         members = Collective(collective, 2, rank)
         meetings = {
             "least": _meetings(lambda: members.agree(yes=True), max(50, int(1000 * share))),
             **{name: _meetings(meet, int(50 * share)) for name, meet in _large(members).items()},
         }
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
     return {"talks": talks, "streams": streams, "gloo_messages": gloo, "meetings": meetings}
 
 
-def _repeats(size: int) -> int:
+def measure_link(rank: int, store: str, rate: float) -> dict[str, object]:
+    """Round trips and streams of ``rank`` over a link of so many bytes per second."""
+    sizes = [size for size in _SIZES if 2 * size / rate < _LONGEST_TRIP]
+    with _joined(rank, store) as (ends, _):
+        talks = [_talk(ends[0], size, max(4, _repeats(size, rate))) for size in (0, *sizes)]
+        each = int(min(1 << 20, rate * _LONGEST_TRIP / 2))
+        streams = [_stream(ends[:pairs], each, 15) for pairs in range(1, _PAIRS + 1)]
+    return {"talks": talks, "streams": streams}
+
+
+def _repeats(size: int, rate: float = 1.5e9) -> int:
     """Of about a quarter of a second each."""
-    return int(0.3 / (250e-6 + 2 * size / 1.5e9))
+    return int(0.3 / (250e-6 + 2 * size / rate))
 
 
 def _sources(size: int) -> list[torch.Tensor]:
@@ -174,9 +196,9 @@ def _talk(end: End, size: int, count: int) -> dict[str, float]:
     return {"messages": 2, "bytes": size + back + sum(heads), "wall": wall, "cpu": cpu}
 
 
-def _stream(ends: Sequence[End], share: float) -> float:
-    """Bytes per second from one process to another over several connections at once."""
-    size, count = 1 << 20, max(10, int(150 * share))
+def _stream(ends: Sequence[End], size: int, count: int) -> float:
+    """Bytes per second from one process to another over several connections at once, each with so
+    many requests of so many bytes."""
 
     def work(repeats: int) -> None:
         threads = [threading.Thread(target=_do, args=(end, size, repeats, 8)) for end in ends]

@@ -240,6 +240,7 @@ def calibrate(
     *,
     experiments: Sequence[str | Path] = (),
     add: bool = False,
+    emulate: str | Path | None = None,
     quick: bool = False,
     caller: Caller = NOBODY,
 ) -> Profile:
@@ -249,9 +250,11 @@ def calibrate(
     ``path``: the profile, which an experiment then names by its stem. ``experiments``: their
     operations are measured too, each at the shapes that these files give it (half a minute for
     each strategy of a file, or less where there are many); ``add``: only these, into the profile
-    that ``path`` is already. ``quick``: much shorter, and too rough to predict with. Raises
-    UserError where the folder cannot be written to or an experiment is wrong, RunFailed where a
-    measuring process fails; a profile that was there stays as it was.
+    that ``path`` is already. ``emulate``: a profile whose emulated hosts' links are measured
+    instead: how fast they are, and what their messages take; what is written extends it. ``quick``:
+    much shorter, and too rough to predict with. Raises UserError where the folder cannot be written
+    to, an experiment is wrong or hosts cannot be emulated, RunFailed where a measuring process
+    fails; a profile that was there stays as it was.
 
     >>> import recsim_train
     >>> profile = recsim_train.calibrate("cluster_profiles/local.yaml")
@@ -260,15 +263,17 @@ def calibrate(
     >>> recsim_train.load("experiments/quickstart.yaml").experiment.cluster
     'local'
     """
-    from recsim_train.session import prepare
+    from recsim_train.session import prepare, profile
 
     target = Path(path)
+    if emulate is not None:
+        return Profile(profile.measure_links_of(str(emulate), target, caller), target)
     if add:
-        target = prepare.existing(target)
+        target = profile.existing(target)
     jobs = [job for file in experiments for job in load(file).jobs("real")]
     prepare.check_this_machine([job.plan for job in jobs])
     prepare.ensure_all_data(jobs, caller)
-    cluster = prepare.measure_machine(target, caller, quick=quick, jobs=jobs, add=add)
+    cluster = profile.measure_machine(target, caller, quick=quick, jobs=jobs, add=add)
     return Profile(cluster, target)
 
 

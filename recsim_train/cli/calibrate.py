@@ -11,6 +11,7 @@ from recsim_train.cli import common
 from recsim_train.config.errors import UserError
 
 _LOCAL = Path("cluster_profiles/local.yaml")
+_EMULATED = Path("cluster_profiles/emulated.yaml")
 
 
 def calibrate(
@@ -20,7 +21,7 @@ def calibrate(
             "--output",
             "-o",
             metavar="FILE",
-            help=f"The profile to write.  [default: {_LOCAL}]",
+            help=f"The profile to write.  [default: {_LOCAL}; with --emulate {_EMULATED}]",
             show_default=False,
             parser=common.path_of,
         ),
@@ -44,6 +45,15 @@ def calibrate(
             help="With --for: measure only these operations, and add them to this profile.",
         ),
     ] = None,
+    emulate: Annotated[
+        str | None,
+        typer.Option(
+            "--emulate",
+            metavar="PROFILE",
+            help="Instead: measure what a link between two emulated hosts of this profile carries, "
+            "and what its messages take; write a profile that extends it. Half a minute.",
+        ),
+    ] = None,
 ) -> None:
     """Measure this machine, in several minutes; write a dated profile.
 
@@ -51,6 +61,11 @@ def calibrate(
     """
     from recsim_train import calls
 
+    if emulate is not None:
+        if experiments or into is not None:
+            raise UserError("--emulate measures links, --for and --into operations: give one")
+        calls.calibrate(output or _EMULATED, emulate=emulate, caller=common.caller())
+        return
     if into is not None and output is not None:
         raise UserError("--into adds to a profile, --output writes a new one: give one of them")
     if into is not None and not experiments:

@@ -21,7 +21,7 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
 from recsim_train.results.environment import machine_name
-from recsim_train.session import prepare
+from recsim_train.session.profile import _with_operations
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import Signature, signature
@@ -125,9 +125,7 @@ def test_nothing_is_read_beside_operations_that_are_measured(
         date="", machine=machine_name(), machine_speed=MachineSpeeds(before=at, after=at)
     )
     known = profile.model_copy(update={"calibration": told})
-    told_of = prepare._with_operations(
-        known, [plan_of("allreduce")], lambda done, total: None, quick=True
-    )
+    told_of = _with_operations(known, [plan_of("allreduce")], lambda done, total: None, quick=True)
     assert len(read) == 2
     assert told_of.calibration is not None
     assert told_of.calibration.machine_speed is not None
@@ -155,7 +153,7 @@ def test_operations_are_brought_to_the_machines_mean_speed(
         return MachineSpeed(products=now, gather=now, interpreter=now, loopback=now)
 
     monkeypatch.setattr(speed, "measure_speed", reading)
-    told_of = prepare._with_operations(
+    told_of = _with_operations(
         profile, [plan_of("allreduce")], lambda done, total: None, quick=False
     )
     assert told_of.operations is not None

@@ -127,6 +127,17 @@ def test_modelled_compute_takes_what_the_prediction_says(folder: Path) -> None:
     assert slower["seconds"] > 2 * found["seconds"]
 
 
+@pytest.mark.parametrize("strategy", ["des", "{kind: hierarchical, hosts: 2}"])
+def test_stand_ins_of_cut_nets_send_what_true_passes_do(folder: Path, strategy: str) -> None:
+    roles = "roles={trainers: 2, embedding_servers: 1, dense_servers: 0}"
+    if strategy == "des":
+        roles = roles.replace("embedding_servers: 1", "embedding_servers: 0")
+    words = ("--set", f"strategy={strategy}", "--set", roles)
+    found, _ = run(folder, "--emulate", "--compute", "modelled", *words)
+    true = answer("run", "small.yaml", *words, cwd=folder)["runs"][0]
+    assert found["bytes_sent"] == true["bytes_sent"] > 0
+
+
 def left_over(folder: Path) -> dict[str, set[str]]:
     """What a run of this folder makes outside of it."""
     commands = [p for p in psutil.process_iter() if p.pid != os.getpid()]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from recsim_train.executor import modelled
 from recsim_train.executor.modelled import ModelledCompute, StandIn
+from recsim_train.executor.net.model import Pass
+from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
+from recsim_train.strategy.values import NetGradients
 from recsim_train.trace.facts import Slept
 from recsim_train.trace.modelled import OperationTime, ProcessTimes
 
@@ -174,3 +178,77 @@ def test_a_stand_ins_gradients_have_the_shapes_and_come_again_with_the_seed() ->
     room = torch.empty(3700)
     last = gradients(1, room)
     assert torch.equal(room, last[2])
+
+
+class First(Pass):
+    """A pass that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.block = RealBlock(torch.arange(6.0).view(2, 3))
+        self.parts = RealParts((torch.ones(2), torch.ones(1)))
+        own, shared = RealDense(torch.ones(5), start=7), RealDense(torch.ones(2), start=3)
+        self.found = NetGradients(own, shared, RealRows(torch.full((4, 2), 9.0), IDS))
+
+    def forward(self, cut: int) -> RealParts | RealBlock:
+        self.asked.append(f"forward {cut}")
+        return self.block if cut else self.parts
+
+    def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
+        self.asked.append(f"receive {cut}")
+
+    def backward(self, cut: int) -> RealParts | RealBlock:
+        self.asked.append(f"backward {cut}")
+        return self.block
+
+    def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
+        self.asked.append(f"take back {cut}")
+
+    def gradients(self) -> NetGradients:
+        self.asked.append("gradients")
+        return self.found
+
+
+IDS: Any = SimpleNamespace()
+
+
+def through(tape: Pass) -> list[torch.Tensor]:
+    """What a pass over two cuts gives, rows' gradients last."""
+    given: list[Any] = [tape.forward(0), tape.forward(1), tape.backward(1)]
+    tape.receive(0, given[0])
+    tape.take_back(1, given[1])
+    found: Any = tape.gradients()
+    assert (found.own.start, found.shared.start) == (7, 3)
+    assert found.rows.ids is IDS
+    tensors = [*given[0].tensors, given[1].tensor, given[2].tensor]
+    return [*tensors, found.own.tensor, found.shared.tensor, found.rows.tensor]
+
+
+def test_only_a_loops_first_pass_through_a_cut_net_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[First] = []
+
+    def net_open(*_: object) -> First:
+        passes.append(First())
+        return passes[-1]
+
+    monkeypatch.setattr(modelled, "net_open", net_open)
+    stand_in, loops = StandIn(1), (Loop(), Loop())
+    seen = []
+    for unique in (4, 6, 3):
+        for loop in loops:
+            rows = RealRows(torch.zeros(unique, 2), IDS)
+            tape = stand_in.open(loop, None, rows)  # type: ignore[arg-type]
+            seen.append([tensor.clone() for tensor in through(tape)])
+            for tensor in through(tape):
+                tensor.mul_(2.0)  # as a sum over a group does
+    assert len(passes) == 2
+    asked = ["forward 0", "forward 1", "backward 1", "receive 0", "take back 1", "gradients"]
+    assert passes[0].asked == 2 * asked
+    assert [tuple(t[-1].shape) for t in seen] == [(4, 2), (4, 2), (6, 2), (6, 2), (3, 2), (3, 2)]
+    for first, later in zip(seen[0][:-1], seen[4][:-1], strict=True):
+        assert torch.equal(first, later)
+    assert not seen[4][-1].eq(9.0).any()
+
+
+class Loop:
+    """One that trains."""

@@ -1,0 +1,172 @@
+"""This machine's profile, measured and written."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from recsim_train.config.cluster import FORMAT, Cluster
+from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml, plain
+from recsim_train.config.errors import UserError
+from recsim_train.config.profiles import find_cluster, load_cluster
+from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.placement.plan import Plan
+from recsim_train.results.environment import machine_name
+from recsim_train.results.folder import put, writable
+from recsim_train.session.caller import Caller, Progress
+from recsim_train.session.job import Job
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import signature
+
+
+def measure_machine(
+    target: Path,
+    caller: Caller,
+    *,
+    quick: bool = False,
+    jobs: Sequence[Job] = (),
+    add: bool = False,
+) -> Cluster:
+    """Measure this machine, and the operations of these jobs at their shapes; write its profile.
+
+    ``add``: the operations only, into the profile that is there.
+    """
+    from recsim_train.calibration.profile import calibrate_machine
+    from recsim_train.session.in_runs import with_in_runs
+    from recsim_train.session.own_runs import predicted
+
+    writable(target.parent, target.name)
+    if target.is_dir():
+        raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
+    if add:
+        cluster, said = load_cluster(str(target)), _comment(target)
+        was = None if cluster.calibration is None else cluster.calibration.machine
+        if was != (here := machine_name()):
+            caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
+    else:
+        said = "Written by `recsim-train calibrate`; edit a copy, not this file."
+        with caller.progress("calibrating") as progress:
+            cluster = calibrate_machine(
+                name=target.stem,
+                command=list(caller.command),
+                progress=progress,
+                predict=predicted,
+                quick=quick,
+            )
+        with caller.progress("comparing passes in runs") as progress:
+            cluster = with_in_runs(cluster, progress, quick=quick)
+    if jobs:
+        with caller.progress("measuring operations") as progress:
+            plans = [job.plan for job in jobs]
+            cluster = _with_operations(cluster, plans, progress, quick=quick, add=add)
+    put(target, dump_cluster(cluster, said).encode())
+    caller.say(f"wrote {target}")
+    return cluster
+
+
+def measure_links_of(name: str, target: Path, caller: Caller) -> Cluster:
+    """Measure the links of a profile's emulated hosts; write a profile that extends it."""
+    from recsim_train.calibration.links import PRICES, measure_links
+
+    profile = load_cluster(name)
+    below = find_cluster(name)
+    assert below is not None
+    if below.resolve() == target.resolve():
+        raise UserError(f"{target}: is the profile that would be extended: name another with -o")
+    writable(target.parent, target.name)
+    found = measure_links(profile)
+    cluster = found.on(profile)
+    network, costs = (plain(part, digits=DIGITS) for part in (cluster.network, cluster.costs))
+    own = {
+        "format": FORMAT,
+        "extends": os.path.relpath(below, target.parent),
+        "name": target.stem,
+        "network": {
+            "latency": network["latency"],
+            "efficiency": network["efficiency"],
+            "connection_cap": network.get("connection_cap"),
+        },
+        "costs": {price: costs[price] for price in PRICES},
+    }
+    said = f"# Written by `recsim-train calibrate --emulate {name}`.\n"
+    put(target, (said + dump_yaml(own)).encode())
+    dearer = ", ".join(f"{price} {times:.2f}" for price, times in found.dearer.items())
+    caller.say(
+        f"latency {network['latency']}, payload {found.efficiency:.4f} of the rate, one connection "
+        f"carries {network.get('connection_cap') or 'what the link does'}; times what it takes "
+        f"over loopback: {dearer}"
+    )
+    caller.say(f"wrote {target}")
+    return load_cluster(str(target))
+
+
+def existing(profile: Path) -> Path:
+    """The file of a profile, which may be named as experiments name it. Raises UserError."""
+    load_cluster(str(profile))
+    return find_cluster(str(profile)) or profile
+
+
+def _comment(profile: Path) -> str:
+    lines = profile.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
+
+
+_TOGETHER = 120.0
+"""Seconds that the operations of many plans may take together, if each still has a few."""
+_LEAST = 7.0
+
+
+def _with_operations(
+    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool, add: bool = False
+) -> Cluster:
+    from recsim_train.calibration.own.measure import (
+        ROUNDS,
+        SECONDS,
+        Seen,
+        measure_windows,
+        measured_operations,
+        with_operations,
+    )
+    from recsim_train.calibration.speed import Turns, short_reading
+    from recsim_train.sim.run import operations_of
+
+    plain = cluster.model_copy(update={"operations": None})
+    seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
+    known: set[str] = set()
+    asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
+    for plan in plans:
+        cells = []
+        for name, scope in operations_of(plan, plain):
+            shape = f"{name} {signature(name, scope)}"
+            if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
+                cells.append((name, scope))
+            known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
+        if cells:
+            asked.append((plan, cells, Seen()))
+
+    def measure(number: int) -> None:
+        plan, cells, seen = asked[number]
+        measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
+
+    rounds = 1 if quick else ROUNDS
+    turns = Turns(short_reading)
+    turns.make(len(asked), rounds, measure, progress)
+    for number, (plan, cells, seen) in enumerate(asked):
+        brought = seen.times(turns.factors(number))
+        cluster = with_operations(cluster, measured_operations(plan, cells, plain, brought))
+    return _with_speeds(cluster, turns.speeds, add=add)
+
+
+def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...], *, add: bool) -> Cluster:
+    """The profile with further readings of the machine's speed, where it is of this machine.
+    ``add``: instead of what it says of another day."""
+    calibration = cluster.calibration
+    if calibration is None or calibration.machine != machine_name():
+        return cluster
+    known = (None if add else calibration.machine_speed) or MachineSpeeds()
+    speeds = known.model_copy(update={"between": (*known.between, *more)})
+    told = calibration.model_copy(update={"machine_speed": speeds})
+    return cluster.model_copy(update={"calibration": told})
