@@ -63,8 +63,8 @@ COLUMNS: Mapping[str, str] = {
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
 process; ``memory_share``: the fullest host's; ``cores``: of all hosts together;
 ``examples_per_step``: that one step of the whole job processes, an iteration of every training
-loop; ``nic_bytes``: of the same iterations, sent by all NICs of hosts of their
-own; ``notes``: what a reader must know of it, one sentence each;
+loop; ``nic_bytes``: for each such step, sent by all NICs of hosts of their own, from start to end;
+``notes``: what a reader must know of it, one sentence each;
 ``cpu_per_example``: seconds by "role.what"."""
 
 

@@ -17,7 +17,7 @@ from recsim_train.sim.cluster.faults import HostFailed
 from recsim_train.sim.folding import Folding, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
-from recsim_train.sim.why.bounds import add_bounds
+from recsim_train.sim.why.bounds import add_bounds, nic_bytes
 from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say_surroundings
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
@@ -200,6 +200,7 @@ class SimulatedRun:
         self.busiest = add_bounds(outcome, runtime, self._all, used, start, end)
         self.booked = runtime.machines.books.between(start, end)
         facts, spent = outcome.facts, runtime.machines.cpu_seconds(used)
+        facts.nic_bytes = nic_bytes(runtime, self._all)
         facts.ledger = Ledger.of(end - start, spent, self.booked)
         facts.class_bounds = usage.by_class(facts.bounds)
         facts.servers_needed = usage.servers_needed(self.plan, facts.bounds)

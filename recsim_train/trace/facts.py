@@ -307,8 +307,8 @@ class Facts:
     folding: Folded | None = None
 
     nic_bytes: float | None = None
-    """Sent by all hosts' NICs in a step of all loops, headers of messages included, those of frames
-    not; None: one machine."""
+    """Sent by all hosts' NICs from start to end, as links count it, for each step of all loops;
+    headers of messages included, those of frames not; None: one machine."""
 
     # of a prediction: its cluster
     racks: dict[str, int] = field(default_factory=dict)

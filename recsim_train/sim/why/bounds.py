@@ -42,6 +42,21 @@ def _inside(i: Iteration, start: float, end: float) -> float:
     return float(start <= i.start <= end)
 
 
+def nic_bytes(runtime: Runtime, iterations: Sequence[Iteration]) -> float | None:
+    """See `recsim_train.trace.facts.Facts.nic_bytes`; ``iterations``: of all loops."""
+    done = iterations_within(iterations, 0.0, runtime.engine.now)
+    if runtime.machines.cluster.colocate or not done:
+        return None
+    fluid = runtime.engine.fluid
+    standing = {p.name: p.standing for p in runtime.machines.processes.values()}
+    sent = sum(
+        units * standing[resource.name.partition(".")[0]]
+        for resource, units in zip(fluid.resources, fluid.used(), strict=True)
+        if resource.name.endswith(".nic.tx")
+    )
+    return sent / done * len(runtime.plan.training)
+
+
 def _loops_bound(runtime: Runtime, start: float, end: float) -> float | None:
     """Iterations per second of all training loops together, if each took its least time
     (`recsim_train.sim.accounts.Account.least`) in all that it did between two times.
@@ -82,17 +97,12 @@ def add_bounds(
     examples = iterations_within(iterations, start, end) * batch
     facts.critical_path = _critical_path(runtime, outcome)
     aside = _aside(plan, totals)
-    sent, standing = 0.0, {p.name: p.standing for p in runtime.machines.processes.values()}
     for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
         capacity = resource.mean_capacity(start, end)
         busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
         outcome.utilisation.append(Utilisation(resource.name, min(1.0, busy)))
-        if resource.name.endswith(".nic.tx"):
-            sent += units * standing[resource.name.partition(".")[0]]
         if units > 0 and resource.name.partition(".")[0] not in aside:
             facts.bounds[resource.name] = capacity * examples / units
-    if examples and not runtime.machines.cluster.colocate:
-        facts.nic_bytes = sent / examples * batch * len(plan.training)
     if (loops := _loops_bound(runtime, start, end)) is not None:
         facts.bounds["loops"] = loops * batch
     predicted = outcome.speed.examples_per_second if outcome.speed else None
