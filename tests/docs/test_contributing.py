@@ -175,7 +175,7 @@ class Scratch(Strategy):
         ),
         Edit(
             "README.md",
-            "\n| `scratch` | of a test | both worlds |",
+            "\n| `scratch` | of a test | predicted and run |",
             "| strategy | what it is | status |\n|---|---|---|",
         ),
         Edit(
