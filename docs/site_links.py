@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the site holds docs/ alone, so a link that leaves it becomes the file's name."""
+"""A hook of mkdocs: the site holds docs/ alone, so links that leave it become names of files."""
 
 from __future__ import annotations
 
