@@ -1,4 +1,5 @@
-"""Verdicts on published claims, by runs that today's code simulates; writes docs/claims.md.
+"""Verdicts on published claims, by runs that today's code simulates. Writes the table of
+docs/explain/claims.md, and benchmarks/results/claims.md, each claim in full.
 
 python benchmarks/claims.py [CLAIM ...] [--out RUNS]
 
@@ -32,7 +33,8 @@ from recsim_train.report.publish import plain
 from recsim_train.results.rundir import RunRecord
 
 FILES = Path(__file__).with_suffix("")
-PAGE = Path(__file__).parents[1] / "docs" / "claims.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explain" / "claims.md"
+DETAILS = Path(__file__).parent / "results" / "claims.md"
 
 MARKS = {
     "found": "found in a public text",
@@ -534,7 +536,7 @@ def section(judged: Judged) -> list[str]:
 
 
 def page(before: str, claims: Sequence[Judged]) -> str:
-    """docs/claims.md with its figures made anew, between the two lines that are comments."""
+    """docs/explain/claims.md with its table made anew, between the two lines that are comments."""
     begin, end = "<!-- figures -->\n", "<!-- end of figures -->\n"
     head, tail = before.split(begin, maxsplit=1)[0], before.split(end)[1]
     overview = (
@@ -545,9 +547,20 @@ def page(before: str, claims: Sequence[Judged]) -> str:
         f"Figures of {date.today():%-d %B %Y}:\n",
         *table(("claim", "source", "mark", "verdict"), (map(plain, row) for row in overview)),
         "",
-        *itertools.chain.from_iterable(map(section, claims)),
     ]
     return "\n".join([head + begin, *lines, end + tail])
+
+
+def details(claims: Sequence[Judged]) -> str:
+    """benchmarks/results/claims.md: each claim with all that there is to know of its answer."""
+    lines = [
+        "# Published claims, each in full\n",
+        "Made by `python benchmarks/claims.py`; what the words mean is in "
+        "[claims](../../docs/explain/claims.md).\n",
+        f"Figures of {date.today():%-d %B %Y}:\n",
+        *itertools.chain.from_iterable(map(section, claims)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> None:
@@ -564,6 +577,7 @@ def main() -> None:
         print("\n".join(line for one in found for line in section(one)))
     else:
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+        DETAILS.write_text(details(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

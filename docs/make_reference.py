@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the code itself; a test fails while the file differs.
+"""Writes pages of docs/reference from the code itself; a test fails while a file differs.
 
 python docs/make_reference.py
 """
@@ -15,8 +15,11 @@ from pydantic import BaseModel
 from recsim_train.config.cluster import (
     Calibration,
     Cluster,
+    Cooling,
     Costs,
     Host,
+    InRuns,
+    Loopback,
     Network,
     Scaling,
     Threads,
@@ -39,10 +42,11 @@ from recsim_train.config.topology import MixedHosts, RackTopology, Traffic
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
-TARGET = Path(__file__).with_name("reference.md")
+FOLDER = Path(__file__).with_name("reference")
 COMMANDS = (
-    "simulate", "run", "report", "validate", "calibrate", "data generate", "data profile",
-    "show strategies", "show presets", "show settings", "show schema",
+    "simulate", "run", "report", "validate", "calibrate", "cluster new", "data generate",
+    "data profile", "show strategies", "show presets", "show settings", "show emulation",
+    "show schema",
 )  # fmt: skip
 
 PROFILE: dict[str, type[BaseModel]] = {
@@ -50,6 +54,9 @@ PROFILE: dict[str, type[BaseModel]] = {
     "host": Host,
     "mixed.ROLE[]": MixedHosts,
     "network": Network,
+    "network.loopback": Loopback,
+    "cooling": Cooling,
+    "in_runs": InRuns,
     "topology": RackTopology,
     "background[]": Traffic,
     "stragglers": Stragglers,
@@ -71,12 +78,11 @@ PROFILE: dict[str, type[BaseModel]] = {
 }
 """Sections of a cluster profile by key."""
 
-HEAD = """\
-# Reference
-
+MADE = """\
 Made by `python docs/make_reference.py` from the code; edit the code, not this file.
-Words are explained in the [glossary](glossary.md).
-
+Words are explained in the [glossary](words.md).
+"""
+CODES = """\
 ## Exit codes
 
 | code | meaning |
@@ -88,9 +94,8 @@ Words are explained in the [glossary](glossary.md).
 | 130 | ended by Ctrl-C; finished parts are kept, and the command that goes on is printed |
 | 143 | ended by SIGTERM, in the same way |
 | 141 | nobody reads the output any more, as after `head`; what is on disk is kept |
-
-## Quantities
-
+"""
+QUANTITIES = """\
 A quantity has a unit: `25 Gbit/s`, `3 GB/s`, `2.8 GiB/s` (three different rates), `50 us`,
 `4 MiB`, `5 %`.
 A number without a unit is refused where a unit is due.
@@ -113,17 +118,23 @@ def command_help(command: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def build() -> str:
-    """The whole page."""
-    parts = [HEAD, "## Commands\n"]
-    parts += [f"### {c}\n\n```\n{command_help(c)}\n```\n" for c in COMMANDS]
-    parts.append("## Experiment: every setting and its dotted name for `--set`\n")
+def commands() -> str:
+    """The page of commands."""
+    parts = ["# Commands\n", MADE, CODES]
+    parts += [f"## {c}\n\n```\n{command_help(c)}\n```\n" for c in COMMANDS]
+    return "\n".join(parts)
+
+
+def settings() -> str:
+    """The page of an experiment's settings, strategies' options and presets."""
+    parts = ["# Settings of an experiment\n", MADE, QUANTITIES]
+    parts.append("## Every setting and its dotted name for `--set`\n")
     parts.append("| name | type | default | meaning |\n|---|---|---|---|")
     for row in settings_table():
         parts.append(
             f"| `{row.name}` | {cell(row.type)} | {cell(row.default)} | {cell(row.meaning)} |"
         )
-    parts.append("\n## Strategies\n")
+    parts.append("\n## Options of the strategies\n\nWhat each does: [strategies](strategies.md).\n")
     options = schemas()
     for kind, strategy in strategies().items():
         within = "lock-step, one worker thread per trainer with operations on training.threads"
@@ -133,17 +144,27 @@ def build() -> str:
         for name, option, means in rows(options[kind]):
             parts.append(f"| `strategy.{name}` | {option.written} | {cell(means)} |")
         parts.append("")
-    parts.append("## Model presets\n\n```")
-    parts += list(describe_presets())
-    parts.append("```\n\n## Cluster profile\n")
+    return "\n".join([*parts, "## Model presets\n\n```", *describe_presets(), "```"])
+
+
+def profile() -> str:
+    """The page of a cluster profile's fields."""
+    parts = ["# Fields of a cluster profile\n", MADE, QUANTITIES]
     for key, section in PROFILE.items():
-        parts.append(f"### {key}\n\n| field | meaning |\n|---|---|")
+        parts.append(f"## {key}\n\n| field | meaning |\n|---|---|")
         for name, field in section.model_fields.items():
             if field.description:
                 parts.append(f"| `{name}` | {cell(field.description)} |")
         parts.append("")
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(parts)
+
+
+def build() -> dict[Path, str]:
+    """Every page by its file."""
+    pages = {"commands": commands(), "settings": settings(), "profile": profile()}
+    return {FOLDER / f"{name}.md": text.rstrip() + "\n" for name, text in pages.items()}
 
 
 if __name__ == "__main__":
-    TARGET.write_text(build(), encoding="utf-8")
+    for path, text in build().items():
+        path.write_text(text, encoding="utf-8")

@@ -3,7 +3,8 @@
 A prediction has two errors that know nothing of each other: its simulation ended after so many
 steps, and its prices have the calibration's errors. Each is known as a 95 % interval; together they
 count in quadrature, on either side by itself. What validations found true of nine in ten
-measurements (docs/fidelity.md) is this interval, so no other is shown of a whole prediction.
+measurements (docs/explain/how-true.md) is this interval, so no other is shown of a whole
+prediction.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ answer, a value without content, and the keywords of `Pricing.operation`. Nothin
 
 How many entries pass a threshold depends on the values once it is no longer fresh. Stated
 assumption: as many as when it was taken, k of each tensor. That holds where the sizes have settled;
-before, while the residual (or the difference) still fills, more pass (see docs/strategies.md).
-Masks keep exactly k of each row.
+before, while the residual (or the difference) still fills, more pass (see
+docs/reference/strategies.md). Masks keep exactly k of each row.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ many; our interaction from twice `CREW` examples on. Its matrix products (MKL's)
 side is a vector, and so are sums of bags of ids, and the log loss. All other compiled loops of
 our own run on the calling thread. Seen by counting the parallel regions that torch 2 begins; it is
 MKL that decides whether such a region of a product uses more than one thread, and on some
-processors a small one's does not (docs/how-it-works.md).
+processors a small one's does not (docs/explain/cores.md).
 """
 
 from __future__ import annotations

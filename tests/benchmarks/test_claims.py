@@ -313,13 +313,14 @@ def test_every_claim_of_ours_is_complete(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_claim_says_of_quality_is_what_was_measured() -> None:
-    measured = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    measured = (ROOT / "docs" / "explain" / "learning.md").read_text(encoding="utf-8")
     said = 0
     for path in FILES:
         for found in claims.read(path)[1].checks:
             if found.quality:
                 (figure,) = re.findall(r"-0\.\d{4}", found.quality)
-                assert figure in measured, f"{path.name}: {figure} is not in docs/quality.md"
+                assert figure in measured, f"{path.name}: {figure} is not in learning.md"
+                assert "docs/explain/learning.md" in found.quality
                 said += 1
     assert said
 
@@ -344,13 +345,17 @@ def test_the_hierarchical_claim_cuts_the_model(tmp_path: Path) -> None:
     assert claim.checks[0].of == ("cut",)
 
 
-def test_the_page_of_claims_holds_every_claim() -> None:
-    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-    page = " ".join(text.replace("\\", "").split())  # without what Markdown needs
+def test_the_pages_of_claims_hold_every_claim() -> None:
+    def read(path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        return " ".join(text.replace("\\", "").split())  # without what Markdown needs
+
+    shown, page = read(claims.PAGE), read(claims.DETAILS)
     for mark, meaning in claims.MARKS.items():
-        assert f"{mark}: {meaning}" in page
+        assert f"{mark}: {meaning}" in shown
     for path in FILES:
         _, claim, _ = claims.read(path)
+        assert " ".join(claim.statement.split()) in shown
         assert " ".join(claim.statement.split()) in page
         for check in claim.checks:
             for words in (check.says, check.quality, check.tolerance_from):
@@ -359,10 +364,12 @@ def test_the_page_of_claims_holds_every_claim() -> None:
             assert f"{name} ({' '.join(how.split())})" in page, "run benchmarks/claims.py"
 
 
-def test_only_the_figures_of_the_page_are_made() -> None:
+def test_only_the_table_of_the_page_is_made() -> None:
     page = "head\n<!-- figures -->\nold\n<!-- end of figures -->\ntail\n"
-    made = claims.page(page, [judged(check(at_least=2))])
+    of = [judged(check(at_least=2))]
+    made = claims.page(page, of)
     assert made.startswith("head\n<!-- figures -->\n\nFigures of ")
     assert made.endswith("\n<!-- end of figures -->\ntail\n")
-    assert "## c\n" in made
     assert "old" not in made
+    assert "## c\n" not in made
+    assert "## c\n" in claims.details(of)

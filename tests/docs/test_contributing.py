@@ -175,10 +175,14 @@ class Scratch(Strategy):
         ),
         Edit(
             "README.md",
-            "\n| `scratch` | of a test | both worlds |",
+            "\n| `scratch` | of a test | predicted and run |",
             "| strategy | what it is | status |\n|---|---|---|",
         ),
-        Edit("docs/strategies.md", "\n\n## Scratch\n\n`scratch` is of a test.\n", "# Strategies"),
+        Edit(
+            "docs/reference/strategies.md",
+            "\n\n## Scratch\n\n`scratch` is of a test.\n",
+            "# Rules of the strategies",
+        ),
         Edit("experiments/all_strategies.yaml", "\n  - scratch", "\nstrategy:"),
         Edit(
             "tests/conformance/test_worlds_agree.py",
@@ -388,7 +392,7 @@ def _rest(at: Trainer, loop: LoopState, effect: effects.Rest) -> Steps:
             "\n    effects.Rest: lambda _, __: (None, 0),",
             "PERFORM: dict[type, Callable[..., Done]] = {",
         ),
-        Edit("docs/glossary.md", "\n| rest | `Rest` is an effect of a test |", "|---|---|"),
+        Edit("docs/reference/words.md", "\n| rest | `Rest` is an effect of a test |", "|---|---|"),
         Edit(
             "recsim_train/report/glossary.py",
             '\n    "rest": "Nothing.",',

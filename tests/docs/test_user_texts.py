@@ -12,6 +12,7 @@ from recsim_train.cli.calibrate import calibrate
 from recsim_train.config.reference import settings_table
 from recsim_train.report.glossary import TERMS
 from recsim_train.trace import ledger
+from tests.docs import manual
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,8 +38,8 @@ def test_calibration_is_described_as_it_is(text: str | None) -> None:
 
 
 def test_nobody_promises_two_minutes() -> None:
-    pages = [*(ROOT / "recsim_train").rglob("*.py"), *(ROOT / "docs").glob("*.md")]
-    for page in [*pages, ROOT / "README.md"]:
+    pages = [*(ROOT / "recsim_train").rglob("*.py"), *manual.PAGES]
+    for page in pages:
         flat = re.sub(r'["\s]+', " ", page.read_text(encoding="utf-8"))
         assert not re.search(r"(about|in|of|than) two minutes", flat), page
 
@@ -48,12 +49,26 @@ def test_what_is_balanced_depends_on_no_profile() -> None:
     assert "the same with every profile" in meaning
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/fidelity.md", "docs/how-it-works.md"])
-def test_where_errors_are_stated_it_is_said_what_was_never_validated(page: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [
+        ("README.md", "\n## How true it is\n"),
+        ("docs/explain/how-true.md", "\n## Before you use these figures\n"),
+        ("docs/explain/limits.md", "\n## What was never measured\n"),
+    ],
+)
+def test_where_errors_are_stated_it_is_said_what_was_never_validated(
+    page: str, section: str
+) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    if page == "README.md":
-        text = text.partition("\n## ")[0]  # near the headline's figures
+    text = text.partition(section)[2].partition("\n## ")[0]  # beside the figures
     flat = " ".join(text.replace("*", "").split())
     assert "one machine that all processes share (`colocate: true`)" in flat
     assert "equal fluid shares of cores" in flat
     assert "no measurement has validated" in flat
+
+
+def test_caveats_stand_before_the_figures() -> None:
+    text = (ROOT / "docs" / "explain" / "how-true.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert titles[:3] == ["Before you use these figures", "Repeat it", "What validations found"]

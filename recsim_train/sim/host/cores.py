@@ -3,7 +3,7 @@
 A machine is not one large core that all its threads share. Where three threads work on two cores
 the third shares one of them with one thread, and the other thread has a core of its own, so that
 members of a group, who wait for the slowest, end later than with equal shares. What happens
-(docs/how-it-works.md has the measurement):
+(docs/explain/cores.md has the measurement):
 
 - whoever goes on at once stays where it is;
 - whoever is woken goes to the core where it ran last, or to a free one: that is looked for where
@@ -48,7 +48,7 @@ _TAKES = 0.56, 0.86
 """With which chance a woken thread takes the core of one that has run for less than `_SETTLED`
 seconds since it was woken or had its turn, and of one that has run for longer: about the medians of
 thirteen recordings, by the kernel's records, of settings of experiments/fidelity.yaml, with which
-predictions are validated, too (docs/how-it-works.md)."""
+predictions are validated, too (docs/explain/cores.md)."""
 _WARM = 0.5e-3
 _PULLS = 0.05, 0.33
 """With which chance a core that becomes free takes a thread that waits for another one: where all
