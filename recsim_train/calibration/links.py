@@ -16,13 +16,15 @@ from recsim_train.calibration.fit import MOST_UNCERTAIN
 from recsim_train.calibration.prices import fit_wire, wire_observations
 from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.config.cluster import Cluster, Price
+from recsim_train.config.topology import RoleName
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import layout_of
 from recsim_train.executor.process.forkserver import HERE, NetworkPlace
 
 PRICES = ("message", "wire_byte")
 """What messages cost the cores at each of their ends."""
-_ENDS = ("trainer[0]", "embedding_server[0]")
+_ENDS: tuple[RoleName, ...] = ("trainer", "embedding_server")
+"""The first of each."""
 _LIMIT = 150.0
 """Seconds for both ends."""
 _ONE = 0.97
@@ -72,9 +74,9 @@ def measure_links(profile: Cluster) -> LinkFigures:
     emulated, RunFailed where a part fails.
     """
     alone = profile.model_copy(update={"topology": None})
-    rate = min(alone.host_of(name.partition("[")[0], 0).nic for name in _ENDS)
+    rate = min(alone.host_of(role, 0).nic for role in _ENDS)
     with EmulatedCluster(layout_of(small_plan(), alone)) as hosts:
-        across = _ends([hosts.place(name) for name in _ENDS], rate)
+        across = _ends([hosts.place(f"{role}[0]") for role in _ENDS], rate)
     here = fit_wire(wire_observations(_ends([HERE, HERE], rate)))
     there = fit_wire(wire_observations(across))
     dearer = {

@@ -118,13 +118,14 @@ def _assumed(cluster: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
-    """Of a prediction for a cluster: its model of cores and network was never measured."""
+    """Of a prediction for a cluster: its model of cores and network was held to emulated hosts
+    only."""
     if cluster and not cluster.get("colocate"):
         yield (
             f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
-            "their cores and network are predicted by equal fluid shares, which no measurement has "
-            "validated; only predictions of one machine that all processes share (colocate: true) "
-            "were held to measurements."
+            "their cores and network are predicted by equal fluid shares, which no real cluster "
+            "has validated; on emulated hosts, where several clients share a server, up to nearly "
+            "twice the predicted throughput was measured (docs/explain/how-true.md)."
         )
 
 

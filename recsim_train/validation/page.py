@@ -291,7 +291,7 @@ def notes(made: Validated) -> Iterator[str]:
     if missing := [row.predicted.label for row in found.rows if not row.runs]:
         named = "; ".join(missing[:_MOST_NAMED])
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-        yield f"{len(missing)} configurations were not measured: {named}{more}."
+        yield f"{len(missing)} configurations have no measurement that counts: {named}{more}."
     elif not made.made:
         yield "Not every repeat is finished: `--resume` goes on."
     for run in runs:

@@ -49,8 +49,6 @@ WITHOUT = (
     "Measured by earlier versions, no file kept",
     "Tables of scale, of the version of 22 November",  # benchmarks/results/scale.json
 )
-PLACE = "<!-- emulated-figure -->"
-"""Where the figure of emulated clusters will stand."""
 ALIASES = {"180adb0": "fidelity", "4927add": "fidelity-intel"}
 """Validations that a page calls otherwise than their folder."""
 
@@ -70,7 +68,7 @@ def rows_of(name: str) -> tuple[Row, ...]:
         kept = json.loads(result.read_text(encoding="utf-8"))
         speeds: dict[str, list[float]] = {}
         for run in kept["runs"]:
-            if run["status"] == "complete":
+            if run["status"] == "complete" and not run.get("broken"):
                 speeds.setdefault(run["key"], []).append(run["examples_per_second"])
         for row in kept["rows"]:
             measured = speeds.get(row["key"])
@@ -265,7 +263,7 @@ def marked(page: str) -> list[Published]:
     found = []
     for n, line, _ in lines_of(page):
         marks = MARK.findall(plain(line))
-        comments = line.replace(PLACE, "").count("<!--")
+        comments = line.count("<!--")
         assert len(marks) == comments, f"{page}:{n}: a mark that is not understood"
         for said, name, group, statistic in marks:
             assert statistic in STATISTICS, f"{page}:{n}: {statistic} is no statistic"

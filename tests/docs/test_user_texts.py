@@ -65,7 +65,7 @@ def test_where_errors_are_stated_it_is_said_what_was_never_validated(
     flat = " ".join(text.replace("*", "").split())
     assert "one machine that all processes share (`colocate: true`)" in flat
     assert "equal fluid shares of cores" in flat
-    assert "no measurement has validated" in flat
+    assert "no real cluster has validated" in flat
 
 
 def test_caveats_stand_before_the_figures() -> None:

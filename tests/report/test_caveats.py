@@ -82,16 +82,16 @@ def test_each_reason_to_doubt_is_said(
     assert len(found) == 1 or name == "placed"
 
 
-UNVALIDATED = "equal fluid shares, which no measurement has validated"
+UNVALIDATED = "equal fluid shares, which no real cluster has validated"
 
 
-def test_a_prediction_for_hosts_of_their_own_says_that_nothing_was_validated(
+def test_a_prediction_for_hosts_of_their_own_says_what_was_validated(
     tmp_path: Path, factory: Any
 ) -> None:
     hosts = factory.cluster(colocate=False)
     (said,) = doubts(*pair(factory, tmp_path / "pair", profile=hosts))
     assert UNVALIDATED in said
-    assert "(colocate: true)" in said
+    assert "up to nearly twice the predicted throughput" in said
     # it needs no measurement beside it: the terminal and the report of predictions alone say so
     record = factory.write(tmp_path / "alone", factory.plan(), "simulated", profile=hosts)
     assert sum(UNVALIDATED in said for said in of_prediction(record)) == 1
