@@ -18,7 +18,7 @@ from recsim_train.calibration.own import measure
 from recsim_train.cli.main import app
 from recsim_train.config.profiles import load_cluster
 from recsim_train.results.environment import machine_name
-from recsim_train.session import prepare
+from recsim_train.session import profile
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With a profile that was measured before, and short measurements."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "SECONDS", 0.5)
-    monkeypatch.setattr(prepare, "_LEAST", 0.5)
+    monkeypatch.setattr(profile, "_LEAST", 0.5)
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     (tmp_path / "cluster_profiles").mkdir()
     shutil.copy(REFERENCE, tmp_path / "cluster_profiles" / "mine.yaml")

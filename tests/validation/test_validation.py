@@ -218,7 +218,7 @@ def test_a_failed_run_is_told_and_made_again(machine: Machine) -> None:
     assert not made.complete
     assert [gate.name for gate in made.failed] == ["configurations", "raw_median"]
     text = (made.folder.path / "validation.md").read_text()
-    assert "2 configurations were not measured" in text
+    assert "2 configurations have no measurement that counts" in text
     assert "trainer\\[0\\] failed: no" in text
     machine.fail = lambda number: None
     again = machine.validate(repeats=1, resume=True)
@@ -585,7 +585,10 @@ def test_a_setting_that_always_diverges_is_not_measured(machine: Machine) -> Non
     made = machine.validate()
     assert made.fidelity.raw is None
     assert [gate.name for gate in made.failed][:1] == ["configurations"]
-    assert "4 configurations were not measured" in (made.folder.path / "validation.md").read_text()
+    assert (
+        "4 configurations have no measurement that counts"
+        in (made.folder.path / "validation.md").read_text()
+    )
 
 
 def test_the_figures_of_a_diverged_run_say_so(tmp_path: Path, factory: ModuleType) -> None:

@@ -34,6 +34,8 @@ _LOOK = 0.02
 """Seconds between two looks at the processes."""
 VERDICT = 1.5
 """Seconds after the first failure in which others may show the real cause."""
+_LAST_WORDS = 1.0
+"""Seconds within which what an ended process has said is heard."""
 
 
 class PartialRun(RunFailed):
@@ -69,6 +71,8 @@ class Child:
     stopped_by_us: bool = False
     leaving: bool = False
     """Whether it has begun to write its part."""
+    listener: threading.Thread | None = None
+    """Hears what it says."""
 
 
 def execute(
@@ -161,7 +165,8 @@ def _start(
                 with suppress(ValueError):
                     messages.put((child, json.loads(line)))
 
-    threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True).start()
+    child.listener = threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True)
+    child.listener.start()
     return child
 
 
@@ -226,6 +231,9 @@ def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, obj
             child.process.send_signal(signal.SIGKILL)
             child.process.poll(GRACE)
             alive.remove(child)
+    for child in children:  # on busy cores last words are heard after the end is seen
+        if child.listener is not None:
+            child.listener.join(_LAST_WORDS)
 
 
 def _sentence(children: list[Child]) -> str:
