@@ -11,7 +11,8 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
@@ -100,3 +101,18 @@ class MeasuringProcess:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def both_ends(
+    part: str,
+    request: dict[str, Any],
+    limit: float,
+    places: Sequence[forkserver.NetworkPlace] = (forkserver.HERE, forkserver.HERE),
+) -> list[Any]:
+    """What two processes of a part report that measure each other; each is told its ``rank``."""
+    with ExitStack() as stack:
+        ends = [
+            stack.enter_context(MeasuringProcess(part, {**request, "rank": rank}, limit, place))
+            for rank, place in enumerate(places)
+        ]
+        return [end.result() for end in ends]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from math import hypot
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.child import both_ends
 from recsim_train.calibration.fit import MOST_UNCERTAIN
-from recsim_train.calibration.prices import fit_wire, wire_observations
+from recsim_train.calibration.prices import fit_wire, latency_of, wire_observations
 from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.config.cluster import Cluster, Price
 from recsim_train.config.topology import RoleName
@@ -87,7 +86,7 @@ def measure_links(profile: Cluster) -> LinkFigures:
     one, two = (min(end["streams"][n] for end in across) for n in range(2))
     smallest = median(end["talks"][0]["wall"] for end in across)
     return LinkFigures(
-        latency=max(0.0, smallest / 2 - 2 * there.prices["message"].value),
+        latency=latency_of(smallest, there.prices["message"].value),
         efficiency=max(one, two) / rate,
         connection_cap=None if one >= _ONE * two else one,
         dearer=dearer,
@@ -95,10 +94,6 @@ def measure_links(profile: Cluster) -> LinkFigures:
 
 
 def _ends(places: Sequence[NetworkPlace], rate: float) -> list[Any]:
-    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         request = {"store": str(Path(path) / "store"), "rate": rate}
-        ends = [
-            stack.enter_context(MeasuringProcess("link", {**request, "rank": rank}, _LIMIT, place))
-            for rank, place in enumerate(places)
-        ]
-        return [end.result() for end in ends]
+        return both_ends("link", request, _LIMIT, places)

@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import Any
 
 from recsim_train.calibration import grid, meet, reads, talk
-from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.child import MeasuringProcess, both_ends
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.prices import Crowd, contention
 from recsim_train.calibration.speed import measure_speed
@@ -94,11 +94,7 @@ class Measuring:
         with ExitStack() as stack:
             if crowded:
                 self._occupy(stack)
-            ends = [
-                stack.enter_context(MeasuringProcess("wire", {**request, "rank": rank}, _LIMIT))
-                for rank in range(2)
-            ]
-            results = [end.result() for end in ends]
+            results = both_ends("wire", request, _LIMIT)
         self.tick(_WIRE)
         return results
 

@@ -257,15 +257,17 @@ class Wire:
 _LARGE = 256 << 10
 
 
-def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
-    """Latency and rates from the round trips and streams of both ends.
+def latency_of(smallest: float, message: float) -> float:
+    """Seconds one way, beyond the messages' own CPU time: a round trip of the ``smallest`` request
+    takes four times a message (sent and received, both ways) and twice the latency."""
+    return max(0.0, smallest / 2 - 2 * message)
 
-    ``message``: its fitted price. A round trip of the smallest request takes four times a message
-    (sent and received, both ways) and twice the latency.
-    """
+
+def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
+    """Latency and rates from the round trips and streams of both ends. ``message``: its fitted
+    price."""
     talks = ends[0]["talks"]
-    smallest = talks[0]["wall"]
-    latency = max(0.0, smallest / 2 - 2 * message)
+    latency = latency_of(talks[0]["wall"], message)
     large = [talk for talk in talks if talk["bytes"] >= _LARGE]
     if len(large) >= 2:
         first, last = large[0], large[-2] if len(large) > 2 else large[-1]

@@ -98,10 +98,7 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
             _talk(ends[0], size, max(4, int(share * _repeats(size))))
             for size in (0, *_SIZES[: 5 if quick else None])
         ]
-        streams = [
-            _stream(ends[:pairs], 1 << 20, max(10, int(150 * share)))
-            for pairs in range(1, _PAIRS + 1)
-        ]
+        streams = _streams(ends, 1 << 20, max(10, int(150 * share)))
         gloo = _gloo_messages(collective, rank, int(1000 * share))
         members = Collective(collective, 2, rank)
         meetings = {
@@ -117,7 +114,7 @@ def measure_link(rank: int, store: str, rate: float) -> dict[str, object]:
     with _joined(rank, store) as (ends, _):
         talks = [_talk(ends[0], size, max(4, _repeats(size, rate))) for size in (0, *sizes)]
         each = int(min(1 << 20, rate * _LONGEST_TRIP / 2))
-        streams = [_stream(ends[:pairs], each, 15) for pairs in range(1, _PAIRS + 1)]
+        streams = _streams(ends, each, 15)
     return {"talks": talks, "streams": streams}
 
 
@@ -194,6 +191,11 @@ def _talk(end: End, size: int, count: int) -> dict[str, float]:
     back, heads = size or 8, heads_of(small_plan())
     wall, cpu = _timed(lambda repeats: _do(end, size, repeats, back), count)
     return {"messages": 2, "bytes": size + back + sum(heads), "wall": wall, "cpu": cpu}
+
+
+def _streams(ends: Sequence[End], size: int, count: int) -> list[float]:
+    """`_stream` over one connection, over two and so on."""
+    return [_stream(ends[:pairs], size, count) for pairs in range(1, len(ends) + 1)]
 
 
 def _stream(ends: Sequence[End], size: int, count: int) -> float:

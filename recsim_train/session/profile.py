@@ -133,13 +133,13 @@ def _with_operations(
     from recsim_train.calibration.speed import Turns, short_reading
     from recsim_train.sim.run import operations_of
 
-    plain = cluster.model_copy(update={"operations": None})
+    unmeasured = cluster.model_copy(update={"operations": None})
     seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
     known: set[str] = set()
     asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
     for plan in plans:
         cells = []
-        for name, scope in operations_of(plan, plain):
+        for name, scope in operations_of(plan, unmeasured):
             shape = f"{name} {signature(name, scope)}"
             if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
                 cells.append((name, scope))
@@ -156,7 +156,7 @@ def _with_operations(
     turns.make(len(asked), rounds, measure, progress)
     for number, (plan, cells, seen) in enumerate(asked):
         brought = seen.times(turns.factors(number))
-        cluster = with_operations(cluster, measured_operations(plan, cells, plain, brought))
+        cluster = with_operations(cluster, measured_operations(plan, cells, unmeasured, brought))
     return _with_speeds(cluster, turns.speeds, add=add)
 
 

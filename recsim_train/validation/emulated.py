@@ -7,6 +7,7 @@ were stated in advance and read no prediction (the idea is Mininet-HiFi's: Handi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -135,14 +136,10 @@ def messages_share(summary: Summary) -> float:
     it: of the role whose processes spend most."""
     ledger = summary.facts.ledger
     assert ledger is not None
-    processes: dict[str, int] = {}
-    for name in summary.facts.cpu_seconds:
-        role = name.partition("[")[0]
-        processes[role] = processes.get(role, 0) + 1
+    processes = Counter(name.partition("[")[0] for name in summary.facts.cpu_seconds)
     return max(
-        ledger_spent / (ledger.seconds * count)
+        sum(ledger.spent(what, role) for what in AROUND) / (ledger.seconds * count)
         for role, count in processes.items()
-        for ledger_spent in [sum(ledger.spent(what, role) for what in AROUND)]
     )
 
 
