@@ -229,6 +229,26 @@ def test_nothing_starts_for_a_launcher_that_has_ended(start: Any, begin: Childre
     assert not (begin.folder / "told.txt").exists()
 
 
+def test_a_launcher_that_ends_while_torch_is_imported_leaves_nothing(
+    start: Any, begin: Children
+) -> None:
+    """What is compiled for the first time may take longer, too."""
+    (begin.folder / "torch.py").write_text("import time; time.sleep(100)")
+    (staging := begin.folder / "staging").mkdir()
+    then = "forkserver.remove_at_the_end(__import__('pathlib').Path('staging').resolve())\n"
+    then += "print(forkserver.ready().process.pid, flush=True); os._exit(0)"
+    script = LAUNCHER.partition("with open")[0] + then
+    launcher = start("-c", script, program=(sys.executable,), cwd=begin.folder,
+                     PYTHONPATH=f"{begin.folder}:{os.environ.get('PYTHONPATH', '')}")  # fmt: skip
+    server = int(launcher.stdout.readline())
+    assert launcher.wait(10) == 0
+    end = time.monotonic() + 30
+    while psutil.pid_exists(server) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(server)
+    assert not staging.exists()
+
+
 def test_a_torch_that_cannot_be_imported_is_told(start: Any, begin: Children) -> None:
     (begin.folder / "torch.py").write_text("raise ImportError('half of it is missing')")
     then = "\nwith open(os.devnull, 'wb') as errors: process = forkserver.start('told', [], errors)"

@@ -2,8 +2,8 @@
 
 ``python -m recsim_train.executor.process.preloaded SOCKET LAUNCHER ROOM``: takes requests from
 LAUNCHER (`recsim_train.executor.process.forkserver`) until that has ended, or has closed its end of
-SOCKET. It has one thread, runs nothing of the user's and draws no random numbers, so what is forked
-from it behaves as if it had been started by itself.
+SOCKET. When it forks it has one thread; it runs nothing of the user's and draws no random numbers,
+so what is forked from it behaves as if it had been started by itself.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -95,10 +97,15 @@ def serve(channel: socket.socket, launcher: int) -> None:
                         os.kill(child.pid, request["signal"])
             else:
                 _fork(request, descriptors, channel, children)
-    # what was asked of a server that had not begun yet
+    return _end(children, folders + _unread(channel))
+
+
+def _unread(channel: socket.socket) -> list[str]:
+    """The folders of runs among requests that nobody has taken yet."""
+    folders: list[str] = []
     while select.select([channel.fileno()], [], [], 0.0)[0] and (found := _received(channel)):
         folders += filter(None, [found[0].get("folder of a run")])
-    return _end(children, folders)
+    return folders
 
 
 def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -184,11 +191,33 @@ def _retitle(words: list[str]) -> None:
         ctypes.memmove(begin, text[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
 
 
+@contextmanager
+def _watched(channel: socket.socket, launcher: int) -> Iterator[None]:
+    """End this process once the launcher is gone: what is compiled for the first time may take
+    longer than anybody waits."""
+    prepared = threading.Event()
+
+    def watch() -> None:
+        while not prepared.wait(_LOOK):
+            if os.getppid() != launcher:
+                _end({}, _unread(channel))
+                os._exit(0)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        prepared.set()
+        watcher.join()
+
+
 def main() -> None:
     """Entry point."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    preload()
-    serve(channel, int(sys.argv[2]))
+    channel, launcher = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    with _watched(channel, launcher):
+        preload()
+    serve(channel, launcher)
 
 
 if __name__ == "__main__":
