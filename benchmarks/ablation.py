@@ -126,8 +126,12 @@ class Setting(NamedTuple):
 
 
 def profile_of(folder: str, scratch: Path) -> Path:
-    """A stored validation's profile, as this version of the program reads it."""
+    """A stored validation's profile, as this version of the program reads it; on emulated clusters
+    that of the first setting, from which the others' are told."""
+    validation = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
     kept = yaml.safe_load((Path(folder) / "profile.yaml").read_text(encoding="utf-8"))
+    if validation["validation"].get("tier") == "emulated":
+        kept = validation["profile"]
     kept["format"] = FORMAT
     kept["threads"].pop("sorting", None)  # nothing divides sorting
     in_runs = kept.get("in_runs") or {}

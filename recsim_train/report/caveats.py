@@ -123,9 +123,8 @@ def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
     if cluster and not cluster.get("colocate"):
         yield (
             f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
-            "their cores and network are predicted by equal fluid shares, which no real cluster "
-            "has validated; on emulated hosts, where several clients share a server, up to nearly "
-            "twice the predicted throughput was measured (docs/explain/how-true.md)."
+            "how these share links was measured on emulated hosts only, not on a real cluster, and "
+            "their cores are predicted by equal fluid shares (docs/explain/how-true.md)."
         )
 
 

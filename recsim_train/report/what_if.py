@@ -55,6 +55,7 @@ CAUSES = {
     "speed": "the machine's speed, which moves all prices together",
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
+    "queue": "how packets wait for a link, which the profile does not say (network.queue)",
 }
 """What the interval from calibration is made of (`recsim_train.sim.why.unsure`), in words."""
 

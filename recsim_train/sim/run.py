@@ -59,7 +59,9 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
-        outcome.warn(out_of_step(simulated, outcome))
+        other = out_of_step(simulated, outcome)
+    if other is not None:
+        outcome.warn([other.sentence])
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
@@ -83,6 +85,8 @@ def simulate(
                 ]
             )
         answers = elasticities(plan, cluster, simulated.counts, wanted, simulated.replay, folding)
+        if other is not None and other.cause is not None and answers.causes:
+            answers.causes[other.cause] = other.error
         answers.say(outcome.facts, predicted, simulated.runtime.engine.events)
     return outcome
 

@@ -157,7 +157,8 @@ class GlooGroup:
         machines = self._machines
         uses: list[tuple[Resource, float]] = []
         for member in self._members:
-            uses += [(member.send, 1.0), (member.receive, 1.0)]
+            both = 1.0 + machines.answered
+            uses += [(member.send, both), (member.receive, both)]
             uses += self._handled(member, 2 * each, 2.0, price)
         for member, following in zip(
             self._members, [*self._members[1:], self._members[0]], strict=True
@@ -178,7 +179,8 @@ class GlooGroup:
         uses: list[tuple[Resource, float]] = []
         for member, (away, received) in zip(self._members, moved, strict=True):
             out, into = away / most, received / most
-            parts = [(member.send, out), (member.receive, into)]
+            back = machines.answered
+            parts = [(member.send, out + back * into), (member.receive, into + back * out)]
             uses += [(resource, share) for resource, share in parts if share > 0.0]
             uses += self._handled(member, away + received, out + into, price)
         if machines.racks:
