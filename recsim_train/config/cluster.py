@@ -68,10 +68,11 @@ class Network(Section):
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
     queue: Queue = "fifo"
     """How packets wait for a link: "fifo", in one queue; "fair", in one for each host that they go
-    to, which take turns packet by packet. Emulated hosts have it; predictions do not know it."""
+    to, which take turns packet by packet. Emulated hosts have it. It decides how unequally messages
+    share a link; where a profile does not say, a prediction's interval holds both."""
     queue_length: PositiveDuration = 5e-3
     """For how long a packet waits at most, at the link's rate; what would wait longer is
-    dropped, though never of fewer than 64 packets. As ``queue``."""
+    dropped, though never of fewer than 64 packets."""
     loopback: Loopback | None = None
     """What calibration measured within its own machine. With ``colocate: false`` such a value is
     refused where a network's is expected. None: the figures are no measured machine's."""

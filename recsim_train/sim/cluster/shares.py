@@ -13,7 +13,7 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import exp
 from statistics import NormalDist
 from typing import Final
@@ -22,7 +22,7 @@ from recsim_train.config.cluster import Network
 from recsim_train.config.frames import burst, room
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.solver import Resource
-from recsim_train.sim.host.process import Process
+from recsim_train.sim.host.process import Process, between
 from recsim_train.sim.jitter import stream
 
 SPREAD: Final = 0.2
@@ -56,18 +56,19 @@ class Shares:
         away = flows / source.standing * size / rate
         behind = burst(rate) / rate if self._taken(source.send, away) else 0.0
         in_use = self._taken(target.receive, flows / target.standing * size / rate) or behind > 0.0
-        shared = self._network.queue == "fifo"
-        if source.rack is not target.rack and source.rack is not None and target.rack is not None:
-            # an uplink has one queue for each host behind it, whoever sends there
-            shared = True
-            moving = self._engine.fluid.in_use
-            in_use |= moving(source.rack.up) or moving(target.rack.down)
-        if not shared:
+        uplinks = self.uplinks(source, target)
+        in_use |= any(map(self._engine.fluid.in_use, uplinks))
+        # an uplink has one queue for each host behind it, whoever sends there
+        if self._network.queue == "fair" and not uplinks:
             return behind, 1.0
         weight = self._behind if in_use else 1.0
         if size > room(rate, self._network.queue_length):
             weight *= self._draw(source.name, target.name)
         return behind, weight
+
+    def uplinks(self, source: Process, target: Process) -> Sequence[Resource]:
+        """Those that a message passes."""
+        return [link for link, _ in between(source, target, 1.0)]
 
     def _taken(self, link: Resource, seconds: float) -> bool:
         """Whether a link is in use; from now on it is for so many seconds more."""
