@@ -96,6 +96,11 @@ def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
     return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
 
+def between(interval: Sequence[float]) -> str:
+    """The ends of an interval of rates: "30.7k to 39.3k"."""
+    return f"{rate(interval[0])} to {rate(interval[1])}"
+
+
 def number(value: float | None, places: int = 3) -> str:
     """A plain figure such as an AUC."""
     return NONE if value is None else f"{value:.{places}f}".replace("-", "−")
@@ -120,8 +125,3 @@ def spread(counts: Distribution | None) -> str:
 def staleness(found: Synchronisation) -> str:
     """Mean staleness, where trainers synchronise now and then."""
     return _digits(found.staleness.mean) if found.sync_gap and found.staleness else NONE
-
-
-def effect(name: str) -> str:
-    """An effect's name in running text: "all_reduce" -> "all-reduce"."""
-    return name.replace("_", "-") if name == "all_reduce" else name.replace("_", " ")

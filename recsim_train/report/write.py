@@ -15,12 +15,14 @@ from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
 from recsim_train.report.document import Document, Lines, Picture, Where
 from recsim_train.report.elsewhere import beside, read_measured
-from recsim_train.report.findings import Findings, compare, headlines
+from recsim_train.report.findings import Findings, alone, compare, headlines
 from recsim_train.report.publish import publish, unwritable
-from recsim_train.report.runs import left_out, load_runs
+from recsim_train.report.runs import labels, left_out, load_runs
+from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
+from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import TracedRun, trace_file
 
@@ -118,21 +120,38 @@ def draw(findings: Findings) -> dict[str, Picture]:
         what_if = what_if_figure(record.summary, f"what-if-{number}", label)
         return [*anatomy.pictures(record.summary, number, label), what_if]
 
-    for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1):
-        if u.record.world == "simulated":
-            drawn += predicted(u.record, f"alone-{number}", u.record.run_id)
+    records = [u.record for u in findings.unpaired[:MOST_DETAILED]]
+    for number, (record, label) in enumerate(zip(records, labels(records), strict=True), start=1):
+        if record.world == "simulated":
+            drawn += predicted(record, f"alone-{number}", label)
+    if rated := _rated(findings):
+        drawn.append(figures.throughput_figure(rated))
     if comparisons:
-        drawn += [
-            figures.throughput_figure(comparisons),
-            figures.breakdown_figure(comparisons),
-            figures.loss_figure(comparisons),
-        ]
+        drawn += [figures.breakdown_figure(comparisons), figures.loss_figure(comparisons)]
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
-        drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
+        drawn.append(timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
         drawn += predicted(c.simulated, str(number), c.label)
         drawn.append(net_figure(c.simulated, f"net-{number}", c.label))
     return {picture.name: picture for picture in drawn if picture is not None}
+
+
+def _rated(findings: Findings) -> list[figures.Rated]:
+    """Of the comparisons, or of two predictions or more that are alone."""
+    if findings.comparisons:
+        return [
+            figures.Rated(
+                c.label, c.predicted_eps, c.predicted_interval, c.measured_eps, c.measured_spread
+            )
+            for c in findings.comparisons
+        ]
+    records = [record for record in alone(findings) if record.world == "simulated"]
+    if len(records) < 2:
+        return []
+    return [
+        figures.Rated(label, record.summary.examples_per_second or 0.0, of_summary(record.summary))
+        for record, label in zip(records, labels(records), strict=True)
+    ]
 
 
 def _traces(

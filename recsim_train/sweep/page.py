@@ -13,17 +13,22 @@ from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import Findings
+from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import data_of
-from recsim_train.report.winner import Row
+from recsim_train.report.tiles import throughput
+from recsim_train.report.winner import UNKNOWN, Row
 from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
+from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
 from recsim_train.sweep.folder import SweepRecord, base_path, read_sweep
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
+MOST_ANSWERS = 6
+"""Cards of them."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
 HEADS = (
@@ -61,7 +66,7 @@ def swept(
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
 
     name = str(record.header["name"])
-    changes, strategies = stopped(findings.changes), len(findings.strategies)
+    changes = stopped(findings.changes)
     sized = len(findings.sizes) > 1
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
@@ -88,41 +93,65 @@ def swept(
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
     listed = table(points[:MOST_LISTED], page)
     numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
-    more = f", {len(points) - MOST_LISTED} more in sweep.parquet"
+    more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = doc.TextTable(
         [numbers, *listed.columns],
-        folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
+    left_out = [f"{more}."] if len(points) > MOST_LISTED else []
+    repeated = [doc.Lines(commands, mark="code")]
     best = [
         doc.Lines(stopped(findings.findings), written),
         table(findings.best, written),
         doc.Lines(explained, page, mark="note", listed=False),
-        doc.Lines(data, title="Data"),
+        doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
     return doc.Document(
         subject=name,
         kind="a sweep of predictions",
         heading=f"Sweep: {name}",
-        headlines=[findings.headline],
-        tiles=[
-            (doc.Cell(str(len(findings.done))), "points with a throughput"),
-            (doc.Cell(str(len(findings.without))), "points that do not fit or failed"),
-            (doc.Cell(str(strategies)), "strategy" if strategies == 1 else "strategies"),
-            (doc.Cell(str(len(findings.bindings))), "different things that bind"),
-        ],
+        headlines=[*headline(findings.answers), findings.headline],
+        tiles=_tiles(findings),
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
             doc.Chapter("", shown, Where.TERMINAL),
             doc.Chapter(each, best, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
-            doc.Chapter("Over two settings", figure("map"), written, "map"),
-            doc.Chapter("What binds where", binds, written, "binding"),
-            doc.Chapter("All points", [every], page, "points"),
-            doc.Chapter("How to repeat this", [doc.Lines(commands, mark="code")], page, "repeat"),
+            doc.Chapter("All points", [every, doc.Lines(left_out)], page, "points", folded=True),
+            doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
+            doc.Chapter("What binds where", binds, written, "binding", folded=True),
+            doc.Chapter(
+                "How it was made",
+                [doc.Lines(data, listed=False), *repeated],
+                page,
+                "made",
+                folded=True,
+            ),
         ],
         footer=". Everything here is predicted; nothing was measured.",
+        words=glossary(()),
     )
+
+
+def _tiles(findings: SweepFindings) -> list[doc.Tile]:
+    """The answers; and what the best point gives, where there is one."""
+    found = [
+        doc.Tile(answer.setting, doc.Cell(answer.short), f"{answer.why}.")
+        for answer in findings.answers[:MOST_ANSWERS]
+    ]
+    if findings.fastest is None:
+        return found
+    entry, row = findings.fastest.preferred, findings.fastest.preferred.item
+    known = None if entry.interval == UNKNOWN else entry.interval
+    best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
+    found += [
+        throughput(best, entry.eps, known),
+        doc.Tile("what binds", doc.Cell(binding(row)), "at this point."),
+    ]
+    if row["memory_share"] is not None:
+        share = text.percent(row["memory_share"])
+        found.append(doc.Tile("memory", doc.Cell(share), "of the fullest host, at this point."))
+    return found
 
 
 def _data(record: SweepRecord) -> list[str]:
