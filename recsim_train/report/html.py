@@ -41,7 +41,9 @@ def page(document: Document) -> str:
 
 def fragment(items: Sequence[doc.Item], headlines: Sequence[str] = ()) -> str:
     """Items for a notebook's output, which has styles of its own."""
-    template = _environment({}).get_template("page.html.j2").module
+    environment = _environment({})
+    environment.globals["sorts"] = False
+    template = environment.get_template("page.html.j2").module
     said = "".join(f"<p><b>{html.escape(headline)}.</b></p>" for headline in headlines)
     return said + str(template.show(items))  # type: ignore[attr-defined]
 
@@ -72,7 +74,8 @@ def _environment(words: Mapping[str, str]) -> Environment:
         "meaning": lambda name: known.get(str(name).lower(), ""),
         "explained": lambda shown: explained(str(shown), words),
     }
-    environment.globals |= {"PAGE": Where.PAGE, "most_sentences": MOST_SENTENCES}
+    shown = {"PAGE": Where.PAGE, "most_sentences": MOST_SENTENCES, "sorts": True}
+    environment.globals |= shown
     return environment
 
 

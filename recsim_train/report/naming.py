@@ -18,13 +18,14 @@ _RESOURCES = {
     "down": "uplink, inwards",
 }
 _PHRASES = (
-    (r"NIC (send|receive) of (\w+(?:\[\d+\])?)", r"network card of \2, \1"),
-    (r": NIC (send|receive)", r": network card, \1"),
-    (r", send(?!\w)", ", sending"),
-    (r", receive(?!\w)", ", receiving"),
+    (r"NIC send of (\w+(?:\[\d+\])?)", r"the network card of \1, sending"),
+    (r"NIC receive of (\w+(?:\[\d+\])?)", r"the network card of \1, receiving"),
+    (r": NIC send", r": network card, sending"),
+    (r": NIC receive", r": network card, receiving"),
     (r"\bNIC\b", "network card"),
     (r"(\d)%", r"\1 %"),
 )
+_INSTANCE = re.compile(r"\b(trainer|embedding_server|dense_server|reader)(?:\[(\d+)\])?")
 _LINES = {
     ledger.RUNTIME: "between operations",
     ledger.ASKING: "making requests",
@@ -40,7 +41,7 @@ _LINES = {
 
 def instance(name: str) -> str:
     """A process or host: "embedding_server[1]" is embedding server 1."""
-    return re.sub(r"(\w+)\[(\d+)\]", lambda m: f"{m[1].replace('_', ' ')} {m[2]}", name)
+    return _INSTANCE.sub(lambda m: " ".join(filter(None, (m[1].replace("_", " "), m[2]))), name)
 
 
 def resource(name: str) -> str:
@@ -52,11 +53,10 @@ def resource(name: str) -> str:
 
 
 def phrase(said: str) -> str:
-    """What binds, or a class of resources, as predictions say it."""
+    """What binds, a class of resources, or a caveat, as predictions say it."""
     for ours, theirs in _PHRASES:
         said = re.sub(ours, theirs, said)
-    said = {"loops": "loops on their own"}.get(said, said)
-    return re.sub(r"\b(embedding|dense)_server\b", r"\1 server", instance(said))
+    return "loops on their own" if said == "loops" else instance(said)
 
 
 def effect(name: str) -> str:

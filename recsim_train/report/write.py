@@ -13,9 +13,10 @@ from recsim_train.report import anatomy, figures
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
-from recsim_train.report.document import Document, Lines, Picture, Where
+from recsim_train.report.document import Chapter, Document, Lines, Picture, TextTable, Where
 from recsim_train.report.elsewhere import beside, read_measured
 from recsim_train.report.findings import Findings, alone, compare, headlines
+from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish, unwritable
 from recsim_train.report.runs import labels, left_out, load_runs
 from recsim_train.report.timeline import timeline_figure
@@ -33,7 +34,7 @@ MOST_DETAILED = 12
 """Comparisons with figures and a timeline of their own; tables hold all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """What runs or a sweep show."""
 
@@ -51,6 +52,17 @@ class Report:
     what binds; None: there are runs."""
     out: Path | None = None
     """The folder that it was written to; None: nowhere."""
+
+    def __repr__(self) -> str:
+        """On one line: the first finding."""
+        return f"<Report: {next(iter(self.report.headlines), 'nothing')}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what was found, and the first table of the page."""
+        chapters = [item for item in self.report.items if isinstance(item, Chapter)]
+        tables = (item for c in chapters for item in c.items if isinstance(item, TextTable))
+        first = next((table for table in tables if Where.PAGE in table.where), None)
+        return fragment([first] if first else [], self.report.headlines)
 
     @property
     def page(self) -> Path | None:

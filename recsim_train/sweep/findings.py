@@ -259,7 +259,8 @@ class SweepFindings:
         """What predictions say of themselves, each sentence once, and of how many points it is
         where it is not of all. Of those that differ in their figures only, the first stands for
         all."""
-        said = Counter(note for row in self.record.rows for note in row.get("notes") or ())
+        notes = (note for row in self.record.rows for note in row.get("notes") or ())
+        said = Counter(map(naming.phrase, notes))
         alike: dict[str, list[str]] = {}
         for note in said:
             alike.setdefault(re.sub(r"[\d.,]*\d", "#", note), []).append(note)

@@ -20,6 +20,7 @@ from recsim_train.report.winner import UNKNOWN, Row
 from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
+from recsim_train.results.interval import of_row
 from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
@@ -36,6 +37,8 @@ HEADS = (
     "settings",
     "examples/step",
     "examples/s",
+    "predicted",
+    "90 % interval",
     "from calibration",
     "bound",
     "payload/step",
@@ -43,6 +46,8 @@ HEADS = (
     "bound by",
 )
 _WORDS = ("strategy", "settings", "bound by")
+_WHERE = {"examples/s": Where.SHORT, "predicted": Where.PAGE, "90 % interval": Where.PAGE}
+"""Of columns that not all show: on a terminal there is room for one throughput."""
 
 
 def swept(
@@ -60,7 +65,9 @@ def swept(
 
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
-        return doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        made = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        columns = [replace(c, where=_WHERE.get(c.name, Where.ALL)) for c in made.columns]
+        return replace(made, columns=columns)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -72,11 +79,11 @@ def swept(
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
         "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
-        "cores and threads.",
-        "Predicted examples per second with the 95 % interval of the simulation; from calibration: "
-        "half of the one that the profile's own errors make; examples/step: of one step of the "
-        "whole job; the bound is what nothing can beat on this profile; memory is the fullest "
-        "host's.",
+        "cores and threads, then the slowest network cards.",
+        "Predicted: examples per second, with the interval in which nine of ten lie; from "
+        "calibration: half of the 95 % interval that the profile's own errors make; examples/step: "
+        "of one step of the whole job; the bound is what nothing can beat on this profile; memory "
+        "is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
     data = _data(record)
@@ -97,12 +104,15 @@ def swept(
     every = doc.TextTable(
         [numbers, *listed.columns],
     )
-    left_out = [f"{more}."] if len(points) > MOST_LISTED else []
+    points_said = [
+        doc.Lines(stopped(findings.findings)),
+        doc.Lines(explained, mark="note", listed=False),
+        doc.Lines([f"{more}."] if len(points) > MOST_LISTED else []),
+    ]
     repeated = [doc.Lines(commands, mark="code")]
     best = [
-        doc.Lines(stopped(findings.findings), written),
+        doc.Lines(stopped(findings.findings), Where.MARKDOWN),
         table(findings.best, written),
-        doc.Lines(explained, page, mark="note", listed=False),
         doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
@@ -117,7 +127,7 @@ def swept(
             doc.Chapter("", shown, Where.TERMINAL),
             doc.Chapter(each, best, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
-            doc.Chapter("All points", [every, doc.Lines(left_out)], page, "points", folded=True),
+            doc.Chapter("All points", [*points_said, every], page, "points", folded=True),
             doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
             doc.Chapter("What binds where", binds, written, "binding", folded=True),
             doc.Chapter(
@@ -170,7 +180,7 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
     """One row of the table, by `HEADS`."""
     if not row["examples_per_second"]:
         why = str(row["message"] or "").splitlines()
-        failed = [text.NONE] * 5
+        failed = [text.NONE] * (len(HEADS) - 4)
         size = text.exact(row.get("examples_per_step"))
         said = f"{row['status']}: {(why or [''])[0]}"
         return [name, findings.settings(row), size, *failed, said]
@@ -179,6 +189,8 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         findings.settings(row) or text.NONE,
         text.exact(row.get("examples_per_step")),
         text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
+        text.rate(row["examples_per_second"]),
+        text.between(whole) if (whole := of_row(row)) else text.NONE,
         text.half(row["examples_per_second"], (row["calibration_low"], row["calibration_high"])),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),

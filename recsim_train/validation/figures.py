@@ -132,7 +132,8 @@ def error_figure(found: Fidelity) -> Picture | None:
             ordered = sorted(abs(e) for e in errors)
             if ordered:
                 shares = [100 * (k + 1) / len(ordered) for k in range(len(ordered))]
-                label = f"{name} ({len(ordered)})"
+                gone = ": all larger" if ordered[0] > _MOST_SHOWN else ""
+                label = f"{name} ({len(ordered)}){gone}"
                 absolute.step(ordered, shares, where="post", color=colour, label=label)
         absolute.set_xlim(0.0, min(_MOST_SHOWN, absolute.get_xlim()[1]))
         absolute.set_ylim(0, 105)

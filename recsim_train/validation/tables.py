@@ -21,6 +21,8 @@ from recsim_train.validation.fidelity import (
 from recsim_train.validation.gates import Gate
 
 _MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
+_FEW = 12
+"""Groups that are listed however few configurations there are."""
 NAMED = "configuration (trainers x threads + embedding + dense servers)"
 
 
@@ -34,7 +36,9 @@ def errors_table(found: Fidelity) -> doc.TextTable:
     """Raw errors of all runs, then by strategy, regime and so on."""
     groups = {"all": found.measured}
     for name, by in GROUPS.items():
-        groups |= {f"{name} {value}": rows for value, rows in found.grouped(by).items()}
+        divided = found.grouped(by)
+        if len(divided) <= max(_FEW, len(found.measured) / 2):  # else each is of one or two
+            groups |= {f"{name} {value}": rows for value, rows in divided.items()}
     lines = []
     for name, rows in groups.items():
         runs = sum(len(row.runs) for row in rows)
