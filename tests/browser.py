@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
-import subprocess
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 """None: there is none on this machine."""
 _TAKES = b"\0"
 """What ends a message."""
@@ -111,20 +114,19 @@ def tab(profile: Path) -> Iterator[Tab]:
     ]  # fmt: skip
     reads, to_browser = os.pipe()
     from_browser, writes = os.pipe()
-
-    def placed() -> None:  # the browser reads from 3 and writes to 4
-        first, second = os.dup(reads), os.dup(writes)
-        os.dup2(first, 3)
-        os.dup2(second, 4)
-
-    with subprocess.Popen(
-        words, preexec_fn=placed, close_fds=False, stderr=subprocess.DEVNULL
-    ) as browser:
-        os.close(reads)
-        os.close(writes)
-        try:
-            yield Tab(to_browser, from_browser)
-        finally:
-            browser.kill()
-            os.close(to_browser)
-            os.close(from_browser)
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (reads, writes)]
+    actions = [  # it reads from 3 and writes to 4
+        (os.POSIX_SPAWN_DUP2, ends[0], 3),
+        (os.POSIX_SPAWN_DUP2, ends[1], 4),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    browser = os.posix_spawn(PROGRAM, words, os.environ, file_actions=actions)
+    for end in (reads, writes, *ends):
+        os.close(end)
+    try:
+        yield Tab(to_browser, from_browser)
+    finally:
+        os.kill(browser, signal.SIGKILL)
+        os.waitpid(browser, 0)
+        os.close(to_browser)
+        os.close(from_browser)

@@ -63,15 +63,22 @@ def for_any_window(
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Picture | None:
         if (wide := draw(*args, **kwargs)) is None:
             return None
-        token = _width.set(NARROW)
-        try:
-            narrow = draw(*args, **kwargs)
-        finally:
-            _width.reset(token)
-        assert narrow is not None
-        return replace(wide, narrow=narrow.svg)
+        with narrow_window():
+            small = draw(*args, **kwargs)
+        assert small is not None
+        return replace(wide, narrow=small.svg)
 
     return drawn
+
+
+@contextmanager
+def narrow_window() -> Iterator[None]:
+    """Figures are drawn for one."""
+    token = _width.set(NARROW)
+    try:
+        yield
+    finally:
+        _width.reset(token)
 
 
 def narrow() -> bool:

@@ -66,6 +66,12 @@ def effect(name: str) -> str:
     return name.replace("_", "-") if name == "all_reduce" else name.replace("_", " ")
 
 
+def line(name: str) -> str:
+    """A line of one role: "trainer.forward_backward" is trainer: forward and backward pass."""
+    role, _, what = name.rpartition(".")
+    return ": ".join(filter(None, (role.replace("_", " "), work(what))))
+
+
 def work(name: str) -> str:
     """An operation, or a line of the ledger of CPU time."""
     return _LINES.get(name, name.replace("_", " "))

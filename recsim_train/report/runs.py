@@ -74,9 +74,11 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
     words = ("strategy", "world", "threads", "compression", "bound by", "status")
+    one = len({run.world for run in runs}) == 1  # which the page's title says
+    where = _WHERE | ({"world": Where.SHORT} if one else {})
     return TextTable(
         [
-            Column(name, cells, name in words, _WHERE.get(name, Where.ALL))
+            Column(name, cells, name in words, where.get(name, Where.ALL))
             for name, cells in columns.items()
             if any(c != text.NONE for c in cells)
         ]

@@ -136,8 +136,8 @@ def draw(findings: Findings) -> dict[str, Picture]:
     for number, (record, label) in enumerate(zip(records, labels(records), strict=True), start=1):
         if record.world == "simulated":
             drawn += predicted(record, f"alone-{number}", label)
-    if rated := _rated(findings):
-        drawn.append(figures.throughput_figure(rated))
+    if several := rated(comparisons) or _rated_alone(findings):
+        drawn.append(figures.throughput_figure(several))
     if comparisons:
         drawn += [figures.breakdown_figure(comparisons), figures.loss_figure(comparisons)]
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
@@ -148,15 +148,18 @@ def draw(findings: Findings) -> dict[str, Picture]:
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
-def _rated(findings: Findings) -> list[figures.Rated]:
-    """Of the comparisons, or of two predictions or more that are alone."""
-    if findings.comparisons:
-        return [
-            figures.Rated(
-                c.label, c.predicted_eps, c.predicted_interval, c.measured_eps, c.measured_spread
-            )
-            for c in findings.comparisons
-        ]
+def rated(comparisons: Sequence[Comparison]) -> list[figures.Rated]:
+    """Both throughputs of each."""
+    return [
+        figures.Rated(
+            c.label, c.predicted_eps, c.predicted_interval, c.measured_eps, c.measured_spread
+        )
+        for c in comparisons
+    ]
+
+
+def _rated_alone(findings: Findings) -> list[figures.Rated]:
+    """Of predictions without a measurement: of two or more."""
     records = [record for record in alone(findings) if record.world == "simulated"]
     if len(records) < 2:
         return []

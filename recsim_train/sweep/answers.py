@@ -9,17 +9,14 @@ a step of the job processes, the work is another, and the answer is how the thro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recsim_train.config.sweep import written
 from recsim_train.report import text
 from recsim_train.report.winner import REPEATS, Entry, Row, best_row, choose, contenders, listed
-
-if TYPE_CHECKING:
-    from recsim_train.sweep.axes import Axis
-    from recsim_train.sweep.findings import SweepFindings
+from recsim_train.sweep.axes import Axis
 
 SCALING = ("roles.trainers", "training.threads")
 """Settings of which twice as much would ideally be twice as fast."""
@@ -34,7 +31,7 @@ _MOST_CASES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SettingAnswer:
     """To what value one setting should have."""
 
     setting: str
@@ -52,19 +49,35 @@ Case = dict[Any, Entry[Row]]
 """Points that differ in one setting only, by its value; at least two."""
 
 
-def answers(found: SweepFindings) -> list[Answer]:
+@dataclass(frozen=True, slots=True)
+class SweepQuestion:
+    """What a sweep asked."""
+
+    rows: Sequence[Row]
+    """Points with a throughput."""
+    axes: Sequence[Axis]
+    """Settings of several values."""
+    strategy: Callable[[Row], str]
+    """How a point's strategy is called."""
+
+    @property
+    def strategies(self) -> dict[str, str]:
+        """In the order of the points."""
+        return {name: name for name in map(self.strategy, self.rows)}
+
+
+def answers(asked: SweepQuestion) -> list[SettingAnswer]:
     """One for each setting that has several values somewhere, strategies among them."""
-    made = [_answer(found, axis) for axis in found.axes if axis.key != REPEATS]
-    if len(found.strategies) > 1:
-        values = {name: name for name in found.strategies}
-        cases = _cases(found, found.done, _STRATEGY, mixed=False)
-        made.append(_same_work(_STRATEGY, values, cases, costs=False) if cases else None)
+    made = [_answer(asked, axis) for axis in asked.axes if axis.key != REPEATS]
+    if len(asked.strategies) > 1:
+        cases = _cases(asked, asked.rows, _STRATEGY, mixed=False)
+        made.append(_same_work(_STRATEGY, asked.strategies, cases, costs=False) if cases else None)
     return [answer for answer in made if answer is not None]
 
 
-def _answer(found: SweepFindings, axis: Axis) -> Answer | None:
-    rows = [row for row in found.done if row[axis.key] is not None]
-    cases = _cases(found, rows, axis.key, mixed=axis.numbers is not None)
+def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
+    rows = [row for row in asked.rows if row[axis.key] is not None]
+    cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
     if not cases:
         return None
     values = {value: written(value) for value in axis.values}
@@ -82,17 +95,17 @@ def _size(entry: Entry[Row]) -> int | None:
 
 
 def _cases(
-    found: SweepFindings, rows: Sequence[Row], key: str, *, mixed: bool
+    asked: SweepQuestion, rows: Sequence[Row], key: str, *, mixed: bool
 ) -> list[tuple[str, Case]]:
     """Points that are equal but for one setting, with what they share. ``mixed``: they may differ
     in the examples of a step, too."""
-    others = [a for a in found.axes if a.key not in (key, REPEATS)]
+    others = [a for a in asked.axes if a.key not in (key, REPEATS)]
     if key == _STRATEGY:  # what is an option of one of them says nothing of the others
         others = [axis for axis in others if not axis.key.startswith("strategy.")]
     grouped: dict[tuple[str, int | None], dict[Any, list[Row]]] = {}
     for row in rows:
-        name = found.strategy(row)
-        shared = [] if key == _STRATEGY or len(found.strategies) == 1 else [name]
+        name = asked.strategy(row)
+        shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
         shared += [f"{a.label} {written(row[a.key])}" for a in others if row[a.key] is not None]
         value = name if key == _STRATEGY else row[key]
         size = None if mixed else row.get("examples_per_step")
@@ -114,7 +127,7 @@ def _entry(rows: Sequence[Row], key: str) -> Entry[Row]:
     return choose(entries).top
 
 
-def _growth(axis: Axis, values: dict[Any, str], cases: Sequence[Case]) -> Answer:
+def _growth(axis: Axis, values: dict[Any, str], cases: Sequence[Case]) -> SettingAnswer:
     """How the throughput grows with a setting that changes the work of a step."""
     factors, shares, enough = [], [], []
     for case in cases:
@@ -132,12 +145,14 @@ def _growth(axis: Axis, values: dict[Any, str], cases: Sequence[Case]) -> Answer
     if most != ends[-1]:
         said.append(f"beyond {values[most]} no growth that the intervals tell")
     short = f"{times} times as fast with {values[ends[-1]]} as with {values[ends[0]]}"
-    return Answer(axis.label, short, "; ".join(said) or "a step processes more examples, too")
+    return SettingAnswer(
+        axis.label, short, "; ".join(said) or "a step processes more examples, too"
+    )
 
 
 def _same_work(
     label: str, values: dict[Any, str], cases: Sequence[tuple[str, Case]], *, costs: bool
-) -> Answer:
+) -> SettingAnswer:
     """Which value to take, where all do the same work. ``costs``: later values are dearer."""
     tied = []
     for _, case in cases:
@@ -162,14 +177,14 @@ def _same_work(
         if costs:
             short = f"keep {values[chosen]}: {short}"
         told = "" if nothing else ", within the intervals"
-        return Answer(label, short, f"{listed(why)}{told}")
+        return SettingAnswer(label, short, f"{listed(why)}{told}")
     short = f"{values[chosen]} is enough" if costs and alike else f"take {values[chosen]}"
-    return Answer(label, short, listed(why))
+    return SettingAnswer(label, short, listed(why))
 
 
 def _depends(
     label: str, values: dict[Any, str], cases: Sequence[tuple[str, Case]], tied: Sequence[list[Any]]
-) -> Answer:
+) -> SettingAnswer:
     first = [best[0] for best in tied]
     counts = Counter(first).most_common()
     said = []
@@ -177,7 +192,7 @@ def _depends(
         where = [shared for (shared, _), best in zip(cases, first, strict=True) if best == value]
         named = f" ({'; '.join(where)})" if count <= _MOST_CASES else ""
         said.append(f"{values[value]} in {count} of {len(cases)} cases{named}")
-    return Answer(label, "it depends", f"best, or as good as the best: {listed(said)}")
+    return SettingAnswer(label, "it depends", f"best, or as good as the best: {listed(said)}")
 
 
 def _mean(value: Any, cases: Sequence[tuple[str, Case]]) -> float:
@@ -203,7 +218,7 @@ def _range(figures: Sequence[float], said: Any) -> str:
     return low if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-def headline(found: Sequence[Answer]) -> Iterator[str]:
+def headline(found: Sequence[SettingAnswer]) -> Iterator[str]:
     """All of them in one sentence, without a full stop; nothing where there is none."""
     if found:
         yield "; ".join(f"{answer.setting}: {answer.short}" for answer in found)

@@ -173,7 +173,7 @@ def _draw_map(
         np.ma.masked_invalid(cells), cmap=colours, vmin=0, vmax=1.15 * top, edgecolors="white",
         linewidth=1.5,
     )  # fmt: skip
-    small = (8 if len(first.values) <= 12 else 6) - 1.5 * narrow()
+    small = 8 if len(first.values) <= (6 if narrow() else 12) else 6
     for (i, j), value in np.ndenumerate(cells):
         known = not np.isnan(value)
         dark = known and value > 0.6 * top

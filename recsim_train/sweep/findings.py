@@ -27,7 +27,7 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
-from recsim_train.sweep.answers import SCALING, Answer, answers
+from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
 
@@ -250,9 +250,9 @@ class SweepFindings:
         return said
 
     @cached_property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[SettingAnswer]:
         """Setting by setting, which value to take."""
-        return answers(self)
+        return answers(SweepQuestion(self.done, self.axes, self.strategy))
 
     @cached_property
     def notes(self) -> list[str]:
