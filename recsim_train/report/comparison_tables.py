@@ -225,10 +225,10 @@ def _table(
     """By role and what, most measured first; rows of a smaller share than ``least`` left out."""
     sums = sum(predicted.values()), sum(measured.values())
 
-    def row(role: str, what: str, p: float, m: float) -> tuple[str | Cell, ...]:
+    def row(role: str, what: str, p: float, m: float) -> tuple[str, ...]:
         ratio = text.number(p / m, 2) if p and m else text.NONE
         times = (text.number(seconds * 1e6, 2) for seconds in (p, m))
-        return Cell(naming.work(what), hover=what), role.replace("_", " "), *times, ratio
+        return naming.work(what), role.replace("_", " "), *times, ratio
 
     keys = sorted(predicted.keys() | measured.keys(), key=lambda k: -measured.get(k, 0.0))
     pairs = [(key, predicted.get(key, 0.0), measured.get(key, 0.0)) for key in keys]

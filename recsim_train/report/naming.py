@@ -44,6 +44,11 @@ def instance(name: str) -> str:
     return _INSTANCE.sub(lambda m: " ".join(filter(None, (m[1].replace("_", " "), m[2]))), name)
 
 
+def loop(name: str) -> str:
+    """A loop, or all that a server does: "trainer[0].worker[1]" is trainer 0, worker 1."""
+    return re.sub(r"\[(\d+)\]", r" \1", instance(name)).replace(".", ", ")
+
+
 def resource(name: str) -> str:
     """One that is used: "trainer[0].interpreter" is trainer 0's interpreter lock."""
     owner, _, part = name.partition(".")

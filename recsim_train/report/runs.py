@@ -14,6 +14,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, naming, text, what_if
+from recsim_train.report.advice import advice
 from recsim_train.report.document import (
     Chapter,
     Column,
@@ -66,6 +67,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "sync gap": [text.sync_gap(d.synchronisation) for d in found],
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
+        "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
         "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],
         "loss": [text.number(d.loss, 4) for d in found],
@@ -73,7 +75,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "NE": [text.number(d.normalized_entropy, 4) for d in found],
         "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
-    words = ("strategy", "world", "threads", "compression", "bound by", "status")
+    words = ("strategy", "world", "threads", "compression", "what binds", "bound by", "status")
     one = len({run.world for run in runs}) == 1  # which the page's title says
     where = _WHERE | ({"world": Where.SHORT} if one else {})
     return TextTable(
@@ -90,8 +92,11 @@ _WHERE = {
     "predicted": Where.PAGE,
     "measured": Where.PAGE,
     "90 % interval": Where.PAGE,
+    "what binds": Where.PAGE,
+    "bound by": Where.SHORT,
 }
-"""Of columns that not all show: on a terminal there is room for one throughput."""
+"""Of columns that not all show: on a terminal there is room for one throughput, and the page says
+all of what binds below."""
 
 
 def _rate(summary: Summary, world: str) -> str:

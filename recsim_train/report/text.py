@@ -9,6 +9,8 @@ from recsim_train.results.figures import Synchronisation
 from recsim_train.results.statistics import Distribution
 
 NONE = "–"
+_NO_TIME = 1e-12
+"""Seconds: less is what rounding leaves of nothing."""
 
 
 def rate(value: float | None) -> str:
@@ -46,7 +48,7 @@ def seconds(value: float | None) -> str:
     """A duration with a fitting unit: 0.0031 -> "3.10 ms"."""
     if value is None:
         return NONE
-    if value == 0:
+    if abs(value) < _NO_TIME:
         return "0 s"
     return _in_units(value, {" s": 1.0, " ms": 1e-3, " µs": 1e-6}) or f"{_digits(value * 1e9)} ns"
 

@@ -65,7 +65,7 @@ def timeline_figure(c: Comparison, name: str) -> Picture | None:
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[Lane], present: dict[str, None]) -> None:
-    rows_of(axes, [naming.instance(lane.label).replace(".", ", ") for lane in lanes])
+    rows_of(axes, [naming.loop(lane.label) for lane in lanes])
     axes.tick_params(axis="y", labelsize=8)
     for y, lane in enumerate(lanes):
         for served in (False, True):

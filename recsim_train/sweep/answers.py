@@ -173,9 +173,9 @@ def _same_work(
     nothing = all(abs(gain) <= _NOTHING for gains in alike.values() for gain in gains)
     why = [f"{values[v]} gives {_range(gains, _signed)}" for v, gains in (alike | rest).items()]
     if not rest:
-        short = "no difference" if nothing else "no difference is sure"
+        short = "no difference" if nothing else "no sure difference"
         if costs:
-            short = f"keep {values[chosen]}: {short}"
+            short = f"keep {values[chosen]}: {short if nothing else 'no sure gain'}"
         told = "" if nothing else ", within the intervals"
         return SettingAnswer(label, short, f"{listed(why)}{told}")
     short = f"{values[chosen]} is enough" if costs and alike else f"take {values[chosen]}"

@@ -86,7 +86,7 @@ def cpu_sections(found: Fidelity) -> list[doc.Chapter]:
 def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.TextTable:
     rows = [
         (
-            of, doc.Cell(naming.line(line.name), hover=line.name), text.percent(line.predicted),
+            of, naming.line(line.name), text.percent(line.predicted),
             text.percent(line.measured),
             text.NONE if line.ratio is None else text.number(line.ratio, 2),
             text.percent(line.misplaced), f"{line.off} of {line.counts}", line.worst,
