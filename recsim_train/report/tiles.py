@@ -4,6 +4,7 @@ memory, and the error where there is a measurement."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recsim_train.report import naming, text
 from recsim_train.report.advice import advice
@@ -101,6 +102,10 @@ def of_prediction(
     """Throughput, what binds, and memory. ``interval``: 90 %, if it is not the run's own."""
     summary = record.summary
     found = [throughput(title, summary.examples_per_second, interval or of_summary(summary))]
+    if (other := summary.facts.met_otherwise) is not None:
+        way = "at once" if other < (summary.examples_per_second or 0.0) else "in turn"
+        said = f"{found[0].said}; {text.rate(other)} if loops come to the busiest server {way}"
+        found[0] = replace(found[0], said=said)
     if (binds := advice(summary)) is not None:
         found.append(Tile("what binds", Cell(binds.what, hover=binds.whole), f"{binds.do}."))
     if (memory := _memory(record)) is not None:

@@ -62,11 +62,8 @@ class Study:
     def _settings(self) -> list[tuple[str, str]]:
         first, roles, training = self.experiment, self.experiment.roles, self.experiment.training
         rows = sum(table.rows for table in first.model.tables)
-        servers = [
-            f"{count} {name.replace('_', ' ')}"
-            for name, count in roles.model_dump().items()
-            if count
-        ]
+        counts = {name.replace("_", " "): count for name, count in roles.model_dump().items()}
+        servers = [f"{name} {count}" for name, count in counts.items() if count]
         batches = f"batches of {training.batch_size:,}, {training.threads} threads"
         many = f"{len(self.points):,} points, of which the first: " if self.swept else ""
         return [

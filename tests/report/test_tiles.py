@@ -65,6 +65,15 @@ def test_a_prediction_alone_has_no_error(tmp_path: Path, factory: Any) -> None:
     )
 
 
+def test_what_may_be_another_throughput_stands_on_the_card(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    found = prediction(factory, plan)
+    found.facts.met_otherwise = 7_000.0
+    factory.write(tmp_path, plan, "simulated", found=found)
+    _, said = shown(report_on([tmp_path]).report.tiles)["predicted"]
+    assert said.endswith("(90 % interval); 7.00k if loops come to the busiest server at once")
+
+
 def test_of_several_predictions_the_fastest_counts(tmp_path: Path, factory: Any) -> None:
     for kind, batch, speed in (("flat_ps", 128, 3.0), ("allreduce", 256, 1.0)):
         plan = factory.plan(kind, training={"batch_size": batch})

@@ -28,7 +28,7 @@ early, and what in any case is a small part of a prediction's what-if runs."""
 
 def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
     """A sentence with the throughput with jitter and without, where loops of a strategy without
-    lock-step share a server that is the busiest resource."""
+    lock-step share a server that is the busiest resource; the other throughput is a fact, too."""
     plan, busiest = simulated.plan, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -39,6 +39,7 @@ def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
     steps = min(_STEPS, outcome.steps)
     other = _rate(simulated, *_with_jitter(plan, simulated.cluster, other_jitter), steps)
     if other is not None:
+        outcome.facts.met_otherwise = other
         yield (
             f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
             "throughput depends on whether they come to it all at once or in turn. With a jitter "
