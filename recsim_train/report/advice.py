@@ -72,9 +72,13 @@ def _do(summary: Summary, what: str) -> str:
     ]
     if lacking:
         return _capital(f"{' and '.join(lacking)} would not bind")
-    known = (do for sign, do in _OTHERWISE if re.search(sign, what))
-    return _capital(next(known, "Nothing that was asked changes it"))
+    return relief(what) or "Nothing that was asked changes it"
+
+
+def relief(what: str) -> str:
+    """What usually relieves what binds; empty: not known."""
+    return _capital(next((do for sign, do in _OTHERWISE if re.search(sign, what)), ""))
 
 
 def _capital(said: str) -> str:
-    return said[0].upper() + said[1:]
+    return said[:1].upper() + said[1:]

@@ -207,12 +207,14 @@ class Compared:
     def _alone(self) -> list[doc.Item]:
         """Runs of which none has a partner: a table, and what their own world says of each."""
         records = alone(self.findings)
-        real = {record.world for record in records} == {"real"}
+        worlds = {record.world for record in records}
+        title = "Runs"
+        if len(worlds) == 1:
+            title = "Predictions" if "simulated" in worlds else "Measurements"
         shown = [replace(run_table(records), where=Where.TERMINAL | _PAGE)]
         return [
             doc.Chapter(
-                "Measurements" if real else "Predictions",
-                [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs",
+                title, [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs"
             ),
             doc.Chapter("What limits it", self._told(), name="limits"),
             *self._without(),
@@ -234,7 +236,8 @@ class Compared:
             said, *drawn = self._limits(u.record, f"alone-{number}", *cut)
             where = Where.MARKDOWN if self.comparisons else Where.SHORT
             brief = doc.Lines(stopped([*limits(u.record.summary), *cut]), where)
-            noted = doc.Lines(doubts_of(u.record), Where.MARKDOWN, mark="note", listed=False)
+            above = Where.WRITTEN if self.comparisons else Where.MARKDOWN  # else in the page's box
+            noted = doc.Lines(doubts_of(u.record), above, mark="note", listed=False)
             told.append(doc.Chapter(title, [said, brief, noted, *drawn]))
         return told
 

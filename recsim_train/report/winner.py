@@ -181,6 +181,10 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
         int(row["trainers"] or 0)
         * int(row["threads"] or 0)
         * int(row.get("operation_threads") or 1),
-        sum(parse_quantity(row[key], RATES, "", "") for key in row if key.endswith(".nic")),
+        sum(
+            parse_quantity(value, RATES, "", "")
+            for key, value in row.items()
+            if key.endswith(".nic") and isinstance(value, str)
+        ),
     )
     return Entry(row, eps, of_row(row, found) or UNKNOWN, cost)

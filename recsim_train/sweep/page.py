@@ -11,6 +11,7 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import document as doc
 from recsim_train.report import text
+from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import Findings
 from recsim_train.report.glossary import glossary
@@ -153,10 +154,13 @@ def _tiles(findings: SweepFindings) -> list[doc.Tile]:
         return found
     entry, row = findings.fastest.preferred, findings.fastest.preferred.item
     known = None if entry.interval == UNKNOWN else entry.interval
-    best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
+    best = "one of those that tie"
+    if findings.fastest.clear or findings.fastest.cheaper:
+        best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
+    what = binding(row)
     found += [
         throughput(best, entry.eps, known),
-        doc.Tile("what binds", doc.Cell(binding(row)), "at this point."),
+        doc.Tile("what binds", doc.Cell(what), f"{do}." if (do := relief(what)) else "there"),
     ]
     if row["memory_share"] is not None:
         share = text.percent(row["memory_share"])

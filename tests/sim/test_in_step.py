@@ -68,6 +68,7 @@ def test_both_throughputs_are_said(
     for jitter, outcome in outcomes.items():
         (match,) = said(outcome)
         other = 0.1 - jitter
+        assert outcome.facts.met_otherwise == pytest.approx(number(match["other"]), abs=0.5)
         assert match["busiest"] == busiest
         assert number(match["jitter"]) == pytest.approx(100 * jitter)
         assert number(match["other_jitter"]) == pytest.approx(100 * other)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.sweep.page import report_on_sweep
+from recsim_train.sweep.page import report_on_sweep, swept
 from tests.sweep.made import scaling, sweep
 
 
@@ -121,6 +121,19 @@ def test_the_page_begins_with_the_answers(tmp_path: Path) -> None:
         assert answer.short in cards
         assert answer.why in cards
     assert "points with a throughput" not in page
+
+
+def test_a_best_point_has_cards_of_its_own(tmp_path: Path) -> None:
+    lock = {"bottleneck": "interpreter lock of trainer[0]"}
+    found = sweep(tmp_path, rates(50.0, 80.0, 100.0, **lock))
+    tiles = {tile.title: tile for tile in swept(found).tiles}
+    assert tiles["fastest point"].figure.text == "100 examples/s"
+    assert tiles["fastest point"].said == "99.0 to 101 (90 % interval)"
+    assert tiles["what binds"].figure.text == "interpreter lock of trainer"
+    assert tiles["what binds"].said == "More processes with fewer threads each relieve it."
+    assert tiles["memory"].figure.text == "50.0 %"
+    tie = {tile.title for tile in swept(sweep(tmp_path / "b", rates(99.0, 99.5, 100.0))).tiles}
+    assert "cheapest of those that tie" in tie
 
 
 def test_a_caveat_of_many_points_is_said_once(tmp_path: Path) -> None:
