@@ -8,9 +8,10 @@ a step of the job processes, the work is another, and the answer is how the thro
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recsim_train.config.sweep import written
@@ -22,6 +23,8 @@ SCALING = ("roles.trainers", "training.threads")
 """Settings of which twice as much would ideally be twice as fast."""
 _COSTS = ("nic", "cores", "memory", "threads")
 """Last words of settings of which more is dearer, beside those of roles."""
+_WORKLOAD = ("model", "data")
+"""Sections that say what is to be done: nobody takes another value for speed alone."""
 _NOTHING = 0.02
 """Relative differences of the predicted throughputs up to this are called none where intervals do
 not tell them from it either."""
@@ -86,7 +89,10 @@ def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
     costs = axis.numbers is not None and (
         axis.key.startswith("roles.") or axis.key.rsplit(".", 1)[-1] in _COSTS
     )
-    return _same_work(axis.label, values, cases, costs=costs)
+    answer = _same_work(axis.label, values, cases, costs=costs)
+    if axis.key.partition(".")[0] in _WORKLOAD:
+        return replace(answer, short=re.sub("^take (.*)", r"\1 is the fastest", answer.short))
+    return answer
 
 
 def _size(entry: Entry[Row]) -> int | None:

@@ -63,6 +63,12 @@ def test_what_has_no_price_is_taken_for_its_speed(tmp_path: Path) -> None:
     assert (found.short, found.why) == ("no difference", "a gives −1.0 %")
 
 
+def test_another_model_is_no_advice(tmp_path: Path) -> None:
+    points = [point({"model.preset": m}, eps) for m, eps in (("dlrm", 9.0), ("dcn", 10.0))]
+    (found,) = sweep(tmp_path, points).answers
+    assert (found.short, found.why) == ("dcn is the fastest", "dlrm gives −10.0 %")
+
+
 def test_where_a_step_is_more_work_the_answer_is_how_it_grows(tmp_path: Path) -> None:
     points = [
         point({"roles.trainers": n}, eps, examples_per_step=100 * n)
