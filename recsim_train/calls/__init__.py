@@ -13,9 +13,9 @@ import atexit
 import functools
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recsim_train.calls.answers import Profile, Run, Runs
 from recsim_train.session.caller import NOBODY, Caller, Progress
@@ -40,12 +40,12 @@ __all__ = [
 
 
 def load(
-    experiment: str | Path,
+    experiment: str | Path | Mapping[str, Any],
     cluster: str | Path | None = None,
     overrides: Sequence[str] = (),
     seed: int | None = None,
 ) -> Study:
-    """Read an experiment file and check it.
+    """Read an experiment and check it: a YAML file, or a mapping of the same keys and values.
 
     ``cluster``: a cluster profile, by name or file, instead of the one that the experiment names.
     ``overrides``: ``KEY=VALUE`` as ``--set`` takes them (`recsim-train show settings`); a list of
@@ -66,7 +66,8 @@ def load(
     from recsim_train.session import study
 
     named = None if cluster is None else str(cluster)
-    return study.read(Path(experiment), named, overrides, seed)
+    source = Path(experiment) if isinstance(experiment, str | Path) else experiment
+    return study.read(source, named, overrides, seed)
 
 
 def predict(

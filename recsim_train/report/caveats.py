@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
 from recsim_train.report.machine import beside
@@ -76,7 +76,7 @@ def of_prediction(simulated: RunRecord) -> list[str]:
         *_assumed(cluster),
         *_unvalidated(cluster),
         *_range(cluster, simulated.manifest["configuration"]),
-        *simulated.facts.warnings,
+        *map(naming.phrase, simulated.facts.warnings),
         *cautions(simulated),
         *reconstructions(simulated),
     ]

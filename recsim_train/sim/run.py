@@ -62,6 +62,7 @@ def simulate(
         other = out_of_step(simulated, outcome)
     if other is not None:
         outcome.warn([other.sentence])
+        outcome.facts.met_otherwise = other.rate
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))

@@ -71,6 +71,7 @@ def test_both_queues_are_said(
     for queue, outcome in outcomes.items():
         (match,) = said(outcome)
         other = {"fifo": "fair", "fair": "fifo"}[queue]
+        assert outcome.facts.met_otherwise == pytest.approx(number(match["other"]), abs=0.5)
         assert match["busiest"] == busiest
         assert (match["this"], match["that"]) == (
             f"network.queue: {queue}",

@@ -13,7 +13,7 @@ from math import log
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import SERVERS, Plan
-from recsim_train.results.statistics import Z975
+from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import name_of
@@ -35,8 +35,10 @@ class OtherPhase:
     cause: str | None
     """Why it may be that one, as `recsim_train.report.what_if.CAUSES` names it; None: it is known
     that it is not."""
+    rate: float
+    """Examples per second."""
     error: float
-    """Standard error of a throughput whose 95 % interval just holds the other one."""
+    """Standard error of a throughput whose 90 % interval just holds the other one."""
 
 
 def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> OtherPhase | None:
@@ -70,7 +72,7 @@ def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> OtherPhase | None:
         f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
         f"once more). {known}: expect a value between the two."
     )
-    return OtherPhase(sentence, cause, abs(log(other / here)) / Z975)
+    return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
 
 
 def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Cluster]:
