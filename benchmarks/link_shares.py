@@ -138,7 +138,8 @@ def _listen(address: str, port: int, made: list[socket.socket]) -> None:
 
 
 def turns(clients: int, mbit: float, queue: str, size: int, turns: int) -> float:
-    """`duplex` of clients that send and receive in turn, over the second half of their turns."""
+    """`duplex` of clients that send and receive in turn, from when all have done half of their
+    turns until the first is done."""
     hosts = _hosts(clients, mbit, queue)
     begin = threading.Barrier(clients)
     times: list[list[float]] = [[] for _ in range(clients)]
@@ -178,8 +179,9 @@ def turns(clients: int, mbit: float, queue: str, size: int, turns: int) -> float
             thread.start()
         for thread in threads:
             thread.join(4 * LIMIT)
-    rates = (2 * size * (turns - turns // 2) / (own[-1] - own[turns // 2 - 1]) for own in times)
-    return sum(rates) / (2 * mbit * MBIT * SEGMENT / FRAME)
+    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    moved = 2 * size * sum(begun < at <= done for own in times for at in own)
+    return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
 
 
 def _receive(connection: socket.socket, size: int) -> None:
@@ -208,16 +210,20 @@ def main() -> None:
         "--rounds": (30, "of each setting of messages at once"),
         "--repeats": (3, "of each setting of clients in turn; the median counts"),
         "--out": ("", "a JSON file"),
+        "--only": ("", "in turn: that table alone, the other as the file has it"),
     }
     asked = options(__doc__, about)
     found: list[dict[str, object]] = []
+    if asked.only:
+        kept = json.loads(Path(asked.out).read_text())
+        found += [row for row in kept if row["pattern"] != "in turn"]
 
     def say(**figures: object) -> None:
         found.append(figures)
         print(json.dumps(figures), flush=True)
 
     for queue in ("fifo", "fair"):
-        for pattern in ("incast", "outcast"):
+        for pattern in () if asked.only else ("incast", "outcast"):
             for flows, mbit, kib in SETTINGS:
                 work = measured(pattern, flows, mbit, queue, kib << 10, asked.rounds)
                 ideal = flows * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)

@@ -66,9 +66,9 @@ def duplex(engine: Engine, machines: Machines, size: int, turns: int) -> float:
         times.append([])
         engine.process(client(process, times[-1]))
     engine.run()
-    many = turns - turns // 2
-    rates = (2 * size * many / (own[-1] - own[turns // 2 - 1]) for own in times)
-    return sum(rates) / (server.send.capacity + server.receive.capacity)
+    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    moved = 2 * size * sum(begun < at <= done for own in times for at in own)
+    return moved / (done - begun) / (server.send.capacity + server.receive.capacity)
 
 
 def test_clients_of_a_server_part_as_measured(network: Any) -> None:
