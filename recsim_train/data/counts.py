@@ -8,23 +8,27 @@ would feed. Where no size depends on the data, the shapes alone give them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.experiment import Data
+from recsim_train.config.experiment import Data, Synthetic
 from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.drawn import Asked, DrawnCounts, TablePart
 from recsim_train.data.generator import expected_distinct
 from recsim_train.data.mixcache import first_rows, row_numbers, table_rows
-from recsim_train.data.stream import BatchStream, generator_stands_in, open_stream
+from recsim_train.data.stream import generated_rows, generator_stands_in, open_stream
 from recsim_train.placement.plan import EmbeddingShard, Plan
 from recsim_train.workload.shape import mean_ids
 
 _EXACT_IDS = 200_000_000
-"""Ids that are counted exactly at most; about the work of half a minute."""
+"""Ids that are counted exactly at most: some seconds' work, or half a minute's of a file."""
+_REPEATED_IDS = 40_000_000
+"""Of a run that has more, how many are: those of its first batches, which it uses over and over."""
 _EXACT_IDS_FOLDED = 5_000_000
 """The same where trainers stand for others: their batches do, too."""
 _EXACT_ENTRIES = 4_000_000
@@ -92,6 +96,7 @@ class _Counter:
         self._first = first_rows(table_rows(self._model))
         self._shards: tuple[EmbeddingShard, ...] = embedding.shards if embedding else ()
         slices = [(place, s) for place, shard in enumerate(self._shards) for s in shard.slices]
+        self._slices = [s for _, s in slices]
         self._owner = np.array([place for place, _ in slices], dtype=np.int64)
         self._starts = np.array([self._first[s.table] + s.start for _, s in slices], np.int64)
         self._stops = np.array([self._first[s.table] + s.stop for _, s in slices], np.int64)
@@ -121,6 +126,38 @@ class _Counter:
             inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
             np.add.at(counts[:, column], self._owner, inside)
         return counts
+
+    def asked(self, synthetic: Synthetic, batch: int, first: int, rows: int) -> list[Asked]:
+        """What is counted in each table's draws, of a stream of ``rows`` rows from ``first`` on."""
+        tables = enumerate(zip(self._model.tables, self._parts, strict=True))
+        return [
+            Asked(table, t, parts, synthetic.seed, synthetic.zipf, batch, first, rows)
+            for t, (table, parts) in tables
+        ]
+
+    @cached_property
+    def _parts(self) -> list[tuple[TablePart, ...]]:
+        """Of each table, as its slices cut it."""
+        cuts: list[set[TablePart]] = [set() for _ in self._model.tables]
+        for s in self._slices:
+            remainders = range(s.step) if s.step > 1 else [s.start]
+            cuts[s.table] |= {TablePart(start, s.stop, s.step) for start in remainders}
+        whole = [(TablePart(0, table.rows),) for table in self._model.tables]
+        return [tuple(sorted(cut)) or all_ for cut, all_ in zip(cuts, whole, strict=True)]
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Where each slice's part is among those of all tables."""
+        order = [(t, part.start) for t, parts in enumerate(self._parts) for part in parts]
+        return [order.index((s.table, s.start)) for s in self._slices]
+
+    def joined(self, tables: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+        """[batches, shards + 1, 2]: as `count`, from the counts of each table's parts."""
+        parts = np.concatenate(tables, axis=1).transpose(1, 0, 2)
+        counts = np.zeros((len(self._shards) + 1, *parts.shape[1:]), dtype=np.int32)
+        counts[-1] = parts.sum(axis=0)
+        np.add.at(counts, self._owner, parts[self._places])
+        return counts.transpose(1, 0, 2)
 
 
 class IdCounts(ABC):
@@ -173,33 +210,50 @@ class StreamCounts(IdCounts):
         """
         training = plan.experiment.training
         data = feeding_data(plan.experiment.data)
-        kept = _most_exact(plan, loops is not None) if exact_batches is None else exact_batches
         reading = max(1, plan.streams if loops is None else loops)
         wanted = reading * (training.warmup_steps + training.steps)
-        self._exact = min(wanted, kept)
+        if exact_batches is None:
+            exact_batches = _most_exact(plan, loops is not None, wanted)
+        self._exact = min(wanted, exact_batches)
         repeated = f": its first {self._exact:,} batches, over and over"
         how = ", batch by batch" if self._exact == wanted else repeated
         super().__init__(plan, f"counted in the ids of {_name(plan.experiment.data)}{how}", loops)
         self.steps, self.exact = max(1, self._exact // reading), self._exact == wanted
-        self._stream: BatchStream = open_stream(
+        self._ahead = self._drawn(plan, data) if data.path is None else self._read(plan, data)
+        self._counted: list[NDArray[np.int32]] = []
+
+    def _of(self, index: int) -> NDArray[np.int32]:
+        index %= self._exact
+        while len(self._counted) <= index:
+            self._counted.append(next(self._ahead))
+        return self._counted[index]
+
+    def _read(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
+        """Of a file's batches."""
+        stream = open_stream(
             plan.experiment.model,
             data,
             batch_size=plan.examples,
             positions=(0,),
             total=1,
             iterations=self._exact,
-            ids_only=True,
         )
-        self._counted: list[NDArray[np.int32]] = []
 
-    def _of(self, index: int) -> NDArray[np.int32]:
-        index %= self._exact
-        while len(self._counted) <= index:
-            self._counted.append(self._counter.count(next(self._stream).batch).astype(np.int32))
-            if len(self._counted) == self._exact:
-                self._stream.check()
-                self._stream.close()
-        return self._counted[index]
+        def counted() -> Iterator[NDArray[np.int32]]:
+            with stream:
+                for number, fed in enumerate(stream, start=1):
+                    if number == self._exact:
+                        stream.check()
+                    yield self._counter.count(fed.batch).astype(np.int32)
+
+        return counted()
+
+    def _drawn(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
+        """Of the generator's batches."""
+        first, rows = generated_rows(data)
+        drawn = DrawnCounts(self._counter.asked(data.synthetic, plan.examples, first, rows))
+        pieces = range(-(-self._exact // drawn.together))
+        return (batch for piece in pieces for batch in self._counter.joined(drawn.piece(piece)))
 
 
 class _ShapeCounts(IdCounts):
@@ -269,8 +323,11 @@ def _ids_per_batch(plan: Plan) -> float:
     return sum(plan.examples * mean_ids(model, t) for t in range(len(model.tables)))
 
 
-def _most_exact(plan: Plan, folded: bool) -> int:
-    ids = _ids_per_batch(plan)
-    shards = len(plan.embedding.shards) if plan.embedding else 0
+def _most_exact(plan: Plan, folded: bool, wanted: int) -> int:
+    """How many of ``wanted`` batches are counted."""
+    ids = max(_ids_per_batch(plan), 1)
     exact = _EXACT_IDS_FOLDED if folded else _EXACT_IDS
-    return max(1, min(int(exact / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))
+    if not folded and wanted * ids > exact:
+        exact = _REPEATED_IDS
+    shards = len(plan.embedding.shards) if plan.embedding else 0
+    return max(1, min(int(exact / ids), _EXACT_ENTRIES // (shards + 1)))
