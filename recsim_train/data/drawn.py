@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recsim_train.compiled import kept
 from recsim_train.config.experiment import Table
 from recsim_train.data import draws
-from recsim_train.data.generator import MISSING_ID, Column, Rows
+from recsim_train.data.generator import MISSING_ID, IdColumn, Rows
 
 Counts = NDArray[np.int32]
 
@@ -44,7 +44,7 @@ class TablePart(NamedTuple):
     step: int = 1
 
 
-class Asked(NamedTuple):
+class AskedTable(NamedTuple):
     """Whose ids are counted, in which batches."""
 
     table: Table
@@ -61,13 +61,13 @@ class Asked(NamedTuple):
     """Rows after which it begins anew."""
 
 
-_remembered: OrderedDict[tuple[Asked, int], Counts] = OrderedDict()
+_remembered: OrderedDict[tuple[AskedTable, int], Counts] = OrderedDict()
 
 
 class DrawnCounts:
     """Counts of some tables in the batches of one stream."""
 
-    def __init__(self, tables: Sequence[Asked]) -> None:
+    def __init__(self, tables: Sequence[AskedTable]) -> None:
         self._tables = tables
         batch = max((asked.batch for asked in tables), default=1)
         most = max((asked.table.ids for asked in tables), default=1)
@@ -83,7 +83,7 @@ class DrawnCounts:
         ``number`` * `together` on."""
         return [self._remembered(asked, number) for asked in self._tables]
 
-    def _remembered(self, asked: Asked, number: int) -> Counts:
+    def _remembered(self, asked: AskedTable, number: int) -> Counts:
         key = asked, number
         counts = _remembered.pop(key, None)
         if counts is None:
@@ -94,7 +94,7 @@ class DrawnCounts:
                 _remembered.popitem(last=False)
         return counts
 
-    def _drawn(self, asked: Asked, number: int) -> Counts:
+    def _drawn(self, asked: AskedTable, number: int) -> Counts:
         table, parts, batch, ends = asked.table, asked.parts, asked.batch, self._ends
         column, edges, guide = _law(asked.seed, asked.number, table.rows, asked.zipf)
         rows = np.arange(number * len(ends), (number + 1) * len(ends))
@@ -131,7 +131,7 @@ class DrawnCounts:
 class _Law(NamedTuple):
     """What is drawn from, of one table."""
 
-    column: Column
+    column: IdColumn
     edges: draws.Floats
     """Of `Zipf`; then one that nothing reaches."""
     guide: NDArray[np.int16]
@@ -139,7 +139,7 @@ class _Law(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _law(seed: int, number: int, rows: int, zipf: float) -> _Law:
-    column = Column(seed, number, rows, zipf)
+    column = IdColumn(seed, number, rows, zipf)
     edges = column.zipf.edges if column.others else np.ones(1)
     guide = np.searchsorted(edges, np.arange(_GUIDE) / _GUIDE, side="right").astype(np.int16)
     return _Law(column, np.append(edges, np.inf), guide)
@@ -212,7 +212,7 @@ def _count(
 ) -> None:
     """Count the ids of batches that end where ``ends`` says, by part of the table.
 
-    ``far``: ranks beyond the edges, in order; ``spread``: what `Column` makes ids of ranks with;
+    ``far``: ranks beyond the edges, in order; ``spread``: what `IdColumn` makes ids of ranks with;
     ``starts``: of the parts, if they are ranges, and where they end; ``seen``: room for
     four times a batch's ids, and for `_LEAST_ROOM`.
     """

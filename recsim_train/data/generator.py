@@ -49,7 +49,7 @@ class Examples:
     """Per table."""
 
 
-class Column:
+class IdColumn:
     """One table's distribution of ids: 0 is the missing value, popular ids lie anywhere."""
 
     def __init__(self, seed: int, table: int, rows: int, zipf: float) -> None:
@@ -109,10 +109,10 @@ class Generator:
         self.model, self.synthetic = model, synthetic
         seed = synthetic.seed
         self._columns = [
-            Column(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
+            IdColumn(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
         ]
         self._fillers = [
-            Column(seed, t, _FILLER_ROWS, synthetic.zipf)
+            IdColumn(seed, t, _FILLER_ROWS, synthetic.zipf)
             for t in range(len(model.tables), CATEGORY_COLUMNS)
         ]
         shapes = np.arange(model.dense_features, dtype=np.int64)
@@ -216,7 +216,7 @@ class Generator:
                 bags[t] = Bag(bags[t].ids, bags[t].ranks, np.ones_like(rows))
         return tuple(bags[t] for t in range(len(tables)))
 
-    def _singles(self, columns: Sequence[Column], rows: Rows) -> Iterator[Bag]:
+    def _singles(self, columns: Sequence[IdColumn], rows: Rows) -> Iterator[Bag]:
         """One id per row and column, some of them missing."""
         streams = [column.streams(1) for column in columns]
         places = draws.uniform(np.array(streams, dtype=np.uint64).reshape(-1, 1), rows)

@@ -6,7 +6,7 @@ import pytest
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import drawn
 from recsim_train.data.batch import ids_by_table
-from recsim_train.data.drawn import Asked, DrawnCounts, TablePart
+from recsim_train.data.drawn import AskedTable, DrawnCounts, TablePart
 from recsim_train.data.generator import Generator
 
 BATCH, FIRST, LENGTH = 40, 7, 100
@@ -34,7 +34,7 @@ def remainders(rows: int, step: int) -> tuple[TablePart, ...]:
     return tuple(TablePart(start, rows, step) for start in range(step))
 
 
-def counted(asked: Asked, pieces: int) -> list[list[list[int]]]:
+def counted(asked: AskedTable, pieces: int) -> list[list[list[int]]]:
     counts = DrawnCounts([asked])
     return np.concatenate([counts.piece(n)[0] for n in range(pieces)]).tolist()
 
@@ -66,14 +66,16 @@ def test_draws_are_counted_as_the_generators_batches(
                 ranges(table.rows, 5),
                 remainders(table.rows, 3),
             ):
-                asked = Asked(table, t, parts, synthetic.seed, zipf, BATCH, FIRST, LENGTH)
+                asked = AskedTable(table, t, parts, synthetic.seed, zipf, BATCH, FIRST, LENGTH)
                 expected = [one_by_one(batch[t], parts) for batch in batches]
                 assert counted(asked, 6 // together) == expected, (table, parts)
 
 
 def test_what_is_remembered_is_bounded_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(rows=5000, ids=3)
-    tables = [Asked(table, t, ranges(5000, 4), 1, 1.05, BATCH, FIRST, LENGTH) for t in range(4)]
+    tables = [
+        AskedTable(table, t, ranges(5000, 4), 1, 1.05, BATCH, FIRST, LENGTH) for t in range(4)
+    ]
     monkeypatch.setattr(drawn, "_TOGETHER", BATCH)
     monkeypatch.setattr(drawn, "_remembered", type(drawn._remembered)())
     before = [counted(asked, 5) for asked in tables]
@@ -92,7 +94,7 @@ def test_what_is_remembered_is_bounded_and_the_same(monkeypatch: pytest.MonkeyPa
 def test_what_another_plan_asks_of_the_same_tables_is_not_drawn_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = Asked(Table(rows=77, ids=3), 0, (TablePart(0, 77),), 1, 1.05, BATCH, FIRST, LENGTH)
+    asked = AskedTable(Table(rows=77, ids=3), 0, (TablePart(0, 77),), 1, 1.05, BATCH, FIRST, LENGTH)
     monkeypatch.setattr(drawn, "_remembered", type(drawn._remembered)())
     first = DrawnCounts([asked]).piece(0)
     monkeypatch.setattr(drawn, "_draw", None)
