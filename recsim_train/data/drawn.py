@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.compiled import kept
-from recsim_train.config.experiment import Table
 from recsim_train.data import draws
 from recsim_train.data.generator import MISSING_ID, IdColumn, Rows
 
@@ -47,9 +46,11 @@ class TablePart(NamedTuple):
 class AskedTable(NamedTuple):
     """Whose ids are counted, in which batches."""
 
-    table: Table
     number: int
     """Of the table in its model."""
+    rows: int
+    ids: int
+    variable: bool
     parts: tuple[TablePart, ...]
     """Ranges that follow each other, or all remainders of one step, in order: the whole table."""
     seed: int
@@ -70,7 +71,7 @@ class DrawnCounts:
     def __init__(self, tables: Sequence[AskedTable]) -> None:
         self._tables = tables
         batch = max((asked.batch for asked in tables), default=1)
-        most = max((asked.table.ids for asked in tables), default=1)
+        most = max((asked.ids for asked in tables), default=1)
         self.together = max(1, _TOGETHER // batch)
         """Batches of a piece."""
         size = self.together * batch
@@ -95,17 +96,19 @@ class DrawnCounts:
         return counts
 
     def _drawn(self, asked: AskedTable, number: int) -> Counts:
-        table, parts, batch, ends = asked.table, asked.parts, asked.batch, self._ends
-        column, edges, guide = _law(asked.seed, asked.number, table.rows, asked.zipf)
+        parts, batch, ends = asked.parts, asked.batch, self._ends
+        column, streams, edges, guide = _law(
+            asked.seed, asked.number, asked.rows, asked.ids, asked.zipf
+        )
         rows = np.arange(number * len(ends), (number + 1) * len(ends))
         rows = rows % asked.length + asked.first
         beyond = _draw(
             rows,
-            column.streams(table.ids),
-            np.array([column.lengths][: table.variable and table.ids > 1], dtype=np.uint64),
+            streams,
+            np.array([column.lengths][: asked.variable and asked.ids > 1], dtype=np.uint64),
             np.uint64(column.absent),
             # a table of one row has the id that a missing one has
-            2.0 if column.others == 0 else MISSING_ID if table.ids == 1 else 0.0,
+            2.0 if column.others == 0 else MISSING_ID if asked.ids == 1 else 0.0,
             edges,
             guide,
             self._found,
@@ -121,7 +124,7 @@ class DrawnCounts:
             ends[batch - 1 :: batch],
             far,
             (column.others, column.multiplier, column.offset) if column.others else (1, 0, 0),
-            np.array([*starts, table.rows] if starts else [], dtype=np.int64),
+            np.array([*starts, asked.rows] if starts else [], dtype=np.int64),
             self._seen,
             counts,
         )
@@ -132,17 +135,18 @@ class _Law(NamedTuple):
     """What is drawn from, of one table."""
 
     column: IdColumn
+    streams: draws.Bits
     edges: draws.Floats
     """Of `Zipf`; then one that nothing reaches."""
     guide: NDArray[np.int16]
 
 
 @lru_cache(maxsize=256)
-def _law(seed: int, number: int, rows: int, zipf: float) -> _Law:
+def _law(seed: int, number: int, rows: int, ids: int, zipf: float) -> _Law:
     column = IdColumn(seed, number, rows, zipf)
     edges = column.zipf.edges if column.others else np.ones(1)
     guide = np.searchsorted(edges, np.arange(_GUIDE) / _GUIDE, side="right").astype(np.int16)
-    return _Law(column, np.append(edges, np.inf), guide)
+    return _Law(column, column.streams(ids), np.append(edges, np.inf), guide)
 
 
 def _hashed(x: np.uint64) -> float:

@@ -58,9 +58,10 @@ class ShardCounter:
     def asked(self, synthetic: Synthetic, batch: int, first: int, rows: int) -> list[AskedTable]:
         """What is counted in each table's draws, of a stream of ``rows`` rows from ``first`` on."""
         tables = enumerate(zip(self._model.tables, self._parts, strict=True))
+        stream = synthetic.seed, synthetic.zipf, batch, first, rows
         return [
-            AskedTable(table, t, parts, synthetic.seed, synthetic.zipf, batch, first, rows)
-            for t, (table, parts) in tables
+            AskedTable(number, table.rows, table.ids, table.variable, parts, *stream)
+            for number, (table, parts) in tables
         ]
 
     @cached_property

@@ -34,6 +34,13 @@ def remainders(rows: int, step: int) -> tuple[TablePart, ...]:
     return tuple(TablePart(start, rows, step) for start in range(step))
 
 
+def asked_of(
+    table: Table, number: int, parts: tuple[TablePart, ...], seed: int = 1, zipf: float = 1.05
+) -> AskedTable:
+    stream = seed, zipf, BATCH, FIRST, LENGTH
+    return AskedTable(number, table.rows, table.ids, table.variable, parts, *stream)
+
+
 def counted(asked: AskedTable, pieces: int) -> list[list[list[int]]]:
     counts = DrawnCounts([asked])
     return np.concatenate([counts.piece(n)[0] for n in range(pieces)]).tolist()
@@ -66,16 +73,14 @@ def test_draws_are_counted_as_the_generators_batches(
                 ranges(table.rows, 5),
                 remainders(table.rows, 3),
             ):
-                asked = AskedTable(table, t, parts, synthetic.seed, zipf, BATCH, FIRST, LENGTH)
+                asked = asked_of(table, t, parts, synthetic.seed, zipf)
                 expected = [one_by_one(batch[t], parts) for batch in batches]
                 assert counted(asked, 6 // together) == expected, (table, parts)
 
 
 def test_what_is_remembered_is_bounded_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(rows=5000, ids=3)
-    tables = [
-        AskedTable(table, t, ranges(5000, 4), 1, 1.05, BATCH, FIRST, LENGTH) for t in range(4)
-    ]
+    tables = [asked_of(table, t, ranges(5000, 4)) for t in range(4)]
     monkeypatch.setattr(drawn, "_TOGETHER", BATCH)
     monkeypatch.setattr(drawn, "_remembered", type(drawn._remembered)())
     before = [counted(asked, 5) for asked in tables]
@@ -94,7 +99,7 @@ def test_what_is_remembered_is_bounded_and_the_same(monkeypatch: pytest.MonkeyPa
 def test_what_another_plan_asks_of_the_same_tables_is_not_drawn_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = AskedTable(Table(rows=77, ids=3), 0, (TablePart(0, 77),), 1, 1.05, BATCH, FIRST, LENGTH)
+    asked = asked_of(Table(rows=77, ids=3), 0, (TablePart(0, 77),))
     monkeypatch.setattr(drawn, "_remembered", type(drawn._remembered)())
     first = DrawnCounts([asked]).piece(0)
     monkeypatch.setattr(drawn, "_draw", None)

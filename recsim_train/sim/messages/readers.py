@@ -29,6 +29,7 @@ class Readers:
     def __init__(self, world: World, plan: Plan, loops: list[LoopState], iterations: int) -> None:
         self._world, self._plan = world, plan
         self._iterations = iterations
+        self._scopes: dict[Instance | None, Scope] = {}
         self._bunches: dict[Scope, Priced] = {}
         self._handing = world.pricing.units(READING, feed_batch=1.0)
         served: dict[Instance, list[LoopState]] = {}
@@ -44,7 +45,9 @@ class Readers:
 
     def _made(self, reader: Instance | None, first: int) -> tuple[int, Priced]:
         """The batches from iteration ``first`` on that are made at a time: how many, and that."""
-        scope, pricing = reading_of(self._plan, reader), self._world.pricing
+        scope, pricing = self._scopes.get(reader), self._world.pricing
+        if scope is None:
+            scope = self._scopes[reader] = reading_of(self._plan, reader)
         if scope not in self._bunches:
             self._bunches[scope] = pricing.shaped(READING, scope)
             pricing.note(READING, "unit", scope.batches * self._handing.seconds)
