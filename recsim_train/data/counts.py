@@ -25,7 +25,7 @@ from recsim_train.workload.shape import mean_ids
 
 _EXACT_IDS = 200_000_000
 """Ids that are counted exactly at most: some seconds' work, or half a minute's of a file."""
-_REPEATED_IDS = 40_000_000
+_REPEATED_IDS = 10_000_000
 """Of a run that has more, how many are: those of its first batches, which it uses over and over."""
 _EXACT_IDS_FOLDED = 5_000_000
 """The same where trainers stand for others: their batches do, too."""
