@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data
-from recsim_train.data.drawn import DrawnCounts
-from recsim_train.data.generator import expected_distinct
+from recsim_train.data.drawn import DrawnCounts, expected_counts
 from recsim_train.data.shard_counter import ShardCounter
 from recsim_train.data.stream import generated_rows, generator_stands_in, open_stream
 from recsim_train.placement.plan import Plan
@@ -211,24 +210,10 @@ def shape_counts(plan: Plan) -> IdCounts:
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
         return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32))
     source = f"distinct ids expected for a Zipf exponent of {data.synthetic.zipf:g}"
-    return _ShapeCounts(plan, source, np.rint(_expected(plan)).astype(np.int32))
-
-
-def _expected(plan: Plan) -> NDArray[np.float64]:
-    """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
-    model, zipf = plan.experiment.model, plan.experiment.data.synthetic.zipf
-    lookups = [plan.examples * mean_ids(model, t) for t in range(len(model.tables))]
-    tables = [
-        (count, expected_distinct(table, zipf, count))
-        for count, table in zip(lookups, model.tables, strict=True)
-    ]
-    shards = plan.embedding.shards if plan.embedding else ()
-    counts = np.zeros((len(shards) + 1, 2))
-    counts[-1] = np.sum(tables, axis=0)
-    for place, shard in enumerate(shards):
-        for s in shard.slices:
-            counts[place] += np.array(tables[s.table]) * (s.rows / model.tables[s.table].rows)
-    return counts
+    counter = ShardCounter(plan)
+    tables = counter.asked(data.synthetic, b, 0, data.synthetic.rows)
+    (expected,) = counter.joined([expected_counts(table)[None] for table in tables])
+    return _ShapeCounts(plan, source, np.rint(expected).astype(np.int32))
 
 
 def feeding_data(data: Data) -> Data:

@@ -131,6 +131,32 @@ class DrawnCounts:
         return counts
 
 
+@lru_cache(maxsize=4096)
+def expected_counts(asked: AskedTable) -> NDArray[np.float64]:
+    """[parts, 2]: the expected (ids, different ones) of a batch."""
+    lookups = asked.batch * ((asked.ids + 1) / 2 if asked.variable else asked.ids)
+    column, *_ = _law(asked.seed, asked.number, asked.rows, asked.ids, asked.zipf)
+    counts = np.zeros((len(asked.parts), 2))
+    there = 0.0 if column.others == 0 else lookups * (1.0 - MISSING_ID * (asked.ids == 1))
+    if there < lookups:
+        absent = 1.0 if column.others == 0 else -np.expm1(lookups * np.log1p(-MISSING_ID))
+        counts[0] = lookups - there, absent
+    if column.others:
+        zipf, starts = column.zipf, [part.start for part in asked.parts]
+        (seen, others), masses = zipf.expected_seen(there), zipf.masses
+        ids = column.ids_of(np.arange(len(masses)))
+        whose = ids % len(starts)
+        if asked.parts[0].step == 1:
+            whose = np.searchsorted(starts, ids, side="right") - 1
+        first = np.stack([np.bincount(whose, w, len(starts)) for w in (None, masses, seen)])
+        # all but the first ranks lie anywhere
+        rest = np.array([len(range(*part)) for part in asked.parts]) - first[0]
+        rest /= max(1.0, rest.sum())
+        counts[:, 0] += there * (first[1] + rest * (1.0 - masses.sum()))
+        counts[:, 1] += first[2] + rest * others
+    return np.minimum(counts, counts[:, :1])
+
+
 class _Law(NamedTuple):
     """What is drawn from, of one table."""
 

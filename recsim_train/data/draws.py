@@ -134,16 +134,26 @@ class Zipf:
         )
         return ranks
 
+    @property
+    def masses(self) -> Floats:
+        """Chances of the first ranks."""
+        return self._masses
+
     def expected_distinct(self, draws: float) -> float:
         """Expected number of distinct ranks among independent draws."""
         if self.size == 1:
             return float(draws > 0)
+        first, others = self.expected_seen(draws)
+        return min(float(first.sum()) + others, float(self.size), float(draws))
+
+    def expected_seen(self, draws: float) -> tuple[Floats, float]:
+        """Of each of the first ranks the chance that it is among independent draws; and how many of
+        all others are expected to be."""
         seen = -np.expm1(draws * np.log1p(-np.minimum(self._masses, 1.0 - 1e-16)))
-        total = float(seen.sum())
-        if self.size > self._head:
-            edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
-            integral = np.array([self._integral(float(edge)) for edge in edges])
-            width = np.diff(edges)
-            mass = np.diff(integral) / self._total / width
-            total += float((width * -np.expm1(draws * np.log1p(-mass))).sum())
-        return min(total, float(self.size), float(draws))
+        if self.size == self._head:
+            return seen, 0.0
+        edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
+        integral = np.array([self._integral(float(edge)) for edge in edges])
+        width = np.diff(edges)
+        mass = np.diff(integral) / self._total / width
+        return seen, float((width * -np.expm1(draws * np.log1p(-mass))).sum())

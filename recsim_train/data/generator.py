@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.experiment import Model, Synthetic, Table
+from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data import draws
 from recsim_train.data.batch import NumpyBatch
@@ -88,12 +88,16 @@ class IdColumn:
             nothing = np.zeros(uniforms.shape, dtype=np.int64)
             return nothing, nothing.copy()
         ranks = self.zipf.ranks(uniforms)
+        return self.ids_of(ranks), ranks
+
+    def ids_of(self, ranks: Rows) -> Rows:
+        """The ids of some ranks."""
         ids = ranks * self.multiplier
         ids += self.offset
         # numpy vectorises division by a scalar, but not the remainder
         ids -= ids // self.others * self.others
         ids += 1
-        return ids, ranks
+        return ids
 
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
         """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
@@ -249,14 +253,3 @@ def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     values = np.maximum(counts, 0).astype(np.float32)
     values += np.float32(1.0)
     return np.log(values, out=values)
-
-
-def expected_distinct(table: Table, zipf: float, lookups: float) -> float:
-    """Expected distinct ids among some lookups of a table."""
-    if table.rows == 1:
-        return float(lookups > 0)
-    others = Zipf(table.rows - 1, zipf)
-    if table.ids > 1:
-        return others.expected_distinct(lookups)
-    missing: float = 1.0 - (1.0 - MISSING_ID) ** lookups
-    return others.expected_distinct(lookups * (1.0 - MISSING_ID)) + missing

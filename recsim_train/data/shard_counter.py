@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.drawn import AskedTable, TablePart
 from recsim_train.data.mixcache import first_rows, row_numbers, table_rows
 from recsim_train.placement.plan import EmbeddingShard, Plan
+
+_Number = TypeVar("_Number", np.int32, np.float64)
 
 
 class ShardCounter:
@@ -80,10 +83,10 @@ class ShardCounter:
         order = [(t, part.start) for t, parts in enumerate(self._parts) for part in parts]
         return [order.index((s.table, s.start)) for s in self._slices]
 
-    def joined(self, tables: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    def joined(self, tables: Sequence[NDArray[_Number]]) -> NDArray[_Number]:
         """[batches, shards + 1, 2]: as `count`, from the counts of each table's parts."""
-        parts = np.concatenate(tables, axis=1).transpose(1, 0, 2)
-        counts = np.zeros((len(self._shards) + 1, *parts.shape[1:]), dtype=np.int32)
+        parts: NDArray[_Number] = np.concatenate(tables, axis=1).transpose(1, 0, 2)
+        counts = np.zeros((len(self._shards) + 1, *parts.shape[1:]), dtype=parts.dtype)
         counts[-1] = parts.sum(axis=0)
         np.add.at(counts, self._owner, parts[self._places])
         return counts.transpose(1, 0, 2)

@@ -6,7 +6,7 @@ import pytest
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import drawn
 from recsim_train.data.batch import ids_by_table
-from recsim_train.data.drawn import AskedTable, DrawnCounts, TablePart
+from recsim_train.data.drawn import AskedTable, DrawnCounts, TablePart, expected_counts
 from recsim_train.data.generator import Generator
 
 BATCH, FIRST, LENGTH = 40, 7, 100
@@ -104,3 +104,34 @@ def test_what_another_plan_asks_of_the_same_tables_is_not_drawn_again(
     first = DrawnCounts([asked]).piece(0)
     monkeypatch.setattr(drawn, "_draw", None)
     assert DrawnCounts([asked]).piece(0)[0] is first[0]
+
+
+@pytest.mark.parametrize("zipf", [0.0, 1.0, 1.05, 2.5])
+def test_expected_counts_are_those_of_many_draws(zipf: float) -> None:
+    """Of each part, within the scatter of what is drawn, by numpy's own means and deviations."""
+    batch, batches = 200, 300
+    tables = (
+        Table(rows=1),
+        Table(rows=30),
+        Table(rows=900, ids=6, variable=True),
+        Table(rows=70_000),
+        Table(rows=40_000, ids=5),
+        Table(rows=300_000, ids=3, variable=True),
+    )
+    model = Model(embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,), tables=tables)
+    generator = Generator(model, Synthetic(zipf=zipf, seed=3))
+    drawn_ids = [
+        [ids.tolist() for ids in ids_by_table(model, generator.batch(np.arange(n, n + batch)))]
+        for n in range(0, batch * batches, batch)
+    ]
+    for t, table in enumerate(tables):
+        for parts in (
+            (TablePart(0, table.rows),),
+            ranges(table.rows, 4),
+            remainders(table.rows, 3),
+        ):
+            asked = asked_of(table, t, parts, 3, zipf)._replace(batch=batch)
+            found = np.array([one_by_one(ids[t], parts) for ids in drawn_ids])
+            error = found.std(axis=0, ddof=1) / batches**0.5
+            off = np.abs(expected_counts(asked) - found.mean(axis=0))
+            assert (off <= 4.5 * error + 1e-3 * found.mean(axis=0) + 0.02).all(), (table, parts)
