@@ -4,7 +4,7 @@ when the 95 % interval of the throughput is narrow enough."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -222,8 +222,9 @@ class Steady:
 
     Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
     have done ``simulation.minimum_iterations`` together, and never with a precision of 0 or where
-    the strategy's steps are not alike: then every step is run. Where trainers are folded
-    approximately, the run stops there: a narrower interval would say more than is known.
+    the strategy's steps are not alike: then every step is run. So many loops that they have done
+    ``simulation.maximum_iterations`` by then stop in any case. Where trainers are folded
+    approximately, the run stops at the minimum: a narrower interval would say more than is known.
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:
@@ -233,8 +234,12 @@ class Steady:
         self._precision = simulation.precision if plan.topology.steady else 0.0
         self._folded = not folding.exact
         loops = len(plan.training) // folding.trainers * folding.simulated
-        together = ceil(simulation.minimum_iterations / loops)
-        self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
+        least, most = (
+            max(LEAST_STEPS, ceil(together / loops))
+            for together in (simulation.minimum_iterations, simulation.maximum_iterations)
+        )
+        self._next = min(simulation.minimum_steps, least)
+        self._most = most if most < simulation.minimum_steps else inf
 
     def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
         """Whether the run may stop now that all loops have ``counted`` counted iterations.
@@ -243,7 +248,7 @@ class Steady:
         """
         if self._precision <= 0.0 or counted < self._next:
             return False
-        if self._folded:
+        if self._folded or counted >= self._most:
             return True
         self._next = max(counted + 1, int(counted * _GROWTH))
         found = estimate(counted)

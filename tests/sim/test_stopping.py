@@ -62,6 +62,26 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
     assert rule.reached(least, partial(rule.overall, iterations=now))
 
 
+@pytest.mark.parametrize(
+    ("trainers", "most"),
+    [
+        (7, None),  # whose 120 steps are fewer than 1,000 iterations together
+        (10, 100),
+        (500, 16),
+    ],
+)
+def test_very_many_loops_end_whatever_their_interval(
+    plans: Plans, trainers: int, most: int | None
+) -> None:
+    settings: dict[str, Any] = {
+        "precision": "0.1 %", "minimum_steps": 120, "maximum_iterations": 1000
+    }  # fmt: skip
+    for steps in range(100, 400, 100) if most is None else (most - 1, most):
+        rule = steady(plans, trainers, minimum_iterations=500, **settings)
+        unsure = partial(rule.overall, iterations=uneven(400))
+        assert rule.reached(steps, unsure) is (steps == most)
+
+
 def test_no_precision_runs_every_step(plans: Plans) -> None:
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
     rule = steady(plans, precision="0 %")
