@@ -177,6 +177,9 @@ class Simulation(Section):
     minimum_iterations: Positive = 3_000
     """With many loops fewer iterations of each will do before an early stop is considered: as many
     as make this many of all together, but at least 16."""
+    maximum_iterations: Positive = 3_200
+    """With so many loops that ``minimum_steps`` of each are more than this together, a prediction
+    ends once they have done it (and 16 of each), however wide its interval is."""
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count = 100

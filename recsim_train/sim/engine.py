@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import simpy
@@ -44,7 +45,7 @@ class Engine:
         now: float = self._env._now
         return now
 
-    now = property(clock)
+    now = property(attrgetter("_env._now"))  # the clock, as fast as can be
 
     # ------------------------------------------------------------------ events
 
@@ -79,7 +80,8 @@ class Engine:
         """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
         event = Event(self._env)
         if delay > 0.0 and work > 0.0:
-            self.later(delay, lambda: self.fluid.start(kind, work, event))
+            start = self.fluid.start
+            Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
             return event
         if work <= 0.0:
             return event.succeed()

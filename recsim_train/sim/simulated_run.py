@@ -4,7 +4,7 @@ when the 95 % interval of the throughput is narrow enough."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -88,7 +88,7 @@ class SimulatedRun:
             if completed == total or runtime.machines.changing:
                 return
             counted = completed - warmup
-            if steps is None and steady.reached(counted, runtime.records.iterations):
+            if steps is None and steady.reached(counted, self._within):
                 runtime.stop()
             if counted == steps:
                 runtime.stop()
@@ -123,27 +123,31 @@ class SimulatedRun:
             outcome.speed = steady.overall(done, outcome.iterations)
         else:
             outcome.facts.stopped = "estimate settled"
-            self._window = first, last = self._while_all_go_on(everything, done)
-            outcome.speed = throughput_within(
-                everything,
-                first[0],
-                last[0],
-                steps=done,
-                batch_size=self.plan.experiment.training.batch_size,
-            )
+            self._window = self._while_all_go_on(done)
+            outcome.speed = self._within(done)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
 
-    def _while_all_go_on(
-        self, iterations: list[Iteration], steps: int
-    ) -> tuple[Snapshot, Snapshot]:
+    def _within(self, steps: int) -> Throughput:
+        """The estimate of a run that ends after ``steps`` counted iterations of each loop.
+
+        Loops that share nothing but servers drift apart: over all that they have done, from the
+        first start to the last end, the rate at both ends is that of a few of them.
+        """
+        (start, _), (end, _) = self._while_all_go_on(steps)
+        batch = self.plan.experiment.training.batch_size
+        done = self.runtime.records.iterations
+        return throughput_within(done, start, end, steps=steps, batch_size=batch)
+
+    def _while_all_go_on(self, steps: int) -> tuple[Snapshot, Snapshot]:
         """From when all loops had done their warm-up to the last step of all whose end every loop
         has gone beyond, so that no iteration which goes on is missing.
 
         Where something is done every k-th step only, to the last such step that is whole periods
         away: 29 steps, of which 5 synchronise, are not like 30 of which 6 do.
         """
-        known = min({i.loop: i.end for i in iterations}.values())  # in order of time
+        ends = {i.loop: i.end for i in self.runtime.records.iterations}  # in order of time
+        known = min(ends.values())
         closings, warmup = self.runtime.closings, self.warmup
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
@@ -218,8 +222,9 @@ class Steady:
 
     Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
     have done ``simulation.minimum_iterations`` together, and never with a precision of 0 or where
-    the strategy's steps are not alike: then every step is run. Where trainers are folded
-    approximately, the run stops there: a narrower interval would say more than is known.
+    the strategy's steps are not alike: then every step is run. So many loops that they have done
+    ``simulation.maximum_iterations`` by then stop in any case. Where trainers are folded
+    approximately, the run stops at the minimum: a narrower interval would say more than is known.
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:
@@ -229,17 +234,24 @@ class Steady:
         self._precision = simulation.precision if plan.topology.steady else 0.0
         self._folded = not folding.exact
         loops = len(plan.training) // folding.trainers * folding.simulated
-        together = ceil(simulation.minimum_iterations / loops)
-        self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
+        least, most = (
+            max(LEAST_STEPS, ceil(together / loops))
+            for together in (simulation.minimum_iterations, simulation.maximum_iterations)
+        )
+        self._next = min(simulation.minimum_steps, least)
+        self._most = most if most < simulation.minimum_steps else inf
 
-    def reached(self, counted: int, iterations: list[Iteration]) -> bool:
-        """Whether the run may stop now that all loops have ``counted`` counted iterations."""
+    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
+        """Whether the run may stop now that all loops have ``counted`` counted iterations.
+
+        ``estimate``: what it then says.
+        """
         if self._precision <= 0.0 or counted < self._next:
             return False
-        if self._folded:
+        if self._folded or counted >= self._most:
             return True
         self._next = max(counted + 1, int(counted * _GROWTH))
-        found = self.overall(counted, iterations)
+        found = estimate(counted)
         if found.ci95 is None or found.examples_per_second is None:
             return False
         low, high = found.ci95

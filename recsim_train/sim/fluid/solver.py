@@ -231,7 +231,7 @@ class Fluid:
 
         Where nothing is finished the clock stays: then `due` lies after ``until``.
         """
-        block = self._room()
+        block = self._room() if self.changed else self.block
         self.due = due = core.run(block.f, block.i, self.now, until, self.changed)
         self.changed = 0
         ints = block.ints

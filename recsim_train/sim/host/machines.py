@@ -31,7 +31,6 @@ from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.records import CpuBooks
 from recsim_train.trace.ledger import TRANSPORT
-from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -234,11 +233,12 @@ class Machines:
         alone = taken / process.cores.pace
         if cores > 1.0:  # of which there may be fewer than threads
             alone = max(alone, taken * cores / process.cores.capacity)
-        kind_on = partial(self._kind, process, share, copies, thread.only, cores)
         if self._each is not None and cores == copies == 1.0:
+            kind_on = partial(self._kind, process, share, copies, thread.only, cores)
             waker = f"{client.name}/loop" if client is not None else ""
             return Started(self._each.run(thread.key, kind_on, taken, waker=waker), alone)
-        return Started(self.engine.activity(kind_on(None), taken), alone)
+        kind = self._kind(process, share, copies, thread.only, cores, None)
+        return Started(self.engine.activity(kind, taken), alone)
 
     def _count(self, process: Process, parts: Sequence[Part], threaded: bool) -> None:
         assert self.calls is not None
@@ -362,7 +362,7 @@ class Machines:
 
     def book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
-        self.books.add(process.role, "wire", ((what, price * moved / process.cores.pace, *NONE),))
+        self.books.add_one((process.role, what, "wire"), price * moved / process.cores.pace)
 
     def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Started:
         """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in

@@ -103,10 +103,11 @@ class ServingThread:
             request: Request = yield self._inbox.get()
             start, moving = yield from self._receive(request)
             answers = request.answers
-            receive = plus(pricing.requests([request.payload]), request.overhead)
+            receive = pricing.requests([request.payload])
             send = sending if answers else NOTHING
             waited = 0.0
-            work = plus(receive, request.work, send if request.barrier is None else NOTHING)
+            then = send if request.barrier is None else NOTHING
+            work = plus(receive, request.overhead, request.work, then)
             served, working = compute(work, request.purpose)
             yield served
             if request.barrier is not None:
