@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsim_train.calls.answers import Profile, Run, Runs
-from recsim_train.session.caller import NOBODY, Caller, Progress
+from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.study import Study
+from recsim_train.trace.progress import Meter
 
 if TYPE_CHECKING:
     from recsim_train.report.write import Report
 
 __all__ = [
     "Caller",
+    "Meter",
     "Profile",
-    "Progress",
     "Run",
     "Runs",
     "Study",

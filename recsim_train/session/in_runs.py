@@ -24,9 +24,9 @@ from recsim_train.config.experiment import Execution, Experiment, Synthetic
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.placement.build import build_plan
-from recsim_train.session.caller import Progress
 from recsim_train.sim.run import operations_of
 from recsim_train.strategy.operations import FORWARD_BACKWARD
+from recsim_train.trace.progress import Meter
 
 _NETS = (0, 1, 2, 3, 6)
 """Of `recsim_train.calibration.talk.RUNS`, whose passes last from 0.4 to 25 ms."""
@@ -49,7 +49,7 @@ class Taken(NamedTuple):
     """In a run of a loop for each core, against windows on all of them."""
 
 
-def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluster:
+def with_in_runs(cluster: Cluster, progress: Meter, *, quick: bool) -> Cluster:
     """The profile with what passes take longer in runs of this machine. ``quick``: one small net,
     for tests of the machinery. Raises RunFailed."""
     nets, rounds = (_NETS[3:4], 1) if quick else (_NETS, _ROUNDS)

@@ -15,8 +15,9 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
-from recsim_train.session.caller import Caller, Progress
+from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
+from recsim_train.trace.progress import Meter
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
@@ -120,7 +121,7 @@ _LEAST = 7.0
 
 
 def _with_operations(
-    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool, add: bool = False
+    cluster: Cluster, plans: Sequence[Plan], progress: Meter, *, quick: bool, add: bool = False
 ) -> Cluster:
     from recsim_train.calibration.own.measure import (
         ROUNDS,

@@ -3,7 +3,6 @@ when the 95 % interval of the throughput is narrow enough."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 
 from recsim_train.config.cluster import Cluster
@@ -22,11 +21,10 @@ from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.ledger import Booked, Ledger
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Iteration, Outcome, Throughput
 from recsim_train.workload.compression import compressed
 from recsim_train.workload.scope import Scope
-
-Progress = Callable[[int, int], None]
 
 
 class SimulatedRun:
@@ -64,16 +62,18 @@ class SimulatedRun:
 
     def run(
         self,
-        progress: Progress | None,
+        progress: Meter | None,
         steps: int | None = None,
         asked: list[tuple[str, Scope]] | None = None,
         *,
         calls: dict[tuple[str, str], list[float]] | None = None,
+        shared: bool = True,
     ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 
         ``asked``: where operations are noted with their shapes when each is first asked for;
-        ``calls``: where all computations are counted (`Machines.calls`).
+        ``calls``: where all computations are counted (`Machines.calls`). ``shared``: as of
+        `recsim_train.sim.engine.Engine`.
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -102,6 +102,7 @@ class SimulatedRun:
             on_step=on_step,
             replay=self.replay,
             folding=self.folding,
+            shared=shared,
         )
         runtime.pricing.asked, runtime.machines.calls = asked, calls
         steady = Steady(self.plan, self.folding)

@@ -21,7 +21,7 @@ from recsim_train.sim.cluster.conditions import (
 from recsim_train.sim.cluster.faults import Faults
 from recsim_train.sim.cluster.hosts import Site, sites_of
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.cores import Cores
 from recsim_train.sim.host.process import Process, Rack, Started, Thread, between

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from recsim_train.sim.engine import Event, Steps
-from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
