@@ -230,7 +230,13 @@ def shape_counts(plan: Plan) -> IdCounts:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
         return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32))
-    source = f"distinct ids expected for a Zipf exponent of {data.synthetic.zipf:g}"
+    return expected_counts(plan)
+
+
+def expected_counts(plan: Plan) -> IdCounts:
+    """Counts by arithmetic alone: no data are read or drawn, whatever they decide."""
+    zipf = plan.experiment.data.synthetic.zipf
+    source = f"distinct ids expected for a Zipf exponent of {zipf:g}"
     return _ShapeCounts(plan, source, np.rint(_expected(plan)).astype(np.int32))
 
 

@@ -151,11 +151,10 @@ class Maker:
     def _predicted(self, job: Job) -> RunRecord:
         from recsim_train.session import told
         from recsim_train.sim.fluid.solver import get_ready
-        from recsim_train.sim.why.beforehand import beforehand
 
         plan, say = job.plan, self._caller.say
-        if self._caller is not NOBODY:
-            say(told.before(plan, beforehand(plan, job.profile)))
+        if self._caller is not NOBODY and (known := job.beforehand()) is not None:
+            say(told.before(plan, known))
         with self._caller.progress(f"simulating {plan.strategy.kind}") as progress:
             get_ready(progress)
             outcome = self._simulator.simulate(

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from recsim_train.placement.plan import Plan
 from recsim_train.report import text
 from recsim_train.report.runs import title
-from recsim_train.sim.why.beforehand import Beforehand
+from recsim_train.sim.why.beforehand import Beforehand, class_words
 from recsim_train.trace.progress import between
 from recsim_train.trace.record import Outcome
+
+_SHOWN = 3
+"""Bounds."""
 
 
 def before(plan: Plan, known: Beforehand) -> str:
     """Before it is simulated."""
-    takes = f"simulating {_name(plan)}: takes {between(*known.seconds)}"
+    takes = f"simulating {_name(plan)}: takes {_duration(known)}"
     if known.bound is None:
         return takes
-    return f"{takes}; nothing can beat about {text.rate(known.bound)} examples/s ({known.binds})"
+    binds = class_words(next(iter(known.bounds)))
+    return f"{takes}; nothing can beat about {text.rate(known.bound)} examples/s ({binds})"
+
+
+def verdicts(known: Beforehand) -> Iterator[str]:
+    """What ``--dry-run`` says of a prediction, the tightest bounds first."""
+    bounds = [(text.rate(eps), class_words(name)) for name, eps in known.bounds.items()]
+    if bounds:
+        (eps, what), *further = bounds[:_SHOWN]
+        then = ", ".join(f"{more} ({other})" for more, other in further)
+        yield f"binds: {what}, at about {eps} examples/s" + (f"; then {then}" if then else "")
+    yield f"simulating it takes {_duration(known)}, and more to ask what would change it"
+
+
+def _duration(known: Beforehand) -> str:
+    drawn = " beside what drawing ids takes" if known.draws else ""
+    return between(*known.seconds) + drawn
 
 
 def headline(plan: Plan, outcome: Outcome) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from math import log, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 
+from recsim_train.calibration.profile import UNSEEN
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
@@ -67,7 +69,7 @@ def test_runs_are_held_against_windows_of_their_load(
     a machine that is twice as fast after the runs as before the windows has changed nothing. Nor
     has a reading that failed."""
     made: list[int] = []
-    fast = iter([None if overall is None else speed(overall) for overall in readings])
+    fast = cycle([None if overall is None else speed(overall) for overall in readings])
 
     def taken(run: Experiment, batch: int) -> float:
         made.append(run.roles.trainers)
@@ -80,8 +82,9 @@ def test_runs_are_held_against_windows_of_their_load(
     monkeypatch.setattr(in_runs, "short_reading", lambda: next(fast))
     host = profile.hosts["default"].model_copy(update={"cores": cores})
     cluster = profile.model_copy(update={"hosts": {"default": host}})
-    law = with_in_runs(cluster, lambda *_: None, quick=True).in_runs
+    law = with_in_runs(cluster, lambda: None, quick=True).in_runs
     assert law is not None
-    assert made == loops
+    assert made == [*loops, *loops]  # of each of two nets
     busy = {1: 0.75, 2: 2.0, 8: 4.0}[loops[1]]
     assert law.times == pytest.approx(sqrt(1.5 * busy))
+    assert law.uncertainty > UNSEEN  # what it sees, and what it is too short to see

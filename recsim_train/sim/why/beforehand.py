@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import depends_on_data, expected_counts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
@@ -37,18 +38,24 @@ class Beforehand:
     `recsim_train.trace.facts.Facts.class_bounds`."""
     seconds: tuple[float, float]
     """About how long it takes to simulate it here: where its estimate settles as early as it may,
-    and where every step is done. Without what is asked of it afterwards."""
+    and where every step is done. Without what is asked of it afterwards, and without drawing ids.
+    """
+    draws: bool
+    """Whether ids are drawn to simulate it, because sizes depend on them."""
 
     @property
     def bound(self) -> float | None:
         """About how many examples per second nothing can beat; None: not known."""
         return next(iter(self.bounds.values()), None)
 
-    @property
-    def binds(self) -> str:
-        """Which class of resources that is, in words."""
-        first = next(iter(self.bounds), "nothing known")
-        return "the work of a loop by itself" if first == "loops" else first
+    def document(self) -> dict[str, object]:
+        """As JSON."""
+        return {"bounds": dict(self.bounds), "seconds": list(self.seconds)}
+
+
+def class_words(name: str) -> str:
+    """A class of resources in words."""
+    return "the work of a loop by itself" if name == "loops" else name
 
 
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
@@ -68,7 +75,7 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     if folding.simulated == folding.trainers:
         check_cache(plan)
     quiet = cluster.model_copy(update={"failures": None})
-    looked = SimulatedRun(few, quiet, folding, None)
+    looked = SimulatedRun(few, quiet, folding, expected_counts(few))
     ends: list[float] = []
 
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
@@ -78,7 +85,8 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     looked.add_bounds(outcome)
     later = ends[len(ends) // 2 :]  # what is worked out once is known by then
     each = (later[-1] - later[0]) / max(1, len(later) - 1)
-    return Beforehand(outcome.facts.class_bounds, _seconds(plan, folding_of(plan, cluster), each))
+    seconds = _seconds(plan, folding_of(plan, cluster), each)
+    return Beforehand(outcome.facts.class_bounds, seconds, depends_on_data(plan))
 
 
 def _seconds(plan: Plan, folding: Folding, each: float) -> tuple[float, float]:
