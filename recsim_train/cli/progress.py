@@ -87,12 +87,13 @@ def progress_bar(title: str) -> Iterator[Meter]:
 @contextmanager
 def _bar(title: str, console: Console) -> Iterator[Meter]:
     from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
     pace = _Pace()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=12),
-        TextColumn("{task.fields[said]}", markup=False),
+        TextColumn("{task.fields[said]}", markup=False, table_column=Column()),  # folded, not cut
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None, said="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from functools import partial
 from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ def measure_machine(
                 name=target.stem,
                 command=list(caller.command),
                 stages=stages,
-                predict=predicted,
+                predict=partial(predicted, quick=quick),
                 quick=quick,
             )
             tick = stages.begin(IN_RUNS, turns_of(quick=quick))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from recsim_train.cli import progress
 from recsim_train.config.errors import RunFailed
@@ -97,6 +99,20 @@ def test_what_is_done_soon_is_not_told_of(
             clock[0] = 100.0 + second
             meter(second, 50)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_terminal_shows_whole_figures(clock: list[float], width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    with progress._bar("running flat_ps", console) as meter:
+        meter(0, 4000, "training")
+        clock[0] += 20
+        meter(400, 4000, "training", "1,234,567 examples/s, loss 0.5123")
+    shown = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", screen.getvalue()).split())
+    for figure in ("training", "about 3 min left", "1,234,567", "examples/s", "0.5123"):
+        assert figure in shown
+    assert "…" not in shown
 
 
 def test_another_total_has_a_pace_of_its_own(clock: list[float]) -> None:
