@@ -30,7 +30,8 @@ from recsim_train.strategy.operations import FORWARD_BACKWARD
 
 _NETS = (0, 1, 2, 3, 6)
 """Of `recsim_train.calibration.talk.RUNS`, whose passes last from 0.4 to 25 ms."""
-_QUICK = _NETS[1:3]
+_QUICK = _NETS[2:3]
+"""All of a quick calibration."""
 _ROUNDS = 3
 _MOST_LOOPS = 8
 """Of a machine of more cores, runs of a loop for each would take too much memory and time."""
