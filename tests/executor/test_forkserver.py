@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ for process in started:
 {then}
 """
 KEEPER = "if not os.fork(): time.sleep(30); os._exit(0)\n"
+
+
+def gone(pids: Iterable[int], seconds: float) -> bool:
+    """Whether none of these processes is there after at most so many seconds."""
+    end, left = time.monotonic() + seconds, list(pids)
+    while (left := [pid for pid in left if psutil.pid_exists(pid)]) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not left
 
 
 class Children:
@@ -207,10 +215,7 @@ def test_nothing_is_left_when_the_launcher_ends(start: Any, begin: Children, the
         assert not psutil.wait_procs(family, timeout=10)[1]
     else:
         assert launcher.wait(10) == 0
-        end = time.monotonic() + 10
-        while any(map(psutil.pid_exists, map(int, line.split()))) and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not any(map(psutil.pid_exists, map(int, line.split())))
+        assert gone(map(int, line.split()), 10.0)
 
 
 def test_nothing_starts_for_a_launcher_that_has_ended(start: Any, begin: Children) -> None:
@@ -222,10 +227,7 @@ def test_nothing_starts_for_a_launcher_that_has_ended(start: Any, begin: Childre
     launcher = start("-c", script, program=(sys.executable,), cwd=begin.folder)
     server = int(launcher.stdout.readline())
     assert launcher.wait(10) == 0
-    end = time.monotonic() + 30
-    while psutil.pid_exists(server) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not psutil.pid_exists(server)
+    assert gone([server], 30.0)
     assert not (begin.folder / "told.txt").exists()
 
 
@@ -242,10 +244,7 @@ def test_a_launcher_that_ends_while_torch_is_imported_leaves_nothing(
                      PYTHONPATH=f"{begin.folder}:{os.environ.get('PYTHONPATH', '')}")  # fmt: skip
     server = int(launcher.stdout.readline())
     assert launcher.wait(10) == 0
-    end = time.monotonic() + 30
-    while psutil.pid_exists(server) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not psutil.pid_exists(server)
+    assert gone([server], 30.0)
     assert not staging.exists()
 
 
