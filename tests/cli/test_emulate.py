@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -151,12 +152,25 @@ def left_over(folder: Path) -> dict[str, set[str]]:
         "devices": {path.name for path in Path("/sys/class/net").iterdir()},
         "processes": {str(p.pid) for p in commands if str(folder) in ended_or(p)},
         "files": {path.name for path in (folder / "tmp").iterdir()},
-        "shared memory": {
-            path.name
-            for path in Path("/dev/shm").iterdir()
-            if not path.name.startswith("sem.mp-")  # of pools of processes, which no run has
-        },
+        "shared memory": unmapped(),
     }
+
+
+def unmapped() -> set[str]:
+    """Shared memory that no living process has mapped: neither other programs' nor that of a
+    process which is told as such."""
+    before = list(Path("/dev/shm").iterdir())
+    held: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
+            # by its number: a semaphore is mapped under the name that it is made with
+            held |= set(re.findall(r" (\d+) +/dev/shm/", maps.read_text()))
+    found = set()
+    for path in before:
+        with contextlib.suppress(FileNotFoundError):
+            if str(path.stat().st_ino) not in held:
+                found.add(path.name)
+    return found
 
 
 def ended_or(process: psutil.Process) -> str:
